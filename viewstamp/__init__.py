@@ -1,0 +1,1 @@
+"""viewstamp: a replicated log and replicated actors for async Python."""

@@ -1,0 +1,208 @@
+"""Every exception of the project, sorted by what the caller does about it.
+
+    ViewstampError
+      UnavailableError          nothing was written; try again, perhaps elsewhere
+        NotLeaderError          this node does not lead; ``leader`` names who does, if anyone
+        NoQuorumError           no majority answers
+        OverloadedError         too many bytes are in flight; try again a little later
+        ClosedError             this node, client or actor has been closed
+      OutcomeUnknownError       it may have been committed; ask with ``client.outcome(error.token)``
+      RequestError              the request is wrong; the same request will fail again
+        UnknownTopicError       no such topic
+        TopicExistsError        the topic exists with other settings
+        RecordTooLargeError     one record, or one atomic batch, is over the limit
+        StaleSessionError       the session is not known any more; its retries are refused
+      ConfigError               the settings are wrong: file, key, value, what is allowed
+      PeerError                 the other side broke the protocol; the connection ends
+        WrongClusterError       the other side belongs to another cluster
+        FrameError              bytes that are no frame of ours
+      StorageError              a write or a sync failed; final for this node
+        StorageFullError        refused before anything was harmed: the disk or the log is full
+        DirectoryInUseError     another process has this data directory open
+      CorruptionError           bytes that were durable are wrong or missing; nothing was cut
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
+
+__all__ = [
+    "ClosedError",
+    "ConfigError",
+    "CorruptionError",
+    "DirectoryInUseError",
+    "FrameError",
+    "NoQuorumError",
+    "NotLeaderError",
+    "OutcomeToken",
+    "OutcomeUnknownError",
+    "OverloadedError",
+    "PeerError",
+    "RecordTooLargeError",
+    "RequestError",
+    "StaleSessionError",
+    "StorageError",
+    "StorageFullError",
+    "TopicExistsError",
+    "UnavailableError",
+    "UnknownTopicError",
+    "ViewstampError",
+    "WrongClusterError",
+]
+
+
+class ViewstampError(Exception):
+    """The root of the tree: a message that names the values, and a remedy that says what to do next.
+
+    ``exit_code`` is what the ``viewstamp`` command exits with when the error reaches it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class UnavailableError(ViewstampError):
+    """Nothing was written; the same call may succeed later or on another node."""
+
+    exit_code = 3
+
+
+class NotLeaderError(UnavailableError):
+    """The node does not lead. ``leader`` is who does, as far as it knows, ``address`` where; None = unknown."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        leader: NodeId | None = None,
+        address: str | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.leader = leader
+        self.address = address
+
+
+class NoQuorumError(UnavailableError):
+    """No majority of the members answers."""
+
+
+class OverloadedError(UnavailableError):
+    """Too many bytes are waiting already; back off and try again."""
+
+
+class ClosedError(UnavailableError):
+    """The node, client, connection or actor is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeToken:
+    """What ``client.outcome()`` needs to answer "did it happen?": one batch of one session.
+
+    ``offset`` and ``count`` say which records of the batch the caller's were (0-based, half-open).
+    """
+
+    session: SessionId
+    sequence: Sequence
+    topic: TopicId
+    offset: int
+    count: int
+
+
+class OutcomeUnknownError(ViewstampError):
+    """The append may or may not have been committed. Never retried under another session."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, token: OutcomeToken | None, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.token = token
+
+
+class RequestError(ViewstampError):
+    """The request is wrong; sending it again will fail again."""
+
+    exit_code = 5
+
+
+class UnknownTopicError(RequestError):
+    """No topic has this name."""
+
+
+class TopicExistsError(RequestError):
+    """A topic of this name exists with other settings."""
+
+
+class RecordTooLargeError(RequestError):
+    """A record, or an atomic batch of records, is larger than the limit."""
+
+
+class StaleSessionError(RequestError):
+    """The session was opened too long ago, or never; a retry in it can no longer be told from a new append."""
+
+
+class ConfigError(ViewstampError):
+    """Settings are wrong: the message names file, key, value and what is allowed."""
+
+    exit_code = 2
+
+
+class PeerError(ViewstampError):
+    """The other side broke the protocol; the connection ends."""
+
+    exit_code = 3
+
+
+class WrongClusterError(PeerError):
+    """The other side belongs to another cluster, or is another node than it should be."""
+
+
+class FrameError(PeerError):
+    """Bytes on a connection that are no frame of ours, or one over the limit."""
+
+
+class StorageError(ViewstampError):
+    """A write or a sync failed. Final: the node stops and is not to be trusted until it is started again."""
+
+    exit_code = 6
+
+
+class StorageFullError(StorageError):
+    """The disk or the log is full; refused before anything was harmed."""
+
+
+class DirectoryInUseError(StorageError):
+    """Another process has the data directory open."""
+
+    exit_code = 2
+
+
+class CorruptionError(ViewstampError):
+    """Bytes that were durable are wrong or missing: needs a human or a peer's copy. Nothing was cut.
+
+    ``location`` is the byte in ``path`` where reading failed; ``expected`` and ``found`` describe the difference.
+    """
+
+    exit_code = 7
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        location: int = 0,
+        expected: str = "",
+        found: str = "",
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+        self.location = location
+        self.expected = expected
+        self.found = found

@@ -1,0 +1,1 @@
+"""Bytes on connections and on disk: batches, frames, requests. Pure: no sockets, files or clocks."""

@@ -1,0 +1,349 @@
+"""The batch: an atomic, immutable run of records with one header; the unit of wire, WAL and recovery.
+
+Bytes of a batch, little-endian, 96 bytes of header and a body::
+
+     0  magic "VSB" + format version (1)        4 bytes
+     4  header checksum, crc32c of bytes 8..96  u32
+     8  term                                    u64   |
+    16  first index                             u64   | filled in by the leader, in place;
+    24  previous term                           u64   | only the header checksum covers them
+    32  log time, microseconds since 1970       i64   |
+    40  first position, 0 = none yet            u64   |
+    48  body checksum, crc32c of bytes 52..end  u32
+    52  kind                                    u8
+    53  flags                                   u8    1 = keys, 2 = headers
+    54  codec                                   u8    0 = the body is not compressed
+    55  reserved                                u8    0
+    56  topic id, 0 = none                      u32
+    60  record count, at least 1                u32
+    64  session id, 0 = none                    u64
+    72  sequence in the session, 0 = none       u64
+    80  body length                             u32
+    84  reserved                                12 bytes, 0
+    96  body
+
+The body is columns, each padded to a multiple of 8 bytes: the values; then, where the flags say so,
+the keys and the headers. A column is Arrow's binary layout: ``count + 1`` int32 offsets (from 0), the
+padding, then the bytes. Keys are nullable: their column begins with a validity bitmap (bit i, least
+significant first, = record i has a key). A record's headers are one msgpack map, empty bytes = none.
+
+Servers never decode the body: everything per record is paid by the client that made the batch and by
+the reader that wants it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence as SequenceOf
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgpack
+from crc32c import crc32c
+
+from viewstamp.errors import FrameError
+from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+
+__all__ = [
+    "FORMAT_VERSION",
+    "HEADER_SIZE",
+    "Batch",
+    "Buffer",
+    "Kind",
+    "Record",
+    "build_batch",
+    "pad",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+FORMAT_VERSION = 1
+HEADER_SIZE = 96
+_MAGIC = b"VSB" + bytes([FORMAT_VERSION])
+_HEADER = struct.Struct("<4sI QQQqQ IBBBBIIQQI 12x")
+_LEADER_PART = struct.Struct("<QQQqQ")
+_U32 = struct.Struct("<I")
+_LEADER_START = 8
+_BODY_CHECKSUM_AT = 48
+_CLIENT_START = 52
+_FLAG_KEYS = 1
+_FLAG_HEADERS = 2
+assert _HEADER.size == HEADER_SIZE
+
+
+class Kind(IntEnum):
+    """What a batch is for. Topics hold RECORDS; every other kind is one command to the node's own state."""
+
+    RECORDS = 1
+    MEMBERSHIP = 2
+    CREATE_TOPIC = 3
+    OPEN_SESSION = 4
+    FENCE = 5
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Record(NamedTuple):
+    """One record as a reader gets it.
+
+    ``timestamp`` is the log time of its batch in microseconds since 1970; ``index`` its place in the
+    consensus log, ``position`` its place in the topic.
+    """
+
+    position: Position
+    term: Term
+    index: Index
+    timestamp: int
+    value: bytes
+    key: bytes | None
+    headers: Mapping[str, bytes] | None
+
+
+class Batch:
+    """A batch and the buffer that holds it.
+
+    The fields are parsed once; the bytes are never copied. A batch that has an index is immutable.
+
+    Invariants:
+      * ``size == HEADER_SIZE + body length == len(buffer)``
+      * ``end == first_index + count``
+    """
+
+    __slots__ = (
+        "buffer",
+        "count",
+        "first_index",
+        "first_position",
+        "flags",
+        "kind",
+        "log_time",
+        "previous_term",
+        "sequence",
+        "session",
+        "size",
+        "term",
+        "topic",
+    )
+
+    def __init__(self, buffer: Buffer, fields: tuple[int, ...]) -> None:
+        """Take ``buffer`` and its unpacked header; use :meth:`decode` or :func:`build_batch`."""
+        self.buffer = buffer
+        self.size = len(buffer)
+        self.term = Term(fields[0])
+        self.first_index = Index(fields[1])
+        self.previous_term = Term(fields[2])
+        self.log_time = fields[3]
+        self.first_position = Position(fields[4])
+        self.kind = _KINDS[fields[6]]
+        self.flags = fields[7]
+        self.topic = TopicId(fields[10])
+        self.count = fields[11]
+        self.session = SessionId(fields[12])
+        self.sequence = Sequence(fields[13])
+
+    @property
+    def end(self) -> Index:
+        """The index after the last record."""
+        return Index(self.first_index + self.count)
+
+    @property
+    def last_index(self) -> Index:
+        """The index of the last record."""
+        return Index(self.first_index + self.count - 1)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Batch {self.kind.name} {self.term}.{self.first_index}..{self.last_index}"
+            f" topic={self.topic} session={self.session}#{self.sequence} {self.size} bytes>"
+        )
+
+    @staticmethod
+    def measure(buffer: Buffer, offset: int = 0) -> int:
+        """Return the size in bytes of the batch whose header is at ``offset``; nothing is verified but the magic.
+
+        Raises:
+          FrameError: fewer than ``HEADER_SIZE`` bytes are there, or they are no batch header.
+        """
+        if len(buffer) - offset < HEADER_SIZE:
+            raise FrameError(f"a batch header takes {HEADER_SIZE} bytes, {len(buffer) - offset} are there")
+        if bytes(buffer[offset : offset + 4]) != _MAGIC:
+            raise FrameError(f"no batch here: it starts with {bytes(buffer[offset : offset + 4])!r}, not {_MAGIC!r}")
+        return HEADER_SIZE + int(_U32.unpack_from(buffer, offset + 80)[0])
+
+    @classmethod
+    def decode(cls, buffer: Buffer, *, verify: bool = True) -> Batch:
+        """Read one batch that fills ``buffer`` exactly; the batch keeps the buffer.
+
+        Args:
+          buffer: header + body. A writable one lets the leader stamp the batch in place.
+          verify: check both checksums; False only for bytes that this process has checked before.
+
+        Raises:
+          FrameError: too short, wrong magic or version, wrong length, an unknown kind or codec, or a
+            checksum that does not match. Nothing was changed; the sender is at fault.
+        """
+        if len(buffer) < HEADER_SIZE:
+            raise FrameError(f"a batch header takes {HEADER_SIZE} bytes, {len(buffer)} are there")
+        magic, header_checksum, *fields = _HEADER.unpack_from(buffer)
+        if magic != _MAGIC:
+            raise FrameError(f"no batch: it starts with {magic!r}, not {_MAGIC!r}")
+        size = HEADER_SIZE + fields[14]
+        if len(buffer) != size:
+            raise FrameError(f"the batch header says {size} bytes, {len(buffer)} are there")
+        if verify:
+            view = memoryview(buffer)
+            found = crc32c(view[_LEADER_START:HEADER_SIZE])
+            if found != header_checksum:
+                raise FrameError(f"batch header checksum {found:#010x}, expected {header_checksum:#010x}")
+            found = crc32c(view[_CLIENT_START:])
+            if found != fields[5]:
+                raise FrameError(f"batch body checksum {found:#010x}, expected {fields[5]:#010x}")
+        if fields[6] not in _KINDS:
+            raise FrameError(f"unknown batch kind {fields[6]}; this version knows {sorted(_KINDS)}")
+        if fields[8] != 0:
+            raise FrameError(f"unknown compression codec {fields[8]}; this version knows 0 (none)")
+        if fields[11] < 1:
+            raise FrameError("a batch holds at least one record")
+        return cls(buffer, tuple(fields))
+
+    @classmethod
+    def decode_all(cls, buffer: Buffer, *, verify: bool = True) -> list[Batch]:
+        """Read the batches that stand one behind the other in ``buffer``, as views of it.
+
+        Raises:
+          FrameError: as :meth:`decode`.
+        """
+        view = memoryview(buffer)
+        batches = []
+        offset = 0
+        while offset < len(view):
+            size = cls.measure(view, offset)
+            batches.append(cls.decode(view[offset : offset + size], verify=verify))
+            offset += size
+        return batches
+
+    def stamp(
+        self,
+        *,
+        term: Term,
+        first_index: Index,
+        previous_term: Term,
+        log_time: int,
+        first_position: Position,
+    ) -> None:
+        """Write the leader's fields and the header checksum into the buffer, which must be writable.
+
+        Never awaits. Called once, by the leader, before anybody else sees the batch.
+        """
+        assert self.first_index == 0, f"{self!r} has an index already"
+        buffer = self.buffer
+        assert not isinstance(buffer, bytes), "a batch is stamped in place: the buffer must be writable"
+        _LEADER_PART.pack_into(buffer, _LEADER_START, term, first_index, previous_term, log_time, first_position)
+        _U32.pack_into(buffer, 4, crc32c(memoryview(buffer)[_LEADER_START:HEADER_SIZE]))
+        self.term = term
+        self.first_index = first_index
+        self.previous_term = previous_term
+        self.log_time = log_time
+        self.first_position = first_position
+
+    def values(self) -> list[bytes]:
+        """Copy the values out, in order."""
+        values, _ = self._column(HEADER_SIZE)
+        return values
+
+    def records(self) -> list[Record]:
+        """Decode every record, in order. Meant for readers and clients; a server never calls it."""
+        values, at = self._column(HEADER_SIZE)
+        keys: SequenceOf[bytes | None] = [None] * self.count
+        headers: SequenceOf[Mapping[str, bytes] | None] = [None] * self.count
+        if self.flags & _FLAG_KEYS:
+            valid = bytes(self.buffer[at : at + pad((self.count + 7) // 8)])
+            column, at = self._column(at + len(valid))
+            keys = [key if valid[i >> 3] >> (i & 7) & 1 else None for i, key in enumerate(column)]
+        if self.flags & _FLAG_HEADERS:
+            column, at = self._column(at)
+            headers = [msgpack.unpackb(packed) if packed else None for packed in column]
+        return [
+            Record(
+                Position(self.first_position + i),
+                self.term,
+                Index(self.first_index + i),
+                self.log_time,
+                values[i],
+                keys[i],
+                headers[i],
+            )
+            for i in range(self.count)
+        ]
+
+    def _column(self, at: int) -> tuple[list[bytes], int]:
+        """Return the byte strings of the column that starts at ``at``, and where the next one starts."""
+        table = 4 * (self.count + 1)
+        data = bytes(self.buffer[at:])
+        try:
+            offsets = struct.unpack_from(f"<{self.count + 1}i", data)
+        except struct.error:
+            raise FrameError(f"the column at byte {at} of {self!r} ends inside its offsets") from None
+        start = pad(table)
+        stop = start + offsets[-1]
+        if offsets[0] != 0 or stop > len(data) or any(a > b for a, b in zip(offsets, offsets[1:], strict=False)):
+            raise FrameError(f"the offsets of the column at byte {at} of {self!r} are not a rising run inside it")
+        column = [data[start + a : start + b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        return column, at + pad(stop)
+
+
+def build_batch(
+    values: SequenceOf[Buffer],
+    *,
+    kind: Kind = Kind.RECORDS,
+    topic: TopicId = TopicId(0),
+    session: SessionId = SessionId(0),
+    sequence: Sequence = Sequence(0),
+    keys: SequenceOf[bytes | None] | None = None,
+    headers: SequenceOf[Mapping[str, bytes] | None] | None = None,
+) -> Batch:
+    """Build a batch without index from ``values`` (at least one) in one writable buffer.
+
+    ``keys`` and ``headers``, where given, are as long as ``values``. The leader's fields are zero.
+    """
+    assert values, "a batch holds at least one record"
+    flags = 0
+    parts: list[Buffer] = [b""]
+    _add_column(parts, values)
+    if keys is not None and any(key is not None for key in keys):
+        flags |= _FLAG_KEYS
+        bitmap = bytearray(pad((len(keys) + 7) // 8))
+        for i, key in enumerate(keys):
+            if key is not None:
+                bitmap[i >> 3] |= 1 << (i & 7)
+        parts.append(bitmap)
+        _add_column(parts, [key or b"" for key in keys])
+    if headers is not None and any(headers):
+        flags |= _FLAG_HEADERS
+        _add_column(parts, [msgpack.packb(dict(h)) if h else b"" for h in headers])
+    body_size = sum(map(len, parts))
+    fields = (0, 0, 0, 0, 0, 0, kind, flags, 0, 0, topic, len(values), session, sequence, body_size)
+    parts[0] = _HEADER.pack(_MAGIC, 0, *fields)
+    buffer = bytearray().join(parts)
+    _U32.pack_into(buffer, _BODY_CHECKSUM_AT, crc32c(memoryview(buffer)[_CLIENT_START:]))
+    _U32.pack_into(buffer, 4, crc32c(memoryview(buffer)[_LEADER_START:HEADER_SIZE]))
+    return Batch(buffer, fields)
+
+
+def pad(size: int) -> int:
+    """Round ``size`` up to a multiple of 8 bytes."""
+    return (size + 7) & ~7
+
+
+def _add_column(parts: list[Buffer], items: SequenceOf[Buffer]) -> None:
+    offsets = [0]
+    total = 0
+    for item in items:
+        total += len(item)
+        offsets.append(total)
+    table = struct.pack(f"<{len(offsets)}i", *offsets)
+    parts.append(table)
+    parts.append(bytes(pad(len(table)) - len(table)))
+    parts.extend(items)
+    parts.append(bytes(pad(total) - total))
