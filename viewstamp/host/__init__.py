@@ -1,1 +1,42 @@
-"""TODO-spec."""
+"""The only doors to the outside world: clock, disk, network, entropy.
+
+Everything above reaches the machine through one :class:`~viewstamp.host.seam.Host` that it is handed, never
+through an import; so a node runs unchanged on a real machine and in the simulator, where all four are made from
+one seed.
+
+=================  ==========================================  =========================================
+``seam``           the protocols, and what each call promises  what everybody imports
+``clock``          ``RealClock``                               simulated: ``sim.loop.SimulatedClock``
+``disk``           ``RealDisk``: files, names, lanes, locks    simulated: ``sim.disk.SimulatedDisk``
+``network``        ``RealNetwork``: TCP on asyncio             simulated: ``sim.network.SimulatedNetwork``
+``conformance``    the behaviours that both must show          run by tests against the real and the simulated
+=================  ==========================================  =========================================
+
+What a host promises
+    * **Nothing blocks the event loop.** Connections and listeners never block; disk calls do, and are made in a
+      *lane*, a thread of their own in the order of asking, or before the loop has work (recovery at start).
+    * **A write is not durable, a sync is.** ``File.sync_data`` covers bytes inside the synced length,
+      ``File.sync`` also the length, ``Disk.sync_directory`` the names. Whatever is not covered may be lost in a
+      power cut, any subset of it, in any order. The simulated disk does exactly that.
+    * **A failure of the disk is final.** After a lane's work has raised, the lane never works again: it answers
+      everything with the same error. A failed sync says nothing about what reached the device, and trying again
+      would report success over lost pages.
+    * **Errors are ours.** ``OSError`` of the disk becomes ``StorageError`` or ``StorageFullError`` at this seam; a
+      bad listen address becomes ``ConfigError``. Only ``FileNotFoundError`` and ``FileExistsError`` of ``open``,
+      and ``OSError`` of ``connect``, pass through: they are ordinary answers.
+    * **A connection is a byte stream**: what arrives is a prefix of what was sent, in order, in chunks of any
+      size. It ends exactly once, and nothing is heard after the end, after ``close`` or after ``abort``. An
+      orderly end does not say that the other side has read anything.
+    * **Bytes queued are counted** (``unsent_bytes``, ``drain``), never bounded here: the owner bounds them.
+
+What it assumes
+    * the event loop that runs is the one that the network and the lanes belong to
+    * the disk's sync tells the truth; whether the device has a volatile cache is outside our sight
+
+What it deliberately lacks
+    * encryption and authentication: a later wrapper around ``Network``, which is why handlers see only bytes
+    * timeouts: ``asyncio.timeout`` around a call; every coroutine here is safe to cancel
+    * timers: they are the event loop's (``loop.call_later``), and so simulated with it
+
+No code stands here, so that importing ``viewstamp.host.seam`` costs nothing else.
+"""

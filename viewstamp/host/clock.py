@@ -1,0 +1,21 @@
+"""The real clock. The simulated one stands in ``viewstamp.sim.loop``."""
+
+from __future__ import annotations
+
+import time
+
+from viewstamp.host.seam import Clock
+
+__all__ = ["RealClock"]
+
+
+class RealClock(Clock):
+    """The operating system's clocks. Durations come from the monotonic one only: the other may jump."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment, the same scale as the event loop's ``time()``."""
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        """Return microseconds since 1970, UTC, as the machine has it."""
+        return time.time_ns() // 1000

@@ -1,0 +1,202 @@
+"""The real network: TCP through asyncio's transports, so it runs on uvloop and on the standard loop alike.
+
+Knows bytes only; frames, handshakes and retries belong to those who hold a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from viewstamp.errors import ConfigError
+from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
+
+__all__ = ["RealNetwork", "format_address", "parse_address"]
+
+Accept = Callable[[Connection], ConnectionHandler]
+
+_UNSENT_BYTES_HIGH = 256 * 1024
+"""``drain`` starts to wait above this many unsent bytes: about one full batch ..."""
+_UNSENT_BYTES_LOW = 64 * 1024
+"""... and goes on below this many."""
+
+_BACKLOG = 1024
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[v6]:port`` into host and port, 0 to 65535.
+
+    Raises:
+      ConfigError: it has another shape; fix the setting that it came from.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    well_formed = colon and port.isascii() and port.isdecimal() and int(port) <= 65535
+    if not well_formed or not host or (":" in host and not bracketed):
+        raise ConfigError(
+            f"{address!r} is no address",
+            remedy="write host:port, with a port from 0 to 65535; an IPv6 host stands in brackets, as in [::1]:7001",
+        )
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """Return ``host:port``; an IPv6 host is put in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class RealNetwork(Network):
+    """TCP on the running event loop, without delaying small writes. Holds no state of its own."""
+
+    async def listen(self, address: str, accept: Accept) -> Listener:
+        """Listen; see :class:`Network`. Cancelled: nothing listens."""
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(lambda: _TcpConnection(accept), host, port, backlog=_BACKLOG)
+        except (OSError, UnicodeError) as error:
+            raise _listen_error(address, error) from error
+        bound = server.sockets[0].getsockname()
+        return _TcpListener(server, format_address(host, bound[1]))
+
+    async def connect(self, address: str, accept: Accept) -> Connection:
+        """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is closed again."""
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(lambda: _TcpConnection(accept), host, port)
+        except UnicodeError as error:
+            raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no host name") from error
+        if connection.refused is not None:
+            raise connection.refused
+        return connection
+
+
+def _listen_error(address: str, error: OSError | UnicodeError) -> ConfigError:
+    number = error.errno if isinstance(error, OSError) else None
+    remedy = {
+        errno.EADDRINUSE: "stop the process that listens there, or set another port in [node] listen",
+        errno.EADDRNOTAVAIL: "set [node] listen to an address of this machine",
+        errno.EACCES: "set a port above 1023 in [node] listen, or give the process the right to use this one",
+    }.get(number or 0, "check [node] listen: host:port, with an address of this machine")
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return ConfigError(f"cannot listen on {address}: {reason}", remedy=remedy)
+
+
+class _TcpListener(Listener):
+    def __init__(self, server: asyncio.Server, address: str) -> None:
+        self.address = address
+        self._server = server
+
+    async def close(self) -> None:
+        """Stop listening. ``wait_closed`` would, since Python 3.12, wait for the accepted connections to end."""
+        self._server.close()
+        await asyncio.sleep(0)
+
+
+class _TcpConnection(asyncio.Protocol, Connection):
+    """One TCP connection: asyncio's protocol towards the loop, :class:`Connection` towards its user.
+
+    Invariants:
+      * the handler hears no byte after ``close``, ``abort`` or its own exception, and ``on_closed`` exactly once
+      * ``_drained`` is set, and not done, only while more than ``_UNSENT_BYTES_HIGH`` bytes had gathered
+    """
+
+    def __init__(self, accept: Accept) -> None:
+        self.peer = ""
+        self.refused: BaseException | None = None
+        """Why ``connect`` must fail although the socket connected: ``accept`` raised, or it is no other process."""
+        self._accept: Accept | None = accept
+        self._transport: asyncio.Transport | None = None
+        self._handler: ConnectionHandler | None = None
+        self._closing = False
+        self._error: BaseException | None = None
+        self._drained: asyncio.Future[None] | None = None
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand the new connection to ``accept``."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH, low=_UNSENT_BYTES_LOW)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peername = transport.get_extra_info("peername")
+        accept, self._accept = self._accept, None
+        assert accept is not None, "connection_made comes once"
+        if peername is None or peername == transport.get_extra_info("sockname"):
+            # A connection to a free port of the ephemeral range on this machine can meet itself (TCP's simultaneous
+            # open): nobody listens there, and the dead node's port would be taken when it starts again.
+            self.refused = ConnectionRefusedError(errno.ECONNREFUSED, "the other end is gone, or is this very socket")
+            self.abort()
+            return
+        self.peer = format_address(peername[0], peername[1])
+        try:
+            self._handler = accept(self)
+        except BaseException as error:
+            self.refused = error
+            self.abort()
+            raise
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on; an exception of the handler ends the connection."""
+        if self._closing or self._handler is None:
+            return
+        try:
+            self._handler.on_bytes(data)
+        except Exception as error:
+            self._error = error
+            self.abort()
+
+    def pause_writing(self) -> None:
+        """Note that too much is unsent."""
+        if not self._closing:
+            self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """Let everybody go on who waits in ``drain``."""
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Report the end, once."""
+        self._closing = True
+        self.resume_writing()
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler.on_closed(self._error or error)
+
+    # what its user calls
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Queue ``buffers`` in one go: the transport hands them to the OS together."""
+        if not self._closing and self._transport is not None:
+            self._transport.writelines(buffers)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the OS has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    async def drain(self) -> None:
+        """Wait until little is unsent; returns at once when closed. Safe to cancel: other waiters go on waiting."""
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    def close(self) -> None:
+        """Send what is queued, then close. A peer that reads nothing holds this up: ``abort`` ends it."""
+        self._end(lambda transport: transport.close())
+
+    def abort(self) -> None:
+        """Close at once, also after ``close``."""
+        self._end(lambda transport: transport.abort())
+
+    def _end(self, how: Callable[[asyncio.Transport], None]) -> None:
+        self._closing = True
+        self.resume_writing()
+        if self._transport is not None:
+            how(self._transport)
