@@ -1,0 +1,115 @@
+"""The two kinds of actors that a program derives from: by turns, and with a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from viewstamp.actors.cell import Cell, TaskCell, Timer
+    from viewstamp.actors.ref import Ref
+    from viewstamp.actors.system import System
+
+__all__ = ["Actor", "AsyncActor"]
+
+MessageT = TypeVar("MessageT")
+
+
+class _Spawned(Generic[MessageT]):
+    """What both kinds may ask of the system that they were spawned in; usable from ``on_start`` on."""
+
+    _cell: Cell[MessageT] | None = None
+
+    def _spawned(self) -> Cell[MessageT]:
+        assert self._cell is not None, f"{type(self).__name__} has not been spawned"
+        return self._cell
+
+    @property
+    def ref(self) -> Ref[MessageT]:
+        """The actor's own reference, to hand to others."""
+        return self._spawned().ref
+
+    @property
+    def system(self) -> System:
+        """The system that it lives in."""
+        return self._spawned().system
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the actor's end has been asked for; inside a turn it may be so before ``on_stop``."""
+        return self._spawned().mailbox.is_closed
+
+    def schedule(self, delay: float, message: MessageT) -> Timer:
+        """Leave ``message`` for oneself in ``delay`` seconds of the loop's time, once.
+
+        It is put, so never refused. The actor's stop cancels it; so does ``Timer.cancel``.
+        """
+        return self._spawned().schedule(delay, message)
+
+    def stop(self) -> None:
+        """End this actor alone, after the turn that runs or at the task's next ``await``. Idempotent."""
+        self._spawned().stop(None)
+
+
+class Actor(_Spawned[MessageT]):
+    """An actor by turns: the loop wakes it at most once an iteration, for all that has come in since.
+
+    Derive and override ``on_message``, or ``on_messages`` to see a whole turn at once. No handler awaits.
+    An exception that leaves one is a failure of the whole system: answer an expected error by ``Reply.fail``.
+    """
+
+    def on_start(self) -> None:
+        """Begin: called by ``spawn``, which raises what this raises; no message comes before it returns."""
+
+    def on_messages(self, messages: list[MessageT]) -> None:
+        """Handle one turn: all that waited, at least one message, in order. The list is the actor's to keep."""
+        for message in messages:
+            self.on_message(message)
+
+    def on_message(self, message: MessageT) -> None:
+        """Handle one message."""
+        raise NotImplementedError(f"{type(self).__name__} overrides neither on_message nor on_messages")
+
+    def on_stop(self, error: BaseException | None) -> None:
+        """End: called once, after the last turn; open replies may still be answered here.
+
+        Whoever was spawned later has stopped already: leave messages by ``put`` or ``maybe_tell`` only.
+
+        Args:
+          error: why everything stops; None = an ordinary end.
+        """
+
+
+class AsyncActor(_Spawned[MessageT]):
+    """An actor with one task, for what must wait: it handles one message after the other.
+
+    Stopping cancels the task: CancelledError comes out of whatever it awaits and must be let through. One
+    that is stopped before its task has run at all sees neither ``on_start`` nor ``on_stop``.
+    """
+
+    _cell: TaskCell[MessageT] | None = None
+
+    async def on_start(self) -> None:
+        """Begin: the first thing that the task does; messages wait meanwhile."""
+
+    async def run(self) -> None:
+        """Handle messages until stopped. Override it for a loop of one's own; to return is an ordinary end."""
+        while True:
+            await self.on_message(await self.receive())
+
+    async def receive(self) -> MessageT:
+        """Wait for the next message and take it. Safe to cancel: a message is taken only when it is returned."""
+        assert self._cell is not None, f"{type(self).__name__} has not been spawned"
+        return await self._cell.receive()
+
+    async def on_message(self, message: MessageT) -> None:
+        """Handle one message; the next one waits. Cancelled where the actor is stopped meanwhile."""
+        raise NotImplementedError(f"{type(self).__name__} overrides neither on_message nor run")
+
+    async def on_stop(self, error: BaseException | None) -> None:
+        """End: the last thing that the task does, however it ended. ``System.stop()`` waits for it.
+
+        Replies that were open when the stop began have been resolved by then.
+
+        Args:
+          error: why everything stops; None = an ordinary end.
+        """

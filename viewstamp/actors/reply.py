@@ -1,0 +1,96 @@
+"""The reply to one ask: the half that travels inside the message. Knows nothing of mailboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar
+
+from viewstamp.errors import ClosedError, OutcomeUnknownError, UnavailableError
+
+__all__ = ["Reply"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Reply(Generic[ResultT]):
+    """Where an actor puts the answer to one message: now, in a later turn, or from a callback on the loop.
+
+    The asker holds the future, the message holds the reply. Losing a reply is no catastrophe: the
+    deadline or the actor's stop resolves the future.
+
+    Invariants:
+      * the actor answers at most once
+      * once the future is done (answered, too late, closed, given up by the asker) an answer changes nothing
+    """
+
+    __slots__ = ("_actor", "_changes", "_future", "_is_answered", "ticket")
+
+    def __init__(self, future: asyncio.Future[ResultT], *, actor: str, changes: bool) -> None:
+        self._future = future
+        self._actor = actor
+        self._changes = changes
+        self._is_answered = False
+        self.ticket = 0
+        """Which message of its mailbox this is, from 1: the actor has it once the mailbox's ``taken`` is that high."""
+
+    def __repr__(self) -> str:
+        return f"<Reply of {self._actor} {'open' if self.is_open else 'done'}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody still waits: False once it is answered, too late, closed or given up."""
+        return not self._future.done()
+
+    def resolve(self, result: ResultT) -> None:
+        """Answer with a result; without effect where nobody waits any more."""
+        self._answer()
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, which the asker's ``await`` raises; without effect where nobody waits any more."""
+        self._answer()
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    def _answer(self) -> None:
+        assert not self._is_answered, f"actor {self._actor!r} answered the same message twice"
+        self._is_answered = True
+
+    def expire(self, seconds: float) -> None:
+        """End an ask whose deadline has passed; the actor may still act on the message."""
+        if self._changes:
+            self._give_up(
+                OutcomeUnknownError(
+                    f"actor {self._actor!r} did not answer within {seconds} s; the request may still be carried out",
+                    token=None,
+                )
+            )
+        else:
+            self._give_up(
+                UnavailableError(
+                    f"actor {self._actor!r} did not answer within {seconds} s", remedy="try again, perhaps elsewhere"
+                )
+            )
+
+    def close(self, error: ClosedError, *, was_taken: bool) -> None:
+        """End an ask whose actor has stopped, honestly: what the actor has seen may have been carried out."""
+        if was_taken and self._changes:
+            unknown = OutcomeUnknownError(
+                f"actor {self._actor!r} stopped before it answered; the request may have been carried out", token=None
+            )
+            unknown.__cause__ = error
+            self._give_up(unknown)
+        else:
+            self._give_up(error)
+
+    def refuse(self, error: UnavailableError) -> None:
+        """End an ask whose message the mailbox did not take."""
+        self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self._future.done():
+            return
+        self._future.set_exception(error)
+        # Nobody has to look: an asker that dropped its future is no reason for "exception was never retrieved".
+        self._future.exception()
