@@ -47,7 +47,7 @@ class Viewstamp(NamedTuple):
     """The identity of a record: the term it was appended in and its index. Ordered lexicographically."""
 
     term: Term
-    index: Index
+    index: Index  # type: ignore[assignment]  # hides tuple.index(), which nobody wants of a pair
 
     def __str__(self) -> str:
         return f"{self.term}.{self.index}"

@@ -33,8 +33,10 @@ the reader that wants it.
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Mapping, Sequence as SequenceOf
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -93,7 +95,7 @@ class Record(NamedTuple):
 
     position: Position
     term: Term
-    index: Index
+    index: Index  # type: ignore[assignment]  # hides tuple.index(), which nobody wants of a record
     timestamp: int
     value: bytes
     key: bytes | None
@@ -287,9 +289,9 @@ class Batch:
             raise FrameError(f"the column at byte {at} of {self!r} ends inside its offsets") from None
         start = pad(table)
         stop = start + offsets[-1]
-        if offsets[0] != 0 or stop > len(data) or any(a > b for a, b in zip(offsets, offsets[1:], strict=False)):
+        if offsets[0] != 0 or stop > len(data) or any(a > b for a, b in itertools.pairwise(offsets)):
             raise FrameError(f"the offsets of the column at byte {at} of {self!r} are not a rising run inside it")
-        column = [data[start + a : start + b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        column = [data[start + a : start + b] for a, b in itertools.pairwise(offsets)]
         return column, at + pad(stop)
 
 

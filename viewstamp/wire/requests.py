@@ -17,7 +17,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | DESCRIBE_TOPIC  | client → node | id, name, stale (bool)                                                 |         |
 | READ            | client → node | id, topic, position, bytes_max, applied_index, wait (seconds)          |         |
 | STATUS          | client → node | id                                                                     |         |
-| OK              | node → client | id, and what the request asks for (below)                              | batches of READ |
+| OK              | node → client | id, and what the request asks for (below)                              | (READ)  |
 | ERROR           | node → client | id, error (class name), message, remedy, leader, address               |         |
 
 What OK carries beside ``id``:

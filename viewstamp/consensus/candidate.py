@@ -1,0 +1,72 @@
+"""Campaigning: first a pre-vote, which changes nothing, then the vote in a new term."""
+
+from __future__ import annotations
+
+from viewstamp.consensus import follower, leader
+from viewstamp.consensus.core import Campaign, Core
+from viewstamp.consensus.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
+from viewstamp.consensus.quorum import has_quorum
+from viewstamp.ids import NodeId, Term
+
+__all__ = ["on_pre_vote_response", "on_vote_response", "start"]
+
+
+def start(core: Core) -> None:
+    """Ask for pre-votes. A member whose log is not synced, or which is installing, waits one more tick."""
+    if core.installing or not core.is_synced or core.me not in core.membership.voters:
+        return
+    follower.step_down(core, core.term)
+    core.campaign = Campaign.PRE_VOTE
+    core.votes = {core.me: True}
+    core.restart_election_timer()
+    last_term, end = core.pair
+    for voter in _other_voters(core):
+        core.send(PreVoteRequest(source=core.me, target=voter, term=Term(core.term + 1), last_term=last_term, end=end))
+    _maybe_start_vote(core)
+
+
+def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
+    """Count a pre-vote; a quorum of them starts the vote."""
+    if core.campaign is not Campaign.PRE_VOTE or (message.granted and message.term != core.term + 1):
+        return
+    core.votes[message.source] = message.granted
+    _maybe_start_vote(core)
+
+
+def on_vote_response(core: Core, message: VoteResponse) -> None:
+    """Count a vote. Late and doubled ones change nothing; a changed one is a broken peer."""
+    if core.campaign is not Campaign.VOTE:
+        return
+    before = core.votes.setdefault(message.source, message.granted)
+    core.check_peer(before or not message.granted, f"{message.source} changed its vote")
+    core.vote_responses[message.source] = message
+    voters = core.membership.voters
+    if has_quorum(voters, _voted(core, granted=True)):
+        leader.become_leader(core)
+    elif has_quorum(voters, _voted(core, granted=False)):
+        follower.step_down(core, core.term)
+
+
+def _maybe_start_vote(core: Core) -> None:
+    if not has_quorum(core.membership.voters, _voted(core, granted=True)) or not core.is_synced:
+        return
+    core.campaign = Campaign.VOTE
+    core.votes = {}
+    core.vote_responses = {}
+    core.announced_number = 0
+    core.store_term(Term(core.term + 1), core.me)
+    last_term, end = core.pair
+    for voter in _other_voters(core):
+        core.send_after_durable(VoteRequest(source=core.me, target=voter, term=core.term, last_term=last_term, end=end))
+    # One's own vote counts when it is durable, like any other.
+    core.send_after_durable(
+        VoteResponse(source=core.me, target=core.me, term=core.term, granted=True, history=core.advertised, end=end)
+    )
+
+
+def _other_voters(core: Core) -> list[NodeId]:
+    return [voter for voter in sorted(core.membership.voters) if voter != core.me]
+
+
+def _voted(core: Core, *, granted: bool) -> list[NodeId]:
+    return [voter for voter, vote in core.votes.items() if vote == granted]

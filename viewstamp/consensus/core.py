@@ -1,0 +1,290 @@
+"""The state of one member, and the few moves that every role makes with it.
+
+No decision of a role stands here: those are in ``voter``, ``follower``, ``candidate`` and ``leader``, whose
+functions take a :class:`Core`. Nothing here awaits, or knows a clock, a disk or a socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from viewstamp.consensus.log import Log
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import Message, TermResponse, VoteResponse
+from viewstamp.consensus.progress import Progress
+from viewstamp.consensus.ready import AppendLog, Fetch, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.roles import Lifecycle, Role, role_of
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import PeerError
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.wire.batch import Batch, Kind
+
+__all__ = ["Campaign", "Core", "Entropy", "MembershipEntry", "Options", "PendingRead", "Stored"]
+
+
+class Entropy(Protocol):
+    """The only randomness of the core: election timeouts."""
+
+    def randrange(self, start: int, stop: int) -> int:
+        """Return a number in ``[start, stop)``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of the core. Durations are in ticks."""
+
+    election_timeout_ticks: int = 30
+    """A follower campaigns after a random time in [this, 2 * this) without a word of its leader."""
+    heartbeat_ticks: int = 5
+    """How often a leader says that it still leads."""
+    append_bytes_max: int = 1024 * 1024
+    """The most bytes of batches in one AppendRequest; a larger single batch goes alone."""
+    in_flight_bytes_max: int = 8 * 1024 * 1024
+    """The most bytes sent to one member and not acknowledged by it."""
+    uncommitted_bytes_max: int = 64 * 1024 * 1024
+    """A leader refuses proposals above this many bytes that are not committed."""
+    cache_bytes_max: int = 16 * 1024 * 1024
+    """How many bytes of the newest batches stay in memory; what is not applied and durable stays in any case."""
+    campaign_at_once: bool = False
+    """Campaign at the first tick: the hinted leader of a new group."""
+    sync_only: bool = False
+    """Propose nothing when leading: bring a quorum to the own term, commit what they hold (Neon's sync-safekeepers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipEntry:
+    """A membership and where it stands in the log: (0, 0) = the hint of the settings, before any record."""
+
+    index: Index
+    term: Term
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What a member finds on its disk when it starts.
+
+    ``tail`` holds the batches in memory: all from ``commit_end`` on at least. ``memberships`` are those of the
+    log, in order, preceded by the hint (or the one at the trimmed prefix).
+    """
+
+    term: Term = Term(0)
+    vote: str = ""
+    history: TermHistory = field(default_factory=TermHistory)
+    end: Index = Index(1)
+    commit_end: Index = Index(1)
+    log_time: int = 0
+    tail: list[Batch] = field(default_factory=list)
+    memberships: list[MembershipEntry]
+
+
+class Campaign(Enum):
+    """How far a campaign is."""
+
+    PRE_VOTE = "pre-vote"
+    VOTE = "vote"
+
+
+@dataclass(slots=True)
+class PendingRead:
+    """A read on the leader: who asked (None = this node), and from which round a response confirms it."""
+
+    token: int
+    source: NodeId | None
+    round: int
+    index: Index
+
+
+class Core:
+    """Everything that one member knows.
+
+    Invariants (asserted by ``sim/checkers``, after every event):
+      * HistoryTrue: ``history.term_at(i)`` is the term in the header of the batch that holds i
+      * ``accept_term`` is the term under which the newest batches were taken: announced to this member, or led by it
+      * ``announced_number`` > 0 exactly while appends of ``term`` may be accepted (or ``installing``)
+    """
+
+    def __init__(self, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:
+        self.me = me
+        self.options = options
+        self.entropy = entropy
+
+        # What is stored, as it will be once the writes handed out so far are durable.
+        self.term = stored.term
+        self.vote = stored.vote
+        self.history = stored.history
+        self.log = Log(
+            end=stored.end,
+            commit_end=stored.commit_end,
+            tail=stored.tail,
+            cache_bytes_max=options.cache_bytes_max,
+        )
+        self.log_time = stored.log_time
+        """The log time of the newest batch, microseconds; the next is never earlier."""
+        self.memberships = list(stored.memberships)
+
+        # Following.
+        self.leader: NodeId | None = None
+        self.accept_term = Term(0)
+        self.announced_number = 0
+        """The number of the announcement of ``term`` that this member has taken; 0 = none since it started."""
+        self.installing = False
+        """True from taking an announcement, or winning an election, until its writes are durable: silence (rule 5)."""
+        self.stash: dict[tuple[type[Message], NodeId], Message] = {}
+        """Questions that wait until the log is synced: the latest of each kind from each member."""
+
+        # Time.
+        self.wall_us = 0
+        self.ticks_since_leader = 0
+        """Ticks since a leader of this term was heard; on a leader, since it last heard a quorum."""
+        self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
+
+        # Campaigning.
+        self.campaign: Campaign | None = None
+        self.votes: dict[NodeId, bool] = {}
+        self.vote_responses: dict[NodeId, VoteResponse] = {}
+
+        # Leading.
+        self.term_start = Index(0)
+        """The first index of the term led: the log's end when the election was won."""
+        self.is_reached = False
+        """Whether a quorum has reached ``term_start``: only then is anything committed, or read (rule 7)."""
+        self.uncommitted_bytes = 0
+        self.progress: dict[NodeId, Progress] = {}
+        self.heartbeat_elapsed = 0
+        self.round = 0
+        self.reads: list[PendingRead] = []
+        self.reads_waiting: list[tuple[int, NodeId | None]] = []
+        """Reads that have no round yet: they came this turn, or before a quorum reached the term start."""
+
+        # What the next Ready will hold.
+        self.messages: list[Message] = []
+        self.messages_after_durable: list[Message] = []
+        self.writes: list[Write] = []
+        self.reads_ready: list[tuple[int, Index]] = []
+        self.fetches: list[Fetch] = []
+
+    # -- What follows from the state ------------------------------------------------------------------------
+
+    @property
+    def membership(self) -> Membership:
+        """The membership in force: the newest one in the log, committed or not."""
+        return self.memberships[-1].membership
+
+    @property
+    def role(self) -> Role:
+        """Derived; see :func:`role_of`."""
+        return role_of(self.membership, self.me, self.leader, campaigning=self.campaign is not None)
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """RUNNING once the membership record of the present term is known to be committed."""
+        entry = self.memberships[-1]
+        is_current = (
+            entry.term == self.term and entry.index > 0 and (self.announced_number > 0 or self.leader == self.me)
+        )
+        return Lifecycle.RUNNING if is_current and entry.index < self.log.commit_end else Lifecycle.CONFIGURING
+
+    @property
+    def advertised(self) -> TermHistory:
+        """The part of the history that the durable log has reached (rule 1): computed, never stored."""
+        return self.history.advertised(self.log.durable_end)
+
+    @property
+    def pair(self) -> tuple[Term, Index]:
+        """The advertised pair (last term, end): what a voter compares. Never "the longer log"."""
+        return self.advertised.last_term, self.log.durable_end
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything in the log is durable: a vote, a campaign and an announcement wait for it (rule 2)."""
+        return self.log.durable_end == self.log.end
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether a leader is known to be alive: then votes are withheld (check-quorum's other half)."""
+        return self.leader is not None and self.ticks_since_leader < self.options.election_timeout_ticks
+
+    # -- Moves ----------------------------------------------------------------------------------------------
+
+    def draw_election_ticks(self) -> int:
+        """Draw the next election timeout, in ticks: redrawn each time, so that split votes do not repeat."""
+        return self.entropy.randrange(self.options.election_timeout_ticks, 2 * self.options.election_timeout_ticks)
+
+    def restart_election_timer(self) -> None:
+        """Begin to wait for a leader anew."""
+        self.ticks_since_leader = 0
+        self.election_ticks = self.draw_election_ticks()
+
+    def send(self, message: Message) -> None:
+        """Send ``message`` at once: it promises nothing that is not durable."""
+        self.messages.append(message)
+
+    def send_after_durable(self, message: Message) -> None:
+        """Send ``message`` when all writes handed out so far, and in this turn, are durable."""
+        self.messages_after_durable.append(message)
+
+    def store_term(self, term: Term, vote: str) -> None:
+        """Take ``term`` and ``vote`` and write them, as one."""
+        assert term > self.term or (term == self.term and self.vote in ("", vote)), "a vote is given once in a term"
+        self.term = term
+        self.vote = vote
+        if self.writes and isinstance(self.writes[-1], WriteTerm):
+            self.writes.pop()
+        self.writes.append(WriteTerm(term, vote))
+
+    def store_history(self, history: TermHistory) -> None:
+        """Take ``history`` and write it."""
+        self.history = history
+        self.writes.append(WriteHistory(history))
+
+    def append(self, batch: Batch) -> None:
+        """Append ``batch`` to the log and write it; a membership in it is in force from here (rule 15)."""
+        self.log.append(batch)
+        self.log_time = max(self.log_time, batch.log_time)
+        if batch.kind is Kind.MEMBERSHIP:
+            membership = Membership.decode(batch.values()[0])
+            self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
+        if not (self.writes and isinstance(self.writes[-1], AppendLog)):
+            self.writes.append(AppendLog([]))
+        write = self.writes[-1]
+        assert isinstance(write, AppendLog)
+        write.batches.append(batch)
+
+    def truncate(self, end: Index) -> None:
+        """Cut the log in memory; a membership beyond the cut is not in force any more (rule 15)."""
+        self.log.truncate(end)
+        while self.memberships[-1].index >= end:
+            self.memberships.pop()
+
+    def forget_committed_memberships(self) -> None:
+        """Drop memberships that nothing can bring back: all before the newest committed one."""
+        while len(self.memberships) > 1 and self.memberships[1].index < self.log.commit_end:
+            del self.memberships[0]
+
+    def durable_viewstamp(self) -> Viewstamp:
+        """Name the present end of the log for the completion of a write: by the term it was *accepted* under (rule 9).
+
+        Not by the term in the record's header: the same record, same term and index, can be cut and appended
+        again under a later leader, and a completion of the first write would then speak for the second.
+        """
+        return Viewstamp(self.accept_term, Index(self.log.end - 1))
+
+    def answer_term(self, message: Message) -> None:
+        """Tell the sender of a lower term the present one (rule 13)."""
+        self.send(TermResponse(source=self.me, target=message.source, term=self.term))
+
+    def stash_until_synced(self, message: Message) -> None:
+        """Keep a question until the log is synced; one of each kind from each member, so this is bounded."""
+        self.stash[type(message), message.source] = message
+
+    def check_peer(self, condition: bool, complaint: str) -> None:
+        """Raise PeerError unless ``condition``: the state is then not to be trusted, and the node stops."""
+        if not condition:
+            raise PeerError(
+                f"{self.me} in term {self.term}: {complaint}",
+                remedy="a member broke the protocol; keep the data of all nodes and report it",
+            )

@@ -1,0 +1,373 @@
+"""Leading: announcing, replicating, committing, confirming reads."""
+
+from __future__ import annotations
+
+from viewstamp.consensus import follower
+from viewstamp.consensus.core import Core, PendingRead
+from viewstamp.consensus.messages import (
+    Announcement,
+    AnnouncementResponse,
+    AppendRequest,
+    AppendResponse,
+    BatchesRead,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    HistoryRequest,
+    HistoryResponse,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    VoteResponse,
+)
+from viewstamp.consensus.progress import Progress, ProgressState
+from viewstamp.consensus.quorum import has_quorum, quorum_end
+from viewstamp.consensus.ready import Fetch
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.term_history import TermHistory, common_point
+from viewstamp.errors import NotLeaderError, OverloadedError, UnavailableError
+from viewstamp.ids import Index, NodeId, Position, Viewstamp
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+__all__ = [
+    "become_leader",
+    "not_leader",
+    "on_announcement_response",
+    "on_append_response",
+    "on_batches_read",
+    "on_durable",
+    "on_heartbeat_response",
+    "on_history_response",
+    "on_read_index_request",
+    "on_tick",
+    "on_vote_response",
+    "propose",
+    "send_appends",
+    "start_read_round",
+]
+
+_ANNOUNCING_HEARTBEATS_MAX = 4
+"""So many heartbeats without an answer to an announcement, and the leader asks the member anew."""
+
+
+def become_leader(core: Core) -> None:
+    """Win the election: extend the *advertised* history by the own term, durably, before anybody hears of it.
+
+    What ran ahead of the log is dropped: extended as stored, the history could go backwards (rule 3). Announced
+    before it is durable, a crash would leave records of a term that the own history does not know.
+    """
+    assert core.is_synced, "votes were asked for with a synced log, and nothing was accepted since"
+    core.campaign = None
+    core.leader = core.me
+    core.term_start = core.log.end
+    core.is_reached = False
+    core.accept_term = core.term
+    core.installing = True
+    core.uncommitted_bytes = 0
+    core.progress = {member: Progress() for member in core.membership.addresses if member != core.me}
+    core.round = 0
+    core.heartbeat_elapsed = 0
+    core.ticks_since_leader = 0
+    core.store_history(core.advertised.extended(core.term, core.term_start))
+
+
+def on_durable(core: Core, *, ended_silence: bool) -> None:
+    """The own log, or the own history, is durable further than before."""
+    if ended_silence:
+        for member, progress in core.progress.items():
+            response = core.vote_responses.get(member)
+            if response is not None:
+                _announce(core, member, progress, response.history, response.end)
+            else:
+                _ask(core, member, progress)
+        if not core.options.sync_only:
+            _propose_membership(core)
+    _maybe_commit(core)
+
+
+def on_vote_response(core: Core, message: VoteResponse) -> None:
+    """A vote that came after the majority: as good as a history that was asked for."""
+    progress = core.progress.get(message.source)
+    if progress is not None and progress.state is ProgressState.ASKING:
+        _announce(core, message.source, progress, message.history, message.end)
+
+
+def on_history_response(core: Core, message: HistoryResponse) -> None:
+    """A member reports its state: it was asked, it refused an announcement, or it has started anew (number 0)."""
+    progress = core.progress.get(message.source)
+    if progress is None:
+        return
+    progress.is_heard = True
+    is_wanted = {
+        ProgressState.ASKING: True,
+        ProgressState.ANNOUNCING: message.number == progress.number,
+        ProgressState.REPLICATING: message.number == 0,
+    }[progress.state]
+    if is_wanted:
+        _announce(core, message.source, progress, message.history, message.end)
+
+
+def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
+    """The member has taken the announcement durably: from now on its ends count (rule 7)."""
+    progress = core.progress.get(message.source)
+    if progress is None or progress.state is not ProgressState.ANNOUNCING or message.number != progress.number:
+        return
+    _check_end(core, message.source, message.end)
+    progress.is_heard = True
+    progress.become_replicating(message.end)
+    _maybe_commit(core)
+
+
+def on_append_response(core: Core, message: AppendResponse) -> None:
+    """The member is durable up to ``end``, or asks to be sent from ``received_end`` on."""
+    progress = _replicating(core, message.source, message.number)
+    if progress is None:
+        return
+    _acknowledge(core, message.source, progress, message.end)
+    if message.rejected:
+        progress.move_back(message.received_end)
+
+
+def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
+    """The member still follows; reads of this round and earlier ones have one more voice."""
+    progress = _replicating(core, message.source, message.number)
+    if progress is None:
+        return
+    _acknowledge(core, message.source, progress, message.end)
+    progress.heard_round = max(progress.heard_round, message.round)
+    _confirm_reads(core)
+
+
+def on_read_index_request(core: Core, message: ReadIndexRequest) -> None:
+    """A member wants to answer linearizable reads."""
+    core.reads_waiting.append((message.token, message.source))
+
+
+def on_batches_read(core: Core, message: BatchesRead) -> None:
+    """Batches came from disk for a member that is far behind."""
+    progress = _replicating(core, message.member, message.number)
+    if progress is None:
+        return
+    progress.is_fetching = False
+    if message.start == progress.next_end and message.batches:
+        _send_batches(core, message.member, progress, message.batches)
+
+
+def on_tick(core: Core) -> None:
+    """Check that a quorum still listens; say that one still leads; ask those whose state is not known."""
+    if core.ticks_since_leader >= core.options.election_timeout_ticks:
+        heard = [member for member, progress in core.progress.items() if progress.is_heard]
+        if not has_quorum(core.membership.voters, [core.me, *heard]):
+            follower.step_down(core, core.term)  # Check-quorum: a leader that nobody hears makes room.
+            return
+        core.ticks_since_leader = 0
+        for progress in core.progress.values():
+            progress.is_heard = False
+    if core.installing:
+        return
+    core.heartbeat_elapsed += 1
+    is_due = core.heartbeat_elapsed >= core.options.heartbeat_ticks
+    if is_due:
+        core.heartbeat_elapsed = 0
+    for member, progress in core.progress.items():
+        progress.ticks_in_state += 1
+        if progress.state is ProgressState.REPLICATING:
+            # A commit that no append will carry is told at the next tick, not at the next heartbeat.
+            if is_due or (progress.sent_commit_end < core.log.commit_end and progress.next_end == core.log.end):
+                _send_heartbeat(core, member, progress)
+        elif progress.state is ProgressState.ASKING:
+            if is_due:
+                _ask(core, member, progress)
+        elif progress.ticks_in_state > _ANNOUNCING_HEARTBEATS_MAX * core.options.heartbeat_ticks:
+            _ask(core, member, progress)
+
+
+def propose(core: Core, batch: Batch) -> Viewstamp:
+    """Stamp ``batch`` and append it to the log; see :meth:`Raft.propose`."""
+    if core.leader != core.me:
+        raise not_leader(core)
+    if core.lifecycle is not Lifecycle.RUNNING:
+        raise UnavailableError(
+            f"{core.me} leads term {core.term} but the group is still configuring",
+            remedy="try again in a moment",
+        )
+    if core.uncommitted_bytes + batch.size > core.options.uncommitted_bytes_max and core.uncommitted_bytes:
+        raise OverloadedError(
+            f"{core.uncommitted_bytes} bytes wait to be committed, the limit is {core.options.uncommitted_bytes_max}",
+            remedy="try again a little later",
+        )
+    return _append_own(core, batch)
+
+
+def not_leader(core: Core) -> NotLeaderError:
+    """Say who leads, as far as this member knows."""
+    address = core.membership.addresses.get(core.leader) if core.leader else None
+    if core.leader is None or core.leader == core.me:
+        return NotLeaderError(
+            f"{core.me} does not lead, and knows no leader at present", remedy="try again in a moment"
+        )
+    return NotLeaderError(
+        f"{core.me} does not lead, {core.leader} does", leader=core.leader, address=address, remedy=f"ask {address}"
+    )
+
+
+def send_appends(core: Core) -> None:
+    """Send every member what it lacks, as far as its window allows. Called once a turn: that is the batching."""
+    log = core.log
+    for member, progress in core.progress.items():
+        if progress.state is not ProgressState.REPLICATING:
+            continue
+        while (
+            progress.next_end < log.end
+            and progress.in_flight_bytes < core.options.in_flight_bytes_max
+            and not progress.is_fetching
+        ):
+            batches = log.slice(progress.next_end, core.options.append_bytes_max)
+            if batches is None:
+                progress.is_fetching = True
+                core.fetches.append(Fetch(member, progress.number, progress.next_end, core.options.append_bytes_max))
+            else:
+                _send_batches(core, member, progress, tuple(batches))
+
+
+def start_read_round(core: Core) -> None:
+    """Give the reads of this turn one index and one round of heartbeats; before the term start is reached they wait."""
+    if not core.reads_waiting or not core.is_reached:
+        return
+    index = Index(max(core.log.commit_end, core.term_start) - 1)
+    core.round += 1
+    core.reads.extend(PendingRead(token, source, core.round, index) for token, source in core.reads_waiting)
+    core.reads_waiting = []
+    for member, progress in core.progress.items():
+        if progress.state is ProgressState.REPLICATING:
+            _send_heartbeat(core, member, progress)
+    _confirm_reads(core)
+
+
+def _announce(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
+    start = common_point(core.history, core.log.end, history, end)
+    if start is None:
+        progress.become_asking()  # Only a snapshot would help; the log is never trimmed so far.
+        return
+    core.send(
+        Announcement(
+            source=core.me,
+            target=member,
+            term=core.term,
+            number=progress.become_announcing(),
+            history=core.history,
+            start=start,
+        )
+    )
+
+
+def _ask(core: Core, member: NodeId, progress: Progress) -> None:
+    progress.become_asking()
+    core.send(HistoryRequest(source=core.me, target=member, term=core.term, number=progress.number))
+
+
+def _send_heartbeat(core: Core, member: NodeId, progress: Progress) -> None:
+    progress.sent_commit_end = core.log.commit_end
+    core.send(
+        HeartbeatRequest(
+            source=core.me,
+            target=member,
+            term=core.term,
+            number=progress.number,
+            commit_end=core.log.commit_end,
+            sent_end=progress.next_end,
+            round=core.round,
+        )
+    )
+
+
+def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple[Batch, ...]) -> None:
+    start = progress.next_end
+    assert batches[0].first_index == start, f"{batches[0]!r} does not start at {start}"
+    progress.sent_commit_end = core.log.commit_end
+    core.send(
+        AppendRequest(
+            source=core.me,
+            target=member,
+            term=core.term,
+            number=progress.number,
+            start=start,
+            previous_term=core.history.term_at(Index(start - 1)),
+            commit_end=core.log.commit_end,
+            batches=batches,
+        )
+    )
+    progress.sent(batches[-1].end, sum(batch.size for batch in batches))
+
+
+def _replicating(core: Core, member: NodeId, number: int) -> Progress | None:
+    """Return the member's progress if ``number`` is the announcement that it replicates under."""
+    progress = core.progress.get(member)
+    if progress is None or progress.state is not ProgressState.REPLICATING or progress.number != number:
+        return None
+    return progress
+
+
+def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index) -> None:
+    _check_end(core, member, end)
+    progress.is_heard = True
+    if progress.acknowledged(end):
+        _maybe_commit(core)
+
+
+def _check_end(core: Core, member: NodeId, end: Index) -> None:
+    core.check_peer(end <= core.log.end, f"{member} says it holds {end}, the leader holds {core.log.end}")
+
+
+def _maybe_commit(core: Core) -> None:
+    """Move the commit end to the quorum-th largest durable end of those that have reached the term start (rule 7).
+
+    From the moment a quorum has reached it, records of old terms are committed by that end too: the announcement
+    works like a record of the own term without length. Counting before it is figure 8 of the Raft paper.
+    """
+    ends = {core.me: core.log.durable_end}
+    for member, progress in core.progress.items():
+        ends[member] = progress.durable_end
+    reached = {member: end for member, end in ends.items() if end >= core.term_start}
+    end = quorum_end(core.membership.voters, reached)
+    if end < core.term_start or core.installing:
+        return
+    core.is_reached = True
+    if end > core.log.commit_end:
+        core.log.commit_end = end
+        core.forget_committed_memberships()
+
+
+def _append_own(core: Core, batch: Batch) -> Viewstamp:
+    first_index = core.log.end
+    batch.stamp(
+        term=core.term,
+        first_index=first_index,
+        previous_term=core.history.term_at(Index(first_index - 1)),
+        log_time=max(core.log_time, core.wall_us),
+        first_position=Position(batch.first_position),
+    )
+    core.uncommitted_bytes += batch.size
+    core.append(batch)
+    return Viewstamp(core.term, first_index)
+
+
+def _propose_membership(core: Core) -> None:
+    """Replicate the membership in force, as a record of the own term: it gates RUNNING, never the commit index."""
+    _append_own(core, build_batch([core.membership.encode()], kind=Kind.MEMBERSHIP))
+
+
+def _confirm_reads(core: Core) -> None:
+    """Release the reads whose round a quorum has confirmed in this term, after the read came."""
+    while core.reads:
+        read = core.reads[0]
+        confirming = [member for member, progress in core.progress.items() if progress.heard_round >= read.round]
+        if not has_quorum(core.membership.voters, [core.me, *confirming]):
+            return
+        del core.reads[0]
+        if read.source is None:
+            core.reads_ready.append((read.token, read.index))
+        else:
+            core.send(
+                ReadIndexResponse(
+                    source=core.me, target=read.source, term=core.term, token=read.token, index=read.index
+                )
+            )

@@ -1,0 +1,103 @@
+"""The core's view of its log: where it ends, what of it is durable and committed, and the batches still in memory.
+
+The bytes live in the WAL; here stand the newest batches, which followers and the applier are about to
+want. What has been evicted is read back by the node (``Fetch``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from viewstamp.ids import Index
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Log"]
+
+_COMPACT_AT = 32  # evicted batches leave the lists this many at a time: each deletion moves all that stay
+
+
+class Log:
+    """The log of one member.
+
+    Invariants:
+      * ``durable_end <= end`` and ``handed_end <= commit_end <= end``; ``commit_end <= durable_end`` is *not* an
+        invariant of one member: a quorum may do without its disk
+      * every end is a batch boundary
+      * the batches in memory are a contiguous run up to ``end``; all from ``handed_end`` on are in memory
+    """
+
+    def __init__(self, *, end: Index, commit_end: Index, tail: list[Batch], cache_bytes_max: int) -> None:
+        self.end = end
+        """The first index that this log does not hold, in memory or on disk."""
+        self.durable_end = end
+        """The first index that this log does not hold durably."""
+        self.commit_end = commit_end
+        """The first index that is not known to be committed."""
+        self.handed_end = commit_end
+        """The first index that has not been handed out for applying."""
+        self.cache_bytes = sum(batch.size for batch in tail)
+        self.cache_bytes_max = cache_bytes_max
+        self._batches = list(tail)
+        self._starts = [batch.first_index for batch in tail]
+        self._evicted = 0
+        assert tail == [] or tail[-1].end == end, f"the tail ends at {tail[-1].end}, the log at {end}"
+        assert (tail[0].first_index if tail else end) <= commit_end <= end, "what is not committed is in memory"
+
+    def append(self, batch: Batch) -> None:
+        """Add ``batch``, which starts exactly at the end."""
+        assert batch.first_index == self.end, f"{batch!r} does not start at the end {self.end}"
+        self._batches.append(batch)
+        self._starts.append(batch.first_index)
+        self.cache_bytes += batch.size
+        self.end = batch.end
+
+    def truncate(self, end: Index) -> None:
+        """Forget everything from ``end`` on, a batch boundary; what was durable beyond is not durable any more."""
+        assert self.commit_end <= end <= self.end, f"cut to {end}: committed {self.commit_end}, end {self.end}"
+        while self._starts and self._starts[-1] >= end:
+            self.cache_bytes -= self._batches.pop().size
+            self._starts.pop()
+        assert not self._batches or self._batches[-1].end == end, f"{end} is inside {self._batches[-1]!r}"
+        self.end = end
+        self.durable_end = min(self.durable_end, end)
+
+    def slice(self, start: Index, bytes_max: int) -> list[Batch] | None:
+        """Return batches from ``start`` (a boundary below the end) on, at least one, then up to ``bytes_max``.
+
+        None: ``start`` is not in memory any more.
+        """
+        at = bisect_right(self._starts, start, self._evicted) - 1
+        if at < self._evicted or self._starts[at] != start:
+            return None
+        stop = at + 1
+        size = self._batches[at].size
+        while stop < len(self._batches) and size + self._batches[stop].size <= bytes_max:
+            size += self._batches[stop].size
+            stop += 1
+        return self._batches[at:stop]
+
+    def hand_out(self) -> list[Batch]:
+        """Return what has been committed since the last call, in order."""
+        if self.handed_end == self.commit_end:
+            return []
+        at = bisect_right(self._starts, self.handed_end, self._evicted) - 1
+        stop = bisect_right(self._starts, self.commit_end - 1, self._evicted)
+        batches = self._batches[at:stop]
+        assert batches[0].first_index == self.handed_end, f"{self.handed_end} is not in memory"
+        assert batches[-1].end == self.commit_end, f"{self.commit_end} is inside {batches[-1]!r}"
+        self.handed_end = self.commit_end
+        return batches
+
+    def evict(self) -> None:
+        """Drop the oldest batches from memory while they take too much; never what is not applied and durable."""
+        safe_end = min(self.handed_end, self.durable_end)
+        while self.cache_bytes > self.cache_bytes_max and self._evicted < len(self._batches):
+            batch = self._batches[self._evicted]
+            if batch.end > safe_end:
+                break
+            self.cache_bytes -= batch.size
+            self._evicted += 1
+        if self._evicted >= _COMPACT_AT:
+            del self._batches[: self._evicted]
+            del self._starts[: self._evicted]
+            self._evicted = 0

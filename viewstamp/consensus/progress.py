@@ -1,0 +1,101 @@
+"""What the leader knows of one member."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from viewstamp.ids import Index
+
+__all__ = ["Progress", "ProgressState"]
+
+
+class ProgressState(Enum):
+    """Where the leader stands with a member.
+
+    ASKING: its history is not known. ANNOUNCING: it has been sent the announcement ``number``.
+    REPLICATING: it has taken it durably; batches flow.
+    """
+
+    ASKING = "asking"
+    ANNOUNCING = "announcing"
+    REPLICATING = "replicating"
+
+
+@dataclass(slots=True)
+class Progress:
+    """One member, seen by the leader.
+
+    Invariants:
+      * ``durable_end <= next_end``; ``in_flight_bytes`` is the sum over ``in_flight`` and is bounded
+      * ``durable_end`` > 0 only in REPLICATING: the member said so, after it took announcement ``number`` of this term
+    """
+
+    state: ProgressState = ProgressState.ASKING
+    number: int = 0
+    """The latest announcement to this member in this term, from 1; 0 = none yet."""
+    durable_end: Index = Index(0)
+    """Acknowledged: durable there up to here."""
+    next_end: Index = Index(0)
+    """Sent up to here; the next append starts here."""
+    sent_commit_end: Index = Index(0)
+    """The newest commit end that was sent."""
+    in_flight: deque[tuple[Index, int]] = field(default_factory=deque)
+    """(end, bytes) of each append that is not acknowledged."""
+    in_flight_bytes: int = 0
+    is_fetching: bool = False
+    """A read from disk is under way for this member: at most one."""
+    heard_round: int = 0
+    """The newest round that it confirmed."""
+    is_heard: bool = True
+    """Whether it was heard since the last check for a quorum."""
+    ticks_in_state: int = 0
+
+    def become_asking(self) -> None:
+        """Start again from what the member will report."""
+        self._forget()
+        self.state = ProgressState.ASKING
+
+    def become_announcing(self) -> int:
+        """Count a new announcement and return its number; what the member said before counts no more (rule 6)."""
+        self._forget()
+        self.state = ProgressState.ANNOUNCING
+        self.number += 1
+        return self.number
+
+    def become_replicating(self, end: Index) -> None:
+        """The member has taken the announcement and is durable up to ``end``."""
+        self._forget()
+        self.state = ProgressState.REPLICATING
+        self.durable_end = end
+        self.next_end = end
+
+    def sent(self, end: Index, size: int) -> None:
+        """An append up to ``end`` of ``size`` bytes has left."""
+        self.in_flight.append((end, size))
+        self.in_flight_bytes += size
+        self.next_end = end
+
+    def acknowledged(self, end: Index) -> bool:
+        """The member is durable up to ``end``; return whether that is news."""
+        while self.in_flight and self.in_flight[0][0] <= end:
+            self.in_flight_bytes -= self.in_flight.popleft()[1]
+        if end <= self.durable_end:
+            return False
+        self.durable_end = end
+        self.next_end = max(self.next_end, end)
+        return True
+
+    def move_back(self, received_end: Index) -> None:
+        """The member has received only up to ``received_end``: send again from there."""
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+        self.next_end = max(received_end, self.durable_end)
+
+    def _forget(self) -> None:
+        self.durable_end = Index(0)
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+        self.is_fetching = False
+        self.ticks_in_state = 0

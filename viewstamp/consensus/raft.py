@@ -1,0 +1,197 @@
+"""The core's face: five inputs, one output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from viewstamp.consensus import candidate, follower, leader, voter
+from viewstamp.consensus.core import Core, Entropy, Options, Stored
+from viewstamp.consensus.messages import (
+    Announcement,
+    AppendRequest,
+    HeartbeatRequest,
+    HistoryRequest,
+    Message,
+    PreVoteRequest,
+    PreVoteResponse,
+    ReadIndexRequest,
+    VoteRequest,
+)
+from viewstamp.consensus.ready import Ready
+from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Lifecycle, Role
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Raft"]
+
+_FROM_A_LEADER = (HistoryRequest, Announcement, AppendRequest, HeartbeatRequest)
+_REQUESTS = (*_FROM_A_LEADER, ReadIndexRequest)
+_MODULES = {"voter": voter, "follower": follower, "candidate": candidate, "leader": leader}
+
+Handler = Callable[[Core, Message], None]
+
+
+class Raft:
+    """One member of a group: feed it the five inputs, then take one :meth:`ready` and do as it says.
+
+    Never awaits; owns no clock, disk, socket, thread or randomness. The caller steps everything that has arrived
+    and takes *one* Ready: batching, and so group commit, fall out of that loop.
+
+    Raises (from any input):
+      PeerError: a peer broke the protocol. The state is not to be trusted: the node stops.
+    """
+
+    def __init__(self, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:
+        self.core = Core(me, options, stored, entropy)
+        self._handlers: dict[Role, dict[type[Message], Handler | str]] = {
+            role: {kind: _resolve(name) for kind, name in row.items()} for role, row in DISPATCH.items()
+        }
+
+    # -- Inputs ---------------------------------------------------------------------------------------------
+
+    def tick(self, wall_us: int) -> None:
+        """Let one tick pass. ``wall_us`` is the wall clock, microseconds since 1970: log times come from it."""
+        core = self.core
+        core.wall_us = wall_us
+        core.ticks_since_leader += 1
+        if core.leader == core.me:
+            leader.on_tick(core)
+        elif core.ticks_since_leader >= core.election_ticks:
+            candidate.start(core)
+
+    def step(self, message: Message) -> None:
+        """Take a message of a peer, or of the node itself (``Ready.messages_after_durable``, ``BatchesRead``)."""
+        core = self.core
+        if message.target != core.me or core.installing:
+            return  # Installing: silence, until truncation and history are both durable (rule 5).
+        if isinstance(message, PreVoteRequest | VoteRequest):
+            self._dispatch(message)
+        elif message.term < core.term:
+            if isinstance(message, _REQUESTS):
+                core.answer_term(message)
+        elif message.term == core.term or (isinstance(message, PreVoteResponse) and message.granted):
+            self._dispatch(message)
+        else:
+            vote = message.source if isinstance(message, _FROM_A_LEADER) else ""
+            follower.step_down(core, message.term, vote=vote)
+            self._dispatch(message)
+
+    def propose(self, batch: Batch) -> Viewstamp:
+        """Append a batch that has no index yet; return the viewstamp of its first record.
+
+        The batch is stamped in place and must not change afterwards. Its ``first_position`` is kept.
+
+        Raises:
+          NotLeaderError: ask the leader it names.
+          UnavailableError: the group is still configuring; try again.
+          OverloadedError: too much is uncommitted; try again later.
+        """
+        return leader.propose(self.core, batch)
+
+    def read(self, token: int) -> None:
+        """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
+
+        It may never come (no leader, lost messages): the caller asks again, with a new token, until its deadline.
+        """
+        core = self.core
+        if core.leader == core.me:
+            core.reads_waiting.append((token, None))
+        elif core.leader is not None:
+            core.send(ReadIndexRequest(source=core.me, target=core.leader, term=core.term, token=token))
+
+    def durable(self, viewstamp: Viewstamp) -> None:
+        """The writes of the Ready that carried ``viewstamp`` are durable, and so are all before them.
+
+        A completion of another term than the one that batches are accepted under now is dropped: the log may have
+        been cut and written again since (rule 9).
+        """
+        core = self.core
+        if not is_current_completion(core, viewstamp):
+            return
+        end = Index(viewstamp.index + 1)
+        ended_silence = core.installing
+        is_news = end > core.log.durable_end or ended_silence
+        core.log.durable_end = max(end, core.log.durable_end)
+        core.installing = False
+        if is_news:
+            role = leader if core.leader == core.me else follower
+            role.on_durable(core, ended_silence=ended_silence)
+        if core.is_synced and core.stash:
+            waiting, core.stash = list(core.stash.values()), {}
+            for message in waiting:
+                self.step(message)
+
+    # -- Output ---------------------------------------------------------------------------------------------
+
+    def ready(self) -> Ready | None:
+        """Take what is to be done now; None when there is nothing. What it holds is handed out once."""
+        core = self.core
+        if core.leader == core.me and not core.installing:
+            leader.send_appends(core)
+            leader.start_read_round(core)
+        committed = core.log.hand_out()
+        if not (
+            core.messages or core.writes or core.messages_after_durable or committed or core.reads_ready or core.fetches
+        ):
+            return None
+        if core.leader == core.me:
+            core.uncommitted_bytes -= sum(batch.size for batch in committed if batch.term == core.term)
+        ready = Ready(
+            messages=core.messages,
+            writes=core.writes,
+            durable=core.durable_viewstamp() if core.writes else None,
+            messages_after_durable=core.messages_after_durable,
+            committed=committed,
+            reads=core.reads_ready,
+            fetches=core.fetches,
+        )
+        core.messages = []
+        core.writes = []
+        core.messages_after_durable = []
+        core.reads_ready = []
+        core.fetches = []
+        core.log.evict()
+        return ready
+
+    # -- What others may know --------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """The member's role."""
+        return self.core.role
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """CONFIGURING or RUNNING."""
+        return self.core.lifecycle
+
+    @property
+    def term(self) -> Term:
+        """The member's term."""
+        return self.core.term
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Who leads, as far as this member knows."""
+        return self.core.leader
+
+    def _dispatch(self, message: Message) -> None:
+        handler = self._handlers[self.core.role][type(message)]
+        if callable(handler):
+            handler(self.core, message)
+        elif handler is IMPOSSIBLE:
+            self.core.check_peer(False, f"{message.source} sent {type(message).__name__} to a {self.core.role.value}")
+
+
+def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
+    """Say whether a completion speaks for the log as it stands: by the term it was accepted under (rule 9)."""
+    return viewstamp.term == core.accept_term
+
+
+def _resolve(name: str) -> Handler | str:
+    """Find the function that a cell of the table names."""
+    if name in (IGNORED, IMPOSSIBLE):
+        return name
+    module, function = name.split(".")
+    handler: Handler = getattr(_MODULES[module], function)
+    return handler

@@ -1,0 +1,77 @@
+"""What the core wants done: the one output of a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewstamp.consensus.messages import Message
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.wire.batch import Batch
+
+__all__ = ["AppendLog", "Fetch", "Ready", "TruncateLog", "Write", "WriteHistory", "WriteTerm"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTerm:
+    """Store term and vote ("" = none) as one durable write."""
+
+    term: Term
+    vote: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteHistory:
+    """Store the term history."""
+
+    history: TermHistory
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateLog:
+    """Cut the log to ``end`` and sync it."""
+
+    end: Index
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLog:
+    """Append ``batches`` and sync them."""
+
+    batches: list[Batch]
+
+
+Write = WriteTerm | WriteHistory | TruncateLog | AppendLog
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read batches from disk for a member that is far behind; answer with ``BatchesRead`` of the same numbers."""
+
+    member: NodeId
+    number: int
+    start: Index
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """One turn's work, to be done in the order of the fields.
+
+    * ``messages`` promise nothing that is not durable already and may leave at once, before the writes: the
+      leader's followers write while it does (Raft thesis 10.2.1).
+    * ``writes`` are made durable in exactly this order, behind all earlier ones.
+    * ``durable`` is passed to ``Raft.durable()`` when the last of ``writes`` is durable; None = no writes.
+    * ``messages_after_durable`` leave then, and not before; those addressed to the node itself are stepped.
+    * ``committed`` are applied in order; they may not be durable *here* yet.
+    * ``reads`` may be answered once everything up to their index has been applied.
+    * ``fetches`` are read from disk in the background.
+    """
+
+    messages: list[Message]
+    writes: list[Write]
+    durable: Viewstamp | None
+    messages_after_durable: list[Message]
+    committed: list[Batch]
+    reads: list[tuple[int, Index]]
+    fetches: list[Fetch]
