@@ -1,0 +1,623 @@
+"""The simulated event loop: ordinary asyncio code in simulated time, the same for the same seed.
+
+Rules that make it deterministic:
+
+1. One ready queue, first in, first out. Time stands still while it holds anything, and then jumps to the next timer;
+   timers of the same time fire in the order in which they were set (asyncio's own heap leaves that open).
+2. No threads, sockets, signals or subprocesses. ``run_in_executor`` and ``to_thread`` run the function on the loop, in
+   an event of its own.
+3. Tasks and futures hash by their number of creation, so the sets inside ``asyncio.wait`` and ``TaskGroup`` iterate in
+   the same order in every process. Task names are numbered by the loop, not by the interpreter.
+4. The cyclic garbage collector runs only at fixed event counts: a finalizer is an event too.
+5. Randomness is drawn from generators that are derived from the seed by name.
+
+A **process** is the scope of everything that dies together: a context variable names it, so every callback, timer and
+task that its code starts belongs to it, and none of them runs after ``kill``. Tasks of a dead process are held, not
+collected, until the loop closes: collecting a coroutine would run its ``finally`` blocks, and the dead run no code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import heapq
+import io
+import math
+import random
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar, TypeVarTuple
+
+from viewstamp.host.seam import Clock
+from viewstamp.sim.trace import Trace
+
+__all__ = [
+    "DeadlockError",
+    "LivelockError",
+    "Process",
+    "SimulatedClock",
+    "SimulatedCrash",
+    "SimulatedLoop",
+    "current_process",
+    "run",
+]
+
+ResultT = TypeVar("ResultT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
+
+_EVENTS_PER_COLLECTION = 200_000
+_EVENTS_AT_ONE_TIME_MAX = 1_000_000
+"""More events than this without time moving is a loop that spins."""
+_CANCELLED_TIMERS_MIN = 200
+"""Below this many cancelled timers the heap is not worth rebuilding."""
+_CLOSE_ATTEMPTS = 100
+"""How many awaits in ``finally`` blocks a coroutine is pushed past when it is discarded."""
+
+
+class SimulatedCrash(BaseException):
+    """Raised out of a call of a process that has just died, so that nothing after the call happens.
+
+    Like KeyboardInterrupt it is no ``Exception``: nobody may handle it.
+    """
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready, no timer is set, and what was waited for has not come. The message lists who waits where."""
+
+
+class LivelockError(RuntimeError):
+    """Events follow each other without end and without time moving."""
+
+
+_PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+def current_process() -> Process | None:
+    """Return the process whose code runs, None for the world's own code."""
+    return _PROCESS.get()
+
+
+class _Task(asyncio.Task[Any]):
+    """A task that hashes by its number (rule 3)."""
+
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Future(asyncio.Future[Any]):
+    """A future that hashes by its number (rule 3)."""
+
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Process:
+    """What dies together: made by ``SimulatedLoop.process``.
+
+    Invariants:
+      * after ``kill`` no callback, timer or task of the process runs; one that is running now may run to its next
+        await, and everything that it asks of the simulated host is refused with :class:`SimulatedCrash`
+      * between ``pause`` and ``resume`` none runs either; what came due is run afterwards, in the order of coming due
+    """
+
+    def __init__(self, loop: SimulatedLoop, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self.context = contextvars.Context()
+        """A context in which this process is current: for callbacks from outside, such as the network's."""
+        self.context.run(_PROCESS.set, self)
+        self._loop = loop
+        self._runs = True
+        self._held: list[asyncio.Handle] = []
+        self._tasks: weakref.WeakSet[_Task] = weakref.WeakSet()
+        self._buried: list[_Task] = []
+        self._on_death: dict[Callable[[], None], None] = {}
+
+    def spawn(self, coroutine: Coroutine[Any, Any, ResultT], *, name: str | None = None) -> asyncio.Task[ResultT]:
+        """Start a task of this process."""
+        return self._loop.create_task(coroutine, name=name, context=self.context.copy())
+
+    def call(self, function: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
+        """Call ``function`` now, as code of this process."""
+        return self.context.copy().run(function, *arguments)
+
+    def on_death(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have ``callback`` called at ``kill``, outside the process; return a function that calls this off."""
+        self._on_death[callback] = None
+
+        def call_off() -> None:
+            self._on_death.pop(callback, None)
+
+        return call_off
+
+    def kill(self) -> None:
+        """Stop all code of this process for ever, without running any of it. Idempotent."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self._runs = False
+        self._held.clear()
+        self._buried = sorted(self._tasks, key=hash)
+        self._loop.trace.note(self._loop.time(), self.name, "!", "dies")
+        callbacks, self._on_death = list(self._on_death), {}
+        for callback in callbacks:
+            contextvars.Context().run(callback)
+
+    def pause(self) -> None:
+        """Stop all code of this process until ``resume``, as SIGSTOP does. Idempotent."""
+        self.is_paused = True
+        self._runs = False
+
+    def resume(self) -> None:
+        """Go on after ``pause``: what came due meanwhile becomes ready now."""
+        if self.is_dead or not self.is_paused:
+            return
+        self.is_paused = False
+        self._runs = True
+        self._loop.requeue(self._held)
+        self._held = []
+
+    def admit(self, handle: asyncio.Handle) -> bool:
+        """Say whether ``handle``, which has come due, may run now. For the loop."""
+        if not self._runs and not self.is_dead:
+            self._held.append(handle)
+        return self._runs
+
+    def adopt(self, task: _Task) -> None:
+        """Take note of a new task of this process. For the loop."""
+        if self.is_dead:
+            self._buried.append(task)
+        else:
+            self._tasks.add(task)
+
+    def discard(self) -> None:
+        """Let go of all tasks without their code being heard of again. For the loop, when it closes."""
+        tasks = self._buried or sorted(self._tasks, key=hash)
+        self._buried = []
+        for task in tasks:
+            if task.done():
+                task._log_traceback = False
+            else:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._close(task.get_coro())
+
+    def failures(self) -> list[_Task]:
+        """Return the tasks that ended with an exception that nobody has looked at."""
+        return [] if self.is_dead else [task for task in sorted(self._tasks, key=hash) if task._log_traceback]
+
+    def _close(self, coroutine: Any) -> None:
+        """Throw GeneratorExit into a coroutine until it gives up, whatever it raises: it has no say any more."""
+        for _ in range(_CLOSE_ATTEMPTS):
+            try:
+                self.context.copy().run(coroutine.close)
+            except (Exception, asyncio.CancelledError, SimulatedCrash):
+                continue
+            return
+
+
+# Typed as Any: the abstract methods that are left out (sockets, signals, subprocesses) raise NotImplementedError.
+_AbstractEventLoop: Any = asyncio.AbstractEventLoop
+
+
+class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
+    """An event loop with simulated time, starting at 0.0 seconds.
+
+    An exception that escapes a callback ends the run: it is raised out of ``run_...`` or ``step``. An exception that
+    a task ended with and nobody looked at is raised when ``run_until_complete`` returns, or by ``check``.
+
+    Invariants:
+      * time never goes back, and moves only while nothing is ready
+      * ``events`` counts what ran; ``after_event`` was called after each
+    """
+
+    def __init__(self, seed: int | str = 0, *, trace: Trace | None = None) -> None:
+        self.seed = seed
+        self.trace = trace if trace is not None else Trace()
+        self.events = 0
+        self.after_event: Callable[[], None] | None = None
+        """Called after every event, outside all processes; what it raises ends the run."""
+        self._now = 0.0
+        self._ready: deque[Any] = deque()
+        self._timers: list[tuple[float, int, Any]] = []
+        self._numbers = 0
+        self._task_count = 0
+        self._timers_cancelled = 0
+        self._events_at_this_time = 0
+        self._world = Process(self, "world")
+        self._processes = [self._world]
+        self._failures: list[BaseException] = []
+        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._debug = False
+        self._running = False
+        self._stopping = False
+        self._closed = False
+        self._thread = threading.get_ident()
+
+    # the simulation
+
+    def entropy(self, name: str) -> random.Random:
+        """Return a generator of its own for ``name``, derived from the seed: the same name gives the same numbers."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def process(self, name: str) -> Process:
+        """Make a new process; ``name`` is for people and the trace, and may be used again after its death."""
+        process = Process(self, name)
+        self._processes.append(process)
+        return process
+
+    def step(self) -> bool:
+        """Run one event, moving time first if nothing is ready; return False if there is none at all."""
+        with self._entered():
+            return self._run_one(math.inf)
+
+    def run_for(self, seconds: float) -> None:
+        """Run everything that happens in the next ``seconds``; time is exactly that much later afterwards."""
+        end = self._now + seconds
+        with self._entered():
+            while self._run_one(end):
+                pass
+        self._now = end
+
+    def run_until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
+        """Run until ``condition``, asked after every event, holds, at most ``seconds``; return whether it holds."""
+        end = self._now + seconds
+        with self._entered():
+            while not condition():
+                if not self._run_one(end):
+                    self._now = end
+                    return condition()
+        return True
+
+    def check(self) -> None:
+        """Raise what a task ended with that nobody has looked at, if there is any."""
+        for process in self._processes:
+            for task in process.failures():
+                error = task.exception()
+                if error is not None:
+                    error.add_note(f"nobody looked at it: {task.get_name()} of {process.name}")
+                    self._failures.append(error)
+        if self._failures:
+            failures, self._failures = self._failures, []
+            raise failures[0]
+
+    def dump(self) -> str:
+        """Describe what every living task waits for, for people."""
+        out = io.StringIO()
+        for process in self._processes:
+            for task in [] if process.is_dead else sorted(process._tasks, key=hash):
+                if not task.done():
+                    out.write(f"{process.name}: ")
+                    task.print_stack(limit=4, file=out)
+        return out.getvalue()
+
+    def requeue(self, handles: list[asyncio.Handle]) -> None:
+        """Make handles ready that had come due before. For processes that resume."""
+        self._ready.extend(handles)
+
+    def _run_one(self, end: float) -> bool:
+        """Run the next event that is due at or before ``end``."""
+        ready = self._ready
+        while True:
+            if not ready and not self._advance(end):
+                return False
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            context = handle._context
+            process = context.get(_PROCESS)
+            if process is None or process._runs or process.admit(handle):
+                break
+        self.events += 1
+        self._events_at_this_time += 1
+        try:
+            context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if process is None or not process.is_dead:
+                who = "the world" if process is None else process.name
+                error.add_note(f"in event {self.events} at {self._now:.6f} s, of {who}; seed {self.seed}")
+                raise
+        if self.after_event is not None:
+            self.after_event()
+        if self._failures:
+            self.check()
+        if self._events_at_this_time > _EVENTS_AT_ONE_TIME_MAX:
+            raise LivelockError(f"{self._events_at_this_time} events at {self._now:.6f} s; the last was {handle!r}")
+        if self.events % _EVENTS_PER_COLLECTION == 0:
+            gc.collect()
+        return True
+
+    def _advance(self, end: float) -> bool:
+        """Move time to the next timer and make all timers of that time ready; False if there is none up to ``end``."""
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)[2]._scheduled = False
+            self._timers_cancelled -= 1
+        if not timers or timers[0][0] > end:
+            return False
+        now = self._now = timers[0][0]
+        self._events_at_this_time = 0
+        while timers and timers[0][0] == now:
+            handle = heapq.heappop(timers)[2]
+            handle._scheduled = False
+            if handle._cancelled:
+                self._timers_cancelled -= 1
+            else:
+                self._ready.append(handle)
+        return True
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Be the running loop of this thread, with the interpreter's own moments of disorder switched off."""
+        if self._closed:
+            raise RuntimeError("the simulated loop is closed")
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("a simulated loop cannot run inside a running event loop")
+        collecting = gc.isenabled()
+        hooks = sys.get_asyncgen_hooks()
+        self._thread = threading.get_ident()
+        self._running = True
+        asyncio._set_running_loop(self)
+        sys.set_asyncgen_hooks(finalizer=self._finalize_generator)
+        gc.disable()
+        try:
+            yield
+        finally:
+            self._running = False
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+            if collecting:
+                gc.enable()
+
+    def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        process = _PROCESS.get()
+        if not self._closed and (process is None or not process.is_dead):
+            self.call_soon(lambda: self.create_task(generator.aclose()))
+
+    # asyncio: running
+
+    def run_forever(self) -> None:
+        """Run until ``stop``, or until nothing can happen any more."""
+        with self._entered():
+            while not self._stopping and self._run_one(math.inf):
+                pass
+        self._stopping = False
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until ``future`` (or coroutine) is done; return its result. What else is going on stands still then.
+
+        Raises:
+          DeadlockError: it can never be done.
+        """
+        main = asyncio.ensure_future(future, loop=self)
+        with self._entered():
+            while not main.done():
+                if not self._run_one(math.inf):
+                    raise DeadlockError(f"nothing can happen any more at {self._now:.6f} s\n{self.dump()}")
+        result = main.result()
+        self.check()
+        return result
+
+    def stop(self) -> None:
+        """End ``run_forever`` after the current event."""
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        """Say whether an event of this loop is being run."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Say whether ``close`` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """End the world: nothing of it runs any more, and what it held is let go. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+        for process in self._processes:
+            process.discard()
+        self._processes.clear()
+
+    async def shutdown_asyncgens(self) -> None:
+        """Do nothing: ``close`` lets go of them."""
+
+    async def shutdown_default_executor(self) -> None:
+        """Do nothing: there is none."""
+
+    # asyncio: callbacks and timers
+
+    def time(self) -> float:
+        """Return the simulated seconds since the run began."""
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Queue ``callback`` behind everything that is ready."""
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._closed:
+            self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Do what ``call_soon`` does; refused from another thread, whose timing no seed decides."""
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a second thread in the simulation: use the host's lanes instead")
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Queue ``callback`` in ``delay`` simulated seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Queue ``callback`` at the simulated time ``when``; at once if that is not in the future."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if self._closed:
+            return handle
+        if when <= self._now:
+            self._ready.append(handle)
+            return handle
+        self._numbers += 1
+        handle._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._timers, (when, self._numbers, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """Hear from a timer that it was cancelled; the heap is rebuilt once most of it is dead."""
+        if not handle._scheduled:
+            return
+        self._timers_cancelled += 1
+        if self._timers_cancelled > max(_CANCELLED_TIMERS_MIN, len(self._timers) // 2):
+            self._timers = [entry for entry in self._timers if not entry[2]._cancelled and entry[2] is not handle]
+            heapq.heapify(self._timers)
+            self._timers_cancelled = 0
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[*ArgumentsT], ResultT], *args: *ArgumentsT
+    ) -> asyncio.Future[ResultT]:
+        """Call ``func`` on the loop, in an event of its own (rule 2)."""
+        future: asyncio.Future[ResultT] = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = func(*args)
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self.call_soon(work)
+        return future
+
+    # asyncio: tasks and futures
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Make a future of this loop."""
+        self._numbers += 1
+        future = _Future(loop=self)
+        future.number = self._numbers
+        return future
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        """Make a task of the process in whose ``context`` (the current one if None) it will run."""
+        if self._closed:
+            coro.close()
+            raise RuntimeError("the simulated loop is closed")
+        self._task_count += 1
+        self._numbers += 1
+        # The number must be there before the base class puts the task into its set of all tasks, which hashes it.
+        task = _Task.__new__(_Task)
+        task.number = self._numbers
+        task.__init__(coro, loop=self, name=name or f"task-{self._task_count}", context=context)  # type: ignore[misc]
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        (process or self._world).adopt(task)
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Refuse: another task class would not be deterministic (rule 3)."""
+        if factory is not None:
+            raise NotImplementedError("the simulated loop makes its own tasks")
+
+    def get_task_factory(self) -> None:
+        """Return None: there is no other."""
+
+    # asyncio: errors
+
+    def set_exception_handler(
+        self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
+    ) -> None:
+        """Hear of exceptions that nobody looked at, instead of the run failing."""
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None:
+        """Return the handler that was set."""
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Fail the run after the current event."""
+        error = context.get("exception")
+        if not isinstance(error, BaseException):
+            error = RuntimeError(context.get("message", "unnamed failure"))
+        self._failures.append(error)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Hear from a task, future or handle that something went wrong."""
+        if self._closed or isinstance(context.get("exception"), SimulatedCrash):
+            return
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        """Say whether asyncio's debug mode is on."""
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        """Switch asyncio's debug mode."""
+        self._debug = enabled
+
+
+class SimulatedClock(Clock):
+    """One node's clocks: the loop's time, wrong in the ways in which clocks are wrong.
+
+    ``rate`` is seconds shown per simulated second; ``wall_offset_us`` may be changed at any time (a jump).
+    """
+
+    WALL_START_US = 1_700_000_000_000_000
+
+    def __init__(self, loop: SimulatedLoop, *, offset: float = 0.0, rate: float = 1.0, wall_offset_us: int = 0) -> None:
+        self.offset = offset
+        self.rate = rate
+        self.wall_offset_us = wall_offset_us
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        """Return seconds since a moment of this node's own."""
+        return self.offset + self._loop.time() * self.rate
+
+    def wall_us(self) -> int:
+        """Return microseconds since 1970 as this node believes them."""
+        return self.WALL_START_US + self.wall_offset_us + int(self._loop.time() * self.rate * 1e6)
+
+
+def run(main: Coroutine[Any, Any, ResultT], *, seed: int | str = 0, trace: Trace | None = None) -> ResultT:
+    """Run ``main`` in a simulated loop of its own, as ``asyncio.run`` would in a real one; return its result.
+
+    Raises:
+      DeadlockError: nothing can happen any more and ``main`` is not done.
+    """
+    loop = SimulatedLoop(seed, trace=trace)
+    try:
+        result: ResultT = loop.run_until_complete(main)
+        return result
+    finally:
+        loop.close()
