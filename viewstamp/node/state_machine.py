@@ -88,7 +88,7 @@ class StateMachine(Protocol):
         """
         ...
 
-    def query(self, name: str, **arguments: object) -> object:
+    def query(self, name: str, /, **arguments: object) -> object:
         """Read the state. Raises RequestError where the question has no answer."""
         ...
 

@@ -1,0 +1,87 @@
+"""A log for tests: gives batches their index and drives state machines the way a node does."""
+
+from __future__ import annotations
+
+import msgpack
+
+from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.node.state_machine import Accepted, Admission, Receipt, Result
+from viewstamp.streams import Streams
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+
+def records(topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Batch:
+    values = [b"x" * size for _ in range(count)]
+    return build_batch(values, topic=TopicId(topic), session=SessionId(session), sequence=Sequence(sequence))
+
+
+def fence(session: int, sequence: int) -> Batch:
+    return build_batch([b""], kind=Kind.FENCE, session=SessionId(session), sequence=Sequence(sequence))
+
+
+def create_topic(name: object) -> Batch:
+    return build_batch([msgpack.packb({"name": name})], kind=Kind.CREATE_TOPIC)
+
+
+def open_session() -> Batch:
+    return build_batch([b""], kind=Kind.OPEN_SESSION)
+
+
+class Log:
+    """One leader's log over one machine: batches are admitted at the end and applied from the front."""
+
+    def __init__(self, machine: Streams, *, first_index: int = 1, term: int = 1) -> None:
+        self.machine = machine
+        self.next_index = first_index
+        self.term = term
+        self.unapplied: list[Batch] = []
+        machine.begin_leading()
+
+    def propose(self, batch: Batch) -> Admission:
+        admission = self.machine.admit(batch)
+        if isinstance(admission, Accepted):
+            batch.stamp(
+                term=Term(self.term),
+                first_index=Index(self.next_index),
+                previous_term=Term(self.term),
+                log_time=1000 + self.next_index,
+                first_position=admission.first_position,
+            )
+            self.next_index += batch.count
+            self.unapplied.append(batch)
+        return admission
+
+    def apply(self) -> Result:
+        return self.machine.apply(self.unapplied.pop(0))
+
+    def run(self, batch: Batch) -> Result:
+        """Propose a batch that must be accepted, apply everything, and return its result."""
+        admission = self.propose(batch)
+        assert isinstance(admission, Accepted), admission
+        while len(self.unapplied) > 1:
+            self.apply()
+        return self.apply()
+
+    def session(self) -> int:
+        result = self.run(open_session())
+        assert isinstance(result, dict)
+        session = result["session"]
+        assert isinstance(session, int)
+        return session
+
+    def topic(self, name: str = "orders") -> int:
+        result = self.run(create_topic(name))
+        assert isinstance(result, dict)
+        topic = result["topic"]
+        assert isinstance(topic, dict)
+        return int(topic["id"])
+
+    def append(self, topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Receipt:
+        result = self.run(records(topic, session, sequence, count, size))
+        assert isinstance(result, Receipt)
+        return result
+
+
+def first_position(admission: Admission) -> Position:
+    assert isinstance(admission, Accepted)
+    return admission.first_position

@@ -1,0 +1,412 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.streams.log import Log, create_topic, fence, first_position, open_session, records
+from viewstamp.errors import (
+    CorruptionError,
+    OverloadedError,
+    RequestError,
+    StaleSessionError,
+    UnavailableError,
+    UnknownTopicError,
+)
+from viewstamp.ids import Index, Position, Term
+from viewstamp.node.state_machine import Accepted, Answered, Receipt, Waiting
+from viewstamp.streams import Streams
+from viewstamp.streams.session import RECEIPTS_MAX
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(Streams())
+
+
+def stamped(batch: Batch, index: int, position: int) -> Batch:
+    batch.stamp(
+        term=Term(1), first_index=Index(index), previous_term=Term(1), log_time=0, first_position=Position(position)
+    )
+    return batch
+
+
+# Positions.
+
+
+def test_positions_run_from_one_without_gaps_in_each_topic(log: Log) -> None:
+    orders, bills = log.topic("orders"), log.topic("bills")
+    session = log.session()
+    assert log.append(orders, session, 1, count=3).first_position == 1
+    assert log.append(bills, session, 2, count=2).first_position == 1
+    assert log.append(orders, session, 3).first_position == 4
+
+
+def test_a_leader_gives_positions_to_batches_that_are_not_applied_yet(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    firsts = [first_position(log.propose(records(topic, session, n, count=10))) for n in (1, 2, 3)]
+    assert firsts == [1, 11, 21]
+
+
+def test_a_receipt_says_where_the_batch_stands(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    index = log.next_index
+    assert log.append(topic, session, 1, count=5) == Receipt(Position(1), 5, Term(1), Index(index), 1000 + index)
+
+
+def test_a_new_leader_starts_again_from_what_is_applied(log: Log) -> None:
+    """What the old leader admitted and lost must not leave a hole in positions or sequences."""
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1, count=7))
+    log.machine.stop_leading()
+    log.machine.stop_leading()
+    newer = Log(log.machine, first_index=log.next_index - 7, term=2)
+    assert first_position(newer.propose(records(topic, session, 1, count=2))) == 1
+
+
+# Sessions.
+
+
+def test_a_session_id_is_the_index_of_the_record_that_opened_it(log: Log) -> None:
+    log.topic()
+    index = log.next_index
+    assert log.session() == index
+
+
+def test_a_retry_of_an_applied_batch_gets_the_same_receipt_and_no_place_in_the_log(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    receipt = log.append(topic, session, 1, count=2)
+    log.append(topic, session, 2)
+    assert log.propose(records(topic, session, 1, count=2)) == Answered(receipt)
+    assert log.unapplied == []
+
+
+def test_a_retry_of_a_batch_that_is_still_in_the_log_waits_for_it(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1))
+    log.propose(records(topic, session, 2))
+    assert log.propose(records(topic, session, 1)) == Waiting()
+    assert len(log.unapplied) == 2
+
+
+def test_a_gap_is_refused_as_not_written_and_names_the_sequence_to_go_on_with(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1))
+    with pytest.raises(UnavailableError, match="at sequence 1, so 3 is out of order") as raised:
+        log.propose(records(topic, session, 3))
+    assert "from sequence 2" in raised.value.remedy
+    assert isinstance(log.propose(records(topic, session, 2)), Accepted)
+
+
+def test_a_batch_of_an_unknown_session_is_refused(log: Log) -> None:
+    topic = log.topic()
+    with pytest.raises(StaleSessionError):
+        log.propose(records(topic, 77, 1))
+
+
+def test_a_batch_without_a_session_or_a_sequence_is_refused(log: Log) -> None:
+    """Without them a retry could not be told from a new append."""
+    topic, session = log.topic(), log.session()
+    with pytest.raises(RequestError):
+        log.propose(records(topic, 0, 0))
+    with pytest.raises(RequestError):
+        log.propose(records(topic, session, 0))
+
+
+def test_a_batch_for_an_unknown_topic_is_refused_and_uses_no_sequence(log: Log) -> None:
+    session = log.session()
+    with pytest.raises(UnknownTopicError):
+        log.propose(records(5, session, 1))
+    topic = log.topic()
+    assert isinstance(log.propose(records(topic, session, 1)), Accepted)
+
+
+def test_a_retry_older_than_the_kept_receipts_is_stale(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    receipts = [log.append(topic, session, n) for n in range(1, RECEIPTS_MAX + 2)]
+    assert log.propose(records(topic, session, 2)) == Answered(receipts[1])
+    with pytest.raises(StaleSessionError):
+        log.propose(records(topic, session, 1))
+
+
+def test_the_least_recently_used_session_is_forgotten_first() -> None:
+    log = Log(Streams(sessions_max=2))
+    topic, older, newer = log.topic(), log.session(), log.session()
+    log.append(topic, older, 1)
+    log.session()
+    assert isinstance(log.propose(records(topic, older, 2)), Accepted)
+    with pytest.raises(StaleSessionError):
+        log.propose(records(topic, newer, 1))
+
+
+def test_a_batch_of_a_session_that_is_about_to_be_forgotten_does_not_enter_the_log() -> None:
+    """It would be in the log with a position that nobody can give it any more."""
+    log = Log(Streams(sessions_max=1))
+    topic, session = log.topic(), log.session()
+    log.propose(open_session())
+    with pytest.raises(UnavailableError, match="about to be forgotten"):
+        log.propose(records(topic, session, 1))
+    with pytest.raises(OverloadedError):
+        log.propose(open_session())
+    log.apply()
+    with pytest.raises(StaleSessionError):
+        log.propose(records(topic, session, 1))
+
+
+def test_no_session_is_opened_while_it_is_unclear_which_one_it_replaces() -> None:
+    """The oldest might be one that is itself not open yet, and could be used before it is forgotten."""
+    log = Log(Streams(sessions_max=2))
+    topic, session = log.topic(), log.session()
+    log.propose(open_session())
+    log.propose(records(topic, session, 1))
+    with pytest.raises(OverloadedError):
+        log.propose(open_session())
+
+
+# Fences.
+
+
+def test_a_fence_of_an_applied_sequence_answers_its_receipt(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    receipt = log.append(topic, session, 1)
+    assert log.propose(fence(session, 1)) == Answered(receipt)
+
+
+def test_a_fence_behind_its_batch_in_the_log_answers_the_receipt(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1, count=2))
+    result = log.run(fence(session, 1))
+    assert isinstance(result, Receipt)
+    assert result.count == 2
+
+
+def test_a_fenced_sequence_is_never_applied_and_the_next_one_goes_on(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.append(topic, session, 1)
+    assert log.run(fence(session, 3)) is None
+    for sequence in (2, 3):
+        assert log.propose(records(topic, session, sequence)) == Answered(None)
+        assert log.propose(fence(session, sequence)) == Answered(None)
+    assert log.append(topic, session, 4).first_position == 2
+
+
+def test_a_copy_that_arrives_while_its_fence_is_in_the_log_is_refused(log: Log) -> None:
+    """It must neither enter the log nor wait for a batch that will never be applied."""
+    topic, session = log.topic(), log.session()
+    log.propose(fence(session, 2))
+    for sequence in (1, 2):
+        with pytest.raises(UnavailableError, match="being fenced"):
+            log.propose(records(topic, session, sequence))
+    log.propose(records(topic, session, 3))
+    assert log.apply() is None
+    assert log.propose(records(topic, session, 2)) == Answered(None)
+    assert log.propose(records(topic, session, 3)) == Waiting()
+
+
+def test_a_fence_far_ahead_costs_no_more_than_the_kept_receipts(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.append(topic, session, 1)
+    far = 1 << 60
+    assert log.run(fence(session, far)) is None
+    assert log.propose(records(topic, session, far)) == Answered(None)
+    with pytest.raises(StaleSessionError):
+        log.propose(records(topic, session, 1))
+    assert log.append(topic, session, far + 1).first_position == 2
+
+
+def test_a_fence_needs_a_known_session_and_a_sequence(log: Log) -> None:
+    with pytest.raises(StaleSessionError):
+        log.propose(fence(9, 1))
+    session = log.session()
+    with pytest.raises(RequestError):
+        log.propose(fence(session, 0))
+
+
+# Topics.
+
+
+def test_creating_a_topic_twice_gives_the_same_topic(log: Log) -> None:
+    first = log.topic("orders")
+    session = log.session()
+    log.append(first, session, 1, count=2)
+    again = log.run(create_topic("orders"))
+    assert again == {"topic": log.machine.query("describe_topic", name="orders")}
+    assert log.topic("orders") == first
+
+
+def test_two_creations_of_a_name_in_the_log_make_one_topic(log: Log) -> None:
+    log.propose(create_topic("orders"))
+    log.propose(create_topic("orders"))
+    assert log.apply() == log.apply()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "é", "a/b", "x" * 129, "a\n", 7, None])
+def test_a_forbidden_topic_name_is_refused_on_admission_and_on_application(log: Log, name: object) -> None:
+    with pytest.raises(RequestError):
+        log.propose(create_topic(name))
+    with pytest.raises(RequestError):
+        log.machine.apply(stamped(create_topic(name), 1, 0))
+
+
+def test_topic_settings_that_cannot_be_read_are_refused(log: Log) -> None:
+    for settings in (b"", b"\xc1", b"\x01"):
+        with pytest.raises(RequestError):
+            log.propose(build_batch([settings], kind=Kind.CREATE_TOPIC))
+
+
+def test_the_number_of_topics_is_bounded_and_the_refusal_is_replicated() -> None:
+    log = Log(Streams(topics_max=1))
+    log.propose(create_topic("a"))
+    log.propose(create_topic("b"))
+    log.apply()
+    with pytest.raises(RequestError):
+        log.apply()
+    assert log.topic("a") == 1
+    with pytest.raises(RequestError):
+        log.propose(create_topic("b"))
+
+
+def test_topics_are_described_and_listed_in_order_of_creation(log: Log) -> None:
+    topic, session = log.topic("b"), log.session()
+    log.topic("a")
+    log.append(topic, session, 1, count=3, size=10)
+    listed = log.machine.query("list_topics")
+    assert listed == [
+        {"id": 1, "name": "b", "first_position": 1, "last_position": 3, "bytes": records(1, 1, 1, 3, 10).size},
+        {"id": 2, "name": "a", "first_position": 1, "last_position": 0, "bytes": 0},
+    ]
+    assert log.machine.query("describe_topic", name="b") == listed[0]
+    with pytest.raises(UnknownTopicError):
+        log.machine.query("describe_topic", name="c")
+
+
+def test_any_position_is_located_at_or_before_its_batch_with_a_short_scan(log: Log) -> None:
+    topic, other, session = log.topic("a"), log.topic("b"), log.session()
+    starts = []
+    for n in range(1, 400):
+        busy = n % 3 == 0
+        receipt = log.append(other if busy else topic, session, n, count=1 + n % 4, size=4000)
+        if not busy:
+            starts.append(receipt)
+    for receipt in starts:
+        for position in range(receipt.first_position, receipt.first_position + receipt.count):
+            found = log.machine.query("locate", topic=topic, position=position)
+            assert isinstance(found, int)
+            assert found <= receipt.first_index
+            between = [r for r in starts if found <= r.first_index < receipt.first_index]
+            assert sum(r.count for r in between) * 4000 <= 64 * 1024 + 5 * 4100
+    end = log.machine.query("describe_topic", name="a")
+    assert isinstance(end, dict)
+    last = starts[-1]
+    beyond = log.machine.query("locate", topic=topic, position=end["last_position"] + 1)
+    assert beyond == last.first_index + last.count
+
+
+def test_a_busy_log_does_not_make_the_scan_for_a_quiet_topic_long(log: Log) -> None:
+    quiet, busy, session = log.topic("quiet"), log.topic("busy"), log.session()
+    log.append(quiet, session, 1)
+    for n in range(2, 7):
+        log.append(busy, session, n, size=500_000)
+    receipt = log.append(quiet, session, 7)
+    assert log.machine.query("locate", topic=quiet, position=2) == receipt.first_index
+
+
+def test_an_empty_topic_is_located_at_the_start_of_the_log(log: Log) -> None:
+    topic = log.topic()
+    assert log.machine.query("locate", topic=topic, position=1) == 1
+    with pytest.raises(UnknownTopicError):
+        log.machine.query("locate", topic=9, position=1)
+
+
+def test_an_unknown_query_is_refused(log: Log) -> None:
+    with pytest.raises(RequestError):
+        log.machine.query("weather")
+
+
+def test_an_outcome_is_answered_from_applied_state_only(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    receipt = log.append(topic, session, 1)
+    log.run(fence(session, 2))
+    log.propose(records(topic, session, 3))
+    assert log.machine.query("outcome", session=session, sequence=1) == receipt
+    assert log.machine.query("outcome", session=session, sequence=2) is None
+    with pytest.raises(UnavailableError):
+        log.machine.query("outcome", session=session, sequence=3)
+    with pytest.raises(StaleSessionError):
+        log.machine.query("outcome", session=1000, sequence=1)
+
+
+# Divergence.
+
+
+def test_a_batch_that_contradicts_the_state_stops_the_node(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.append(topic, session, 1)
+    follower = Streams()
+    follower.restore(log.machine.snapshot())
+    contradictions = [
+        stamped(records(topic, session, 2), 10, position=3),
+        stamped(records(topic, session, 3), 10, position=2),
+        stamped(records(topic, session, 1), 10, position=2),
+        stamped(records(topic, 999, 1), 10, position=2),
+        stamped(records(7, session, 2), 10, position=1),
+        stamped(fence(999, 1), 10, position=0),
+    ]
+    for batch in contradictions:
+        with pytest.raises(CorruptionError):
+            follower.apply(batch)
+
+
+def test_a_membership_record_changes_nothing_here(log: Log) -> None:
+    before = log.machine.query("list_topics")
+    assert log.run(build_batch([b"members"], kind=Kind.MEMBERSHIP)) is None
+    assert log.machine.query("list_topics") == before
+
+
+# Images.
+
+
+def test_a_restored_machine_goes_on_exactly_like_the_original(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    for n in range(1, RECEIPTS_MAX + 10):
+        log.append(topic, session, n, size=700)
+    log.run(fence(session, RECEIPTS_MAX + 11))
+    other = Streams()
+    other.restore(log.machine.snapshot())
+    assert other.digest() == log.machine.digest()
+    batch = records(topic, session, RECEIPTS_MAX + 12)
+    copy = records(topic, session, RECEIPTS_MAX + 12)
+    receipt = log.run(batch)
+    stamped(copy, batch.first_index, batch.first_position)
+    assert isinstance(receipt, Receipt)
+    result = other.apply(copy)
+    assert isinstance(result, Receipt)
+    assert result.first_position == receipt.first_position
+    assert other.query("locate", topic=topic, position=200) == log.machine.query("locate", topic=topic, position=200)
+
+
+def test_digests_differ_where_the_states_differ(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    seen = {log.machine.digest()}
+    log.append(topic, session, 1)
+    seen.add(log.machine.digest())
+    log.run(fence(session, 2))
+    seen.add(log.machine.digest())
+    assert len(seen) == 3
+
+
+def test_what_was_only_admitted_is_no_part_of_the_digest(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    before = log.machine.digest()
+    log.propose(records(topic, session, 1))
+    assert log.machine.digest() == before
+
+
+@pytest.mark.parametrize("image", [b"", b"\xc1", b"\x01", b"\x94\x63\x00\x90\x90"])
+def test_an_image_that_cannot_be_read_is_corruption_and_changes_nothing(image: bytes) -> None:
+    log = Log(Streams())
+    log.topic()
+    log.machine.stop_leading()
+    before = log.machine.digest()
+    with pytest.raises(CorruptionError):
+        log.machine.restore(image)
+    assert log.machine.digest() == before

@@ -1,0 +1,112 @@
+"""The admission view: what the applied state will be once everything in the leader's log is applied."""
+
+from __future__ import annotations
+
+from viewstamp.errors import OverloadedError, UnavailableError
+from viewstamp.ids import Position, Sequence, SessionId, TopicId
+from viewstamp.streams.session import Session
+from viewstamp.wire.batch import Batch
+
+__all__ = ["AdmissionView", "Pending"]
+
+
+class Pending:
+    """What the log holds of one session beyond what is applied.
+
+    Invariants:
+      * ``batches >= 1``: an entry without batches in the log is removed
+      * ``last`` >= the session's applied ``last``
+    """
+
+    __slots__ = ("batches", "fenced", "last")
+
+    def __init__(self, last: Sequence) -> None:
+        self.last = last
+        self.batches = 0
+        """RECORDS and FENCE batches of the session that are in the log and not applied."""
+        self.fenced: list[range] = []
+        """Sequences that a fence in the log will decide; no batch with one of them is in the log."""
+
+
+class AdmissionView:
+    """The differences between the applied state and the leader's whole log. Lives for one leadership.
+
+    Invariants:
+      * ``pending`` is ordered by the latest use in the log
+      * at most one OPEN_SESSION in the log will forget a session, and ``victim`` is the one that it forgets
+    """
+
+    __slots__ = ("_evicting", "_opens", "_positions", "pending", "victim")
+
+    def __init__(self) -> None:
+        self.pending: dict[SessionId, Pending] = {}
+        self.victim: SessionId | None = None
+        """The session that an OPEN_SESSION in the log is going to forget; None = none that exists yet."""
+        self._positions: dict[TopicId, Position] = {}
+        self._opens = 0
+        self._evicting = False
+
+    def take_positions(self, topic: TopicId, applied_next: Position, count: int) -> Position:
+        """Give ``count`` positions of a topic to the batch that enters the log next; return the first."""
+        first = self._positions.get(topic, applied_next)
+        self._positions[topic] = Position(first + count)
+        return first
+
+    def last(self, session: Session) -> Sequence:
+        """Return the session's last sequence in the log."""
+        pending = self.pending.get(session.id)
+        return session.last if pending is None else pending.last
+
+    def use(self, session: Session, sequence: Sequence, *, fence: bool) -> None:
+        """Take note that a batch of ``session`` with ``sequence`` enters the log now."""
+        pending = self.pending.pop(session.id, None) or Pending(session.last)
+        if sequence > pending.last:
+            if fence:
+                pending.fenced.append(range(pending.last + 1, sequence + 1))
+            pending.last = sequence
+        pending.batches += 1
+        self.pending[session.id] = pending
+
+    def open_session(self, applied: dict[SessionId, Session], sessions_max: int) -> None:
+        """Take note that an OPEN_SESSION enters the log now.
+
+        Raises:
+          OverloadedError: which session it would forget cannot be told, because another one that has to
+            forget a session is in the log, or one that is not open yet might be the oldest.
+        """
+        if len(applied) + self._opens >= sessions_max:
+            victim = next((session for session in applied if session not in self.pending), None)
+            if self._evicting or (victim is None and self._opens):
+                raise OverloadedError(
+                    f"{sessions_max} sessions are open and another one is being replaced", remedy="try again at once"
+                )
+            self._evicting = True
+            self.victim = next(iter(self.pending)) if victim is None else victim
+        self._opens += 1
+
+    def check_kept(self, session: SessionId) -> None:
+        """Refuse a batch of a session that may be forgotten before the batch is applied.
+
+        Raises:
+          UnavailableError: certainly not in the log; a retry finds the session kept or gone.
+        """
+        if session == self.victim:
+            raise UnavailableError(f"session {session} is about to be forgotten", remedy="try again")
+
+    def applied(self, batch: Batch) -> None:
+        """Take note that a batch with a session, once admitted here, is applied."""
+        pending = self.pending.get(batch.session)
+        if pending is None:
+            return
+        pending.batches -= 1
+        if pending.batches == 0:
+            del self.pending[batch.session]
+        elif pending.fenced and pending.fenced[0][-1] <= batch.sequence:
+            del pending.fenced[0]
+
+    def session_opened(self, *, forgot: bool) -> None:
+        """Take note that an OPEN_SESSION, once admitted here, is applied."""
+        self._opens -= 1
+        if forgot:
+            self._evicting = False
+            self.victim = None
