@@ -16,14 +16,15 @@ In short::
     counter.tell(message)                        # OverloadedError when full, ClosedError when stopped
     counter.maybe_tell(message)                  # the same, answering False instead of raising
     counter.put(message)                         # internal: never refused, dropped when stopped
-    total = await counter.ask(lambda reply: Total(reply), timeout=5.0, changes=False)
+    total: int = await counter.ask(lambda reply: Total(reply), timeout=5.0, changes=False)
     counter.stop()                               # this actor alone, an ordinary end
     failure = await system.failed                # Failure(actor, error) of the first failed part; None = clean stop
     system.fail(error)                           # somebody outside found that the whole must stop
     system.begin_stop()                          # now, without waiting; await system.stop() waits too
 
 A message that wants an answer has a field of type :class:`Reply`, which the actor answers at any time,
-now or many turns later: ``message.reply.resolve(result)`` or ``message.reply.fail(error)``.
+now or many turns later: ``message.reply.resolve(result)`` or ``message.reply.fail(error)``. (A type checker takes
+the type of the answer from where it goes to, so annotate that, as above.)
 
 What it promises
   * **Turns.** ``loop.call_soon`` wakes an actor at most once an iteration; the turn takes everything that waits

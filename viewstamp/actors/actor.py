@@ -83,7 +83,7 @@ class AsyncActor(_Spawned[MessageT]):
     """An actor with one task, for what must wait: it handles one message after the other.
 
     Stopping cancels the task: CancelledError comes out of whatever it awaits and must be let through. One
-    that is stopped before its task has run at all sees neither ``on_start`` nor ``on_stop``.
+    that is stopped before its task has run at all sees ``on_stop`` only.
     """
 
     _cell: TaskCell[MessageT] | None = None
@@ -107,6 +107,8 @@ class AsyncActor(_Spawned[MessageT]):
 
     async def on_stop(self, error: BaseException | None) -> None:
         """End: the last thing that the task does, however it ended. ``System.stop()`` waits for it.
+
+        It is not called where somebody other than the system cancelled the task before its first step.
 
         Replies that were open when the stop began have been resolved by then.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from viewstamp.actors.actor import Actor, AsyncActor
 from viewstamp.actors.mailbox import Mailbox
@@ -81,10 +82,11 @@ class Cell(ABC, Generic[MessageT]):
             reply.refuse(error)
             return future
         reply.ticket = self.mailbox.accepted
-        self._keep(future, reply)
         if timeout is not None:
-            deadline = self._loop.call_later(timeout, reply.expire, timeout)
-            future.add_done_callback(lambda _: deadline.cancel())
+            reply.deadline = self._loop.call_later(timeout, reply.expire, timeout)
+        # One dictionary holds the replies of every type: all that it does is end them, which is the same for all.
+        self._replies[cast("asyncio.Future[object]", future)] = cast("Reply[object]", reply)
+        future.add_done_callback(self._forget_reply)
         return future
 
     def schedule(self, delay: float, message: MessageT) -> Timer:
@@ -94,11 +96,10 @@ class Cell(ABC, Generic[MessageT]):
             timer.start(self._loop, delay, self.mailbox.put, message)
         return timer
 
-    def _keep(self, future: asyncio.Future[ResultT], reply: Reply[ResultT]) -> None:
-        # One dictionary holds replies of every type; it only ever ends them, which is the same for all.
-        replies: dict[asyncio.Future[ResultT], Reply[ResultT]] = self._replies  # type: ignore[assignment]
-        replies[future] = reply
-        future.add_done_callback(replies.pop)
+    def _forget_reply(self, future: asyncio.Future[Any]) -> None:
+        reply = self._replies.pop(future)
+        if reply.deadline is not None:
+            reply.deadline.cancel()
 
     def _cancel_timers(self) -> None:
         for timer in list(self._timers):
@@ -179,9 +180,12 @@ class TurnCell(Cell[MessageT]):
         self._cancel_timers()
         try:
             self._actor.on_stop(self._error)
-        except Exception as error:
+        except BaseException as error:
             self.system.on_failure(self.name, error)
-        self._close()
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+        finally:
+            self._close()
 
     def _close(self) -> None:
         self._has_ended = True
@@ -207,6 +211,8 @@ class TaskCell(Cell[MessageT]):
         super().__init__(system, name, count_max=count_max, bytes_max=bytes_max, measure=measure)
         self._actor = actor
         self._waiter: asyncio.Future[None] | None = None
+        self._has_begun = False
+        self._cancelled_itself = False
         self._error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
         actor._cell = self
@@ -221,15 +227,19 @@ class TaskCell(Cell[MessageT]):
         if self.mailbox.is_closed:
             return
         self._close(error)
-        assert self.task is not None
-        self.task.cancel()
+        if self._has_begun:  # else its first step sees the closed mailbox: cancelled before that, it would run nothing
+            assert self.task is not None
+            self._cancelled_itself = asyncio.current_task() is self.task
+            self.task.cancel()
 
     async def receive(self) -> MessageT:
         """See :meth:`AsyncActor.receive`."""
         assert self._waiter is None, f"two receive() of actor {self.name!r} at once"
         while not len(self.mailbox):
             if self.mailbox.is_closed:
-                # Only where a handler has swallowed the cancellation that the stop sent: it is not lost on us.
+                # The handler stopped its own actor, and the cancellation is raised here; or it has swallowed the
+                # cancellation that a stop sent, and that is made good.
+                await asyncio.sleep(0)
                 raise asyncio.CancelledError(f"actor {self.name!r} has been stopped")
             self._waiter = self._loop.create_future()
             try:
@@ -243,6 +253,10 @@ class TaskCell(Cell[MessageT]):
             self._waiter.set_result(None)
 
     async def _main(self) -> None:
+        self._has_begun = True
+        if self.mailbox.is_closed:
+            await self._end()
+            return
         try:
             await self._actor.on_start()
             await self._actor.run()
@@ -263,6 +277,11 @@ class TaskCell(Cell[MessageT]):
             self.system.on_failure(self.name, error)
 
     async def _end(self) -> None:
+        if self._cancelled_itself:
+            # An actor that stopped itself and left its handler without awaiting has its own cancellation still
+            # ahead of it, which would hit on_stop.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
         try:
             await self._actor.on_stop(self._error)
         except Exception as error:

@@ -23,13 +23,15 @@ class Reply(Generic[ResultT]):
       * once the future is done (answered, too late, closed, given up by the asker) an answer changes nothing
     """
 
-    __slots__ = ("_actor", "_changes", "_future", "_is_answered", "ticket")
+    __slots__ = ("_actor", "_changes", "_future", "_is_answered", "deadline", "ticket")
 
     def __init__(self, future: asyncio.Future[ResultT], *, actor: str, changes: bool) -> None:
         self._future = future
         self._actor = actor
         self._changes = changes
         self._is_answered = False
+        self.deadline: asyncio.TimerHandle | None = None
+        """What will call ``expire``; None = the asker set no deadline."""
         self.ticket = 0
         """Which message of its mailbox this is, from 1: the actor has it once the mailbox's ``taken`` is that high."""
 

@@ -1,0 +1,51 @@
+"""A loop whose time jumps to the next timer, so that deadlines cost nothing; and no error is left in the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """Never sleeps: where the loop would, its time moves on instead."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if not events:
+            assert timeout is not None, "nothing is ready and no timer runs: this would wait for ever"
+            self.now += max(timeout, 0.0)
+        return events
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.jumping_selector = JumpingSelector()
+        super().__init__(self.jumping_selector)
+
+    def time(self) -> float:
+        return self.jumping_selector.now
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"jumping": JumpingLoop}
+
+
+@pytest.fixture(autouse=True)
+async def loop_errors() -> AsyncIterator[list[dict[str, Any]]]:
+    """What nobody handled; a test that expects some takes them out of the list."""
+    errors: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    yield errors
+    await asyncio.sleep(0)
+    assert errors == []

@@ -1,0 +1,317 @@
+"""Turns: how often an actor is woken, and for what."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+
+import pytest
+
+from viewstamp.actors import Actor, System
+from viewstamp.errors import ClosedError, OverloadedError
+
+
+class Recorder(Actor[object]):
+    """Notes the messages of each turn; a callable among them is called."""
+
+    def __init__(self) -> None:
+        self.turns: list[list[object]] = []
+        self.ends: list[BaseException | None] = []
+
+    def on_messages(self, messages: list[object]) -> None:
+        self.turns.append(messages)
+        for message in messages:
+            if callable(message):
+                message()
+
+    def on_stop(self, error: BaseException | None) -> None:
+        self.ends.append(error)
+
+
+async def iterate(count: int = 1) -> None:
+    """Let the loop run whole iterations."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_turn_takes_everything_that_was_told_since_the_last() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder")
+    for number in range(100):
+        ref.tell(number)
+    assert recorder.turns == []
+    await iterate()
+    assert recorder.turns == [list(range(100))]
+    await iterate(5)
+    assert len(recorder.turns) == 1
+    await system.stop()
+
+
+async def test_many_callbacks_of_one_iteration_make_one_turn() -> None:
+    """Eight connections that are read in one iteration cost one turn, not eight."""
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder")
+    loop = asyncio.get_running_loop()
+    for number in range(8):
+        loop.call_soon(ref.tell, number)
+    await iterate(2)
+    assert recorder.turns == [list(range(8))]
+    await system.stop()
+
+
+async def test_what_an_actor_tells_itself_comes_in_the_next_iteration() -> None:
+    """A turn is no loop: others get their turn in between."""
+    system = System()
+    order: list[str] = []
+
+    class Again(Actor[int]):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_message(self, message: int) -> None:
+            order.append(f"{self.name}{message}")
+            if message < 3:
+                self.ref.tell(message + 1)
+
+    system.spawn(Again("a"), name="a").tell(1)
+    system.spawn(Again("b"), name="b").tell(1)
+    await iterate(4)
+    assert order == ["a1", "b1", "a2", "b2", "a3", "b3"]
+    await system.stop()
+
+
+async def test_an_actor_is_woken_once_by_the_loop_however_much_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System()
+    ref = system.spawn(Recorder(), name="recorder")
+    calls: list[object] = []
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+
+    def counting(callback: Callable[..., object], *args: object, context: contextvars.Context | None = None) -> object:
+        calls.append(callback)
+        return call_soon(callback, *args, context=context)
+
+    monkeypatch.setattr(loop, "call_soon", counting)
+    for number in range(1000):
+        ref.tell(number)
+    assert len(calls) == 1
+    monkeypatch.undo()
+    await system.stop()
+
+
+async def test_on_message_sees_one_message_after_the_other() -> None:
+    seen: list[int] = []
+
+    class OneByOne(Actor[int]):
+        def on_message(self, message: int) -> None:
+            seen.append(message)
+
+    system = System()
+    ref = system.spawn(OneByOne(), name="one")
+    for number in (3, 1, 2):
+        ref.tell(number)
+    await iterate()
+    assert seen == [3, 1, 2]
+    await system.stop()
+
+
+async def test_a_full_mailbox_refuses_tell_and_takes_put() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder", count_max=2)
+    ref.tell(1)
+    assert ref.maybe_tell(2)
+    assert not ref.maybe_tell(3)
+    with pytest.raises(OverloadedError):
+        ref.tell(4)
+    ref.put("durable")
+    assert ref.waiting == 3
+    await iterate()
+    assert recorder.turns == [[1, 2, "durable"]]
+    assert ref.waiting == 0
+    await system.stop()
+
+
+async def test_a_mailbox_bounded_in_bytes_refuses_what_does_not_fit() -> None:
+    system = System()
+    ref = system.spawn(Recorder(), name="recorder", bytes_max=10, measure=lambda message: len(str(message)))
+    ref.tell("12345678")
+    with pytest.raises(OverloadedError, match="8 of 10 bytes"):
+        ref.tell("123")
+    ref.tell("12")
+    await system.stop()
+
+
+async def test_a_turn_is_whole_when_the_actor_stops_inside_it() -> None:
+    """The rest of the list is handled, and ``on_stop`` comes after it, never inside."""
+    system = System()
+    order: list[str] = []
+
+    class Quitter(Actor[str]):
+        def on_message(self, message: str) -> None:
+            order.append(message)
+            if message == "quit":
+                self.stop()
+                self.stop()
+                assert self.is_stopping
+                order.append("asked")
+
+        def on_stop(self, error: BaseException | None) -> None:
+            order.append(f"stopped {error}")
+
+    ref = system.spawn(Quitter(), name="quitter")
+    for message in ("a", "quit", "b"):
+        ref.tell(message)
+    await iterate()
+    assert order == ["a", "quit", "asked", "b", "stopped None"]
+    assert not ref.is_alive
+    assert system.refs == []
+    assert not system.is_stopping
+    await system.stop()
+
+
+async def test_what_waits_at_a_stop_is_never_handled() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder")
+    ref.tell(1)
+    ref.stop()
+    ref.put(2)
+    assert not ref.maybe_tell(3)
+    with pytest.raises(ClosedError, match="'recorder' has stopped"):
+        ref.tell(4)
+    await iterate(3)
+    assert recorder.turns == []
+    assert recorder.ends == [None]
+    await system.stop()
+    assert recorder.ends == [None]
+
+
+async def test_on_start_runs_inside_spawn_and_may_tell_itself() -> None:
+    class Starter(Recorder):
+        def on_start(self) -> None:
+            self.ref.tell("first")
+            self.schedule(1.0, "later")
+
+    system = System()
+    starter = Starter()
+    ref = system.spawn(starter, name="starter")
+    ref.tell("second")
+    await asyncio.sleep(2)
+    assert starter.turns == [["first", "second"], ["later"]]
+    await system.stop()
+
+
+async def test_what_on_start_raises_is_raised_by_spawn_and_stops_nobody_else() -> None:
+    class Broken(Recorder):
+        def on_start(self) -> None:
+            self.schedule(1.0, "never")
+            self.ref.tell("never")
+            raise ValueError("no such thing")
+
+    system = System()
+    other = system.spawn(Recorder(), name="other")
+    broken = Broken()
+    with pytest.raises(ValueError, match="no such thing"):
+        system.spawn(broken, name="broken")
+    await asyncio.sleep(2)
+    assert broken.turns == []
+    assert broken.ends == []
+    assert other.is_alive
+    assert [ref.name for ref in system.refs] == ["other"]
+    await system.stop()
+    assert await system.failed is None
+
+
+async def test_an_actor_may_stop_itself_in_on_start() -> None:
+    class Shy(Recorder):
+        def on_start(self) -> None:
+            self.stop()
+
+    system = System()
+    shy = Shy()
+    ref = system.spawn(shy, name="shy")
+    assert not ref.is_alive
+    assert shy.ends == [None]
+    assert system.refs == []
+    await system.stop()
+
+
+async def test_a_turn_does_not_run_in_the_context_of_whoever_told_first() -> None:
+    """Otherwise one client's log context would stand on the lines of all that share its turn."""
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+    seen: list[str] = []
+
+    class Reader(Actor[int]):
+        def on_message(self, message: int) -> None:
+            seen.append(variable.get())
+
+    system = System()
+    ref = system.spawn(Reader(), name="reader")
+    variable.set("the teller's")
+    ref.tell(1)
+    await iterate()
+    assert seen == ["unset"]
+    await system.stop()
+
+
+async def test_a_timer_leaves_its_message_once_and_can_be_cancelled() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder", count_max=1)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    times: list[float] = []
+    recorder.schedule(0.5, lambda: times.append(loop.time() - start))
+    gone = recorder.schedule(0.25, "cancelled")
+    assert gone.is_pending
+    gone.cancel()
+    gone.cancel()
+    assert not gone.is_pending
+    await asyncio.sleep(2)
+    assert times == [pytest.approx(0.5, abs=0.01)]
+    assert len(recorder.turns) == 1
+    assert ref.waiting == 0
+    await system.stop()
+
+
+async def test_a_timer_is_not_refused_by_a_full_mailbox() -> None:
+    """A tick that is lost under load is an election timer that stops."""
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder", count_max=1)
+    recorder.schedule(0.0, "tick")
+    ref.tell("full")
+    await iterate(3)
+    assert [message for turn in recorder.turns for message in turn] == ["full", "tick"]
+    await system.stop()
+
+
+async def test_a_stop_cancels_timers_and_none_starts_after_it() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder")
+    timer = recorder.schedule(1.0, "never")
+    ref.stop()
+    assert not timer.is_pending
+    assert not recorder.schedule(1.0, "never").is_pending
+    await asyncio.sleep(3)
+    assert recorder.turns == []
+    await system.stop()
+
+
+async def test_an_actor_that_was_not_spawned_says_so() -> None:
+    with pytest.raises(AssertionError, match="Recorder has not been spawned"):
+        _ = Recorder().ref
+
+
+async def test_an_actor_without_a_handler_fails_and_says_what_is_missing() -> None:
+    system = System()
+    system.spawn(Actor[int](), name="empty").tell(1)
+    failure = await system.failed
+    assert failure is not None
+    assert isinstance(failure.error, NotImplementedError)
+    await system.stop()
