@@ -1,0 +1,56 @@
+"""The files of a new local cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from viewstamp.config import create_cluster, free_addresses, load_settings, node_file
+from viewstamp.errors import ConfigError, StorageError
+
+
+def test_the_files_of_a_new_cluster_load_and_agree(tmp_path: Path) -> None:
+    directory = str(tmp_path / "with a space" / "cluster")
+    nodes = create_cluster(directory, 3)
+    loaded = [load_settings(node_file(directory, node), environment={}).settings for node in nodes]
+    assert nodes == ["n1", "n2", "n3"]
+    assert [settings.node.id for settings in loaded] == nodes
+    assert [settings.node.listen for settings in loaded] == list(loaded[0].cluster.members.values())
+    assert all(settings.cluster == loaded[0].cluster for settings in loaded)
+    assert loaded[2].node.data_dir == f"{directory}/n3"
+    assert len(loaded[0].cluster.id) == 32
+
+
+def test_two_clusters_have_different_ids(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path / "a"), 1)
+    create_cluster(str(tmp_path / "b"), 1)
+    ids = {load_settings(tmp_path / name / "n1.toml", environment={}).settings.cluster.id for name in "ab"}
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("name", ["n2.toml", "n1"])
+def test_what_is_there_already_is_never_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ConfigError, match=f"holds {name} already"):
+        create_cluster(str(tmp_path), 3)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("nodes", [0, -1, 10])
+def test_a_cluster_of_no_nodes_or_of_too_many_is_refused(tmp_path: Path, nodes: int) -> None:
+    with pytest.raises(ConfigError, match=f"nodes = {nodes} is not allowed; allowed: 1 to 9"):
+        create_cluster(str(tmp_path / "cluster"), nodes)
+    assert not (tmp_path / "cluster").exists()
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write to"):
+        create_cluster(str(tmp_path / "file" / "cluster"), 3)
+
+
+def test_free_addresses_are_different_and_on_loopback() -> None:
+    addresses = free_addresses(9)
+    assert len(set(addresses)) == 9
+    assert all(address.startswith("127.0.0.1:") for address in addresses)

@@ -1,0 +1,216 @@
+"""Settings from file, environment and flags, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from viewstamp.config import LoadedSettings, load_settings
+from viewstamp.config.model import NodeSettings, keys_of
+from viewstamp.errors import ConfigError
+
+GOOD = """
+[node]
+id = "n1"
+data_dir = "n1"
+listen = "127.0.0.1:7001"
+[cluster]
+id = "5c0e"
+members = { n1 = "127.0.0.1:7001", n2 = "127.0.0.1:7002", n3 = "127.0.0.1:7003" }
+leader_hint = "n1"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "n1.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def load(file: Path, *, environment: dict[str, str] | None = None, **overrides: str) -> LoadedSettings:
+    return load_settings(
+        file, environment=environment or {}, overrides={k.replace("__", "."): v for k, v in overrides.items()}
+    )
+
+
+def refusal(file: Path, **environment: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(file, environment=environment)
+    assert caught.value.remedy
+    return caught.value.message
+
+
+def test_a_file_with_the_required_keys_is_enough(file: Path) -> None:
+    settings = load(file).settings
+    assert settings.node.id == "n1"
+    assert settings.node.data_dir == str(file.parent / "n1")
+    assert settings.node.advertise == "127.0.0.1:7001"
+    assert settings.cluster.members == {"n1": "127.0.0.1:7001", "n2": "127.0.0.1:7002", "n3": "127.0.0.1:7003"}
+    assert settings.limits.record_bytes_max == 1024 * 1024
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> None:
+    file.write_text(GOOD + "[timeouts]\nheartbeat_ms = 20\nelection_ms = 200\ntick_ms = 5\n")
+    environment = {"VIEWSTAMP_TIMEOUTS__HEARTBEAT_MS": "30", "VIEWSTAMP_TIMEOUTS__ELECTION_MS": "400"}
+    loaded = load(file, environment=environment, timeouts__election_ms="500")
+    origins = {name: (value, origin) for name, value, origin in loaded.rows()}
+    assert origins["timeouts.tick_ms"] == (5, f"file {file}")
+    assert origins["timeouts.heartbeat_ms"] == (30, "environment VIEWSTAMP_TIMEOUTS__HEARTBEAT_MS")
+    assert origins["timeouts.election_ms"] == (500, "flag --set")
+    assert origins["timeouts.request_s"] == (30.0, "default")
+
+
+def test_every_setting_can_be_given_in_the_environment(file: Path) -> None:
+    texts = {
+        "node.data_dir": "elsewhere",
+        "cluster.members": "n1=127.0.0.1:1,n2=[::1]:2",
+        "cluster.learners": "n9=127.0.0.1:9",
+        "node.insecure_network": "true",
+        "timeouts.request_s": "1.5",
+    }
+    for name, value, _ in load(file).rows():
+        variable = "VIEWSTAMP_" + name.replace(".", "__").upper()
+        loaded = load(file, environment={variable: texts.get(name, str(value))})
+        origins = {row: origin for row, _, origin in loaded.rows()}
+        assert origins[name] == f"environment {variable}"
+    changed = load(file, environment={"VIEWSTAMP_CLUSTER__MEMBERS": texts["cluster.members"]}).settings
+    assert changed.cluster.members == {"n1": "127.0.0.1:1", "n2": "[::1]:2"}
+
+
+def test_a_data_directory_from_the_environment_starts_at_the_current_directory(file: Path) -> None:
+    loaded = load(file, environment={"VIEWSTAMP_NODE__DATA_DIR": "elsewhere"})
+    assert loaded.settings.node.data_dir == os.path.abspath("elsewhere")
+
+
+def test_a_variable_that_names_no_section_is_left_alone(file: Path) -> None:
+    assert load(file, environment={"VIEWSTAMP_CLUSTER": "127.0.0.1:1", "OTHER__KEY": "1"}).settings.node.id == "n1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '[node]\nid = "n1"\nlisen = "x"',
+            '[node] lisen = "x": there is no key lisen in [node] (did you mean listen?)',
+        ),
+        ("[timeout]\ntick_ms = 1", "[timeout]: there is no section [timeout] (did you mean timeouts?)"),
+        ("[wal]\nrecord_bytes_max = 1", "there is no key record_bytes_max in [wal], but there is one in [limits]"),
+        ("node = 3", "node = 3 is not allowed; allowed: a section of that name"),
+        ("[node]\nid = 7", "[node] id = 7 is not a string; allowed: a string: 1 to 64 of the characters"),
+        ("[limits]\nrecord_bytes_max = true", "record_bytes_max = true is not an integer"),
+        ("[limits]\nrecord_bytes_max = 1.5", "record_bytes_max = 1.5 is not an integer"),
+        ("[timeouts]\nrequest_s = 'soon'", 'request_s = "soon" is not a number; allowed: a number of seconds'),
+        ("[timeouts]\nrequest_s = nan", "request_s = NaN"),
+        ("[cluster]\nmembers = { n1 = 7001 }", 'members = {"n1": 7001} is not a table of strings'),
+        ("[node]\nid = 'n1'\nid = 'n2'", "is no TOML: "),
+        ("[node\n", "is no TOML: "),
+        ('[node]\nid = "n1"\nlisten = "127.0.0.1:1"', "[node] data_dir is missing; allowed: a directory"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(file: Path, text: str, expected: str) -> None:
+    file.write_text(text if "request_s = nan" not in text else GOOD + text)
+    message = refusal(file)
+    assert message.startswith(str(file))
+    assert expected.replace("NaN", "nan") in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"n1"\n', '"a b"\n', "[node] id = 'a b' is not allowed; allowed: 1 to 64 of the characters"),
+        ('listen = "127.0.0.1:7001"', 'listen = "127.0.0.1"', "[node] listen = '127.0.0.1' is not allowed"),
+        ('listen = "127.0.0.1:7001"', 'listen = "127.0.0.1:0"', "port from 1 to 65535"),
+        ('id = "n1"\n', 'id = "n4"\n', "[node] id = 'n4' is not allowed; allowed: an id from [cluster] members"),
+        (
+            'leader_hint = "n1"',
+            'leader_hint = "n7"',
+            "leader_hint = 'n7' is not allowed; allowed: a member (n1, n2, n3)",
+        ),
+        ('leader_hint = "n1"', 'learners = { n2 = "127.0.0.1:9" }', "a node that is not also in members"),
+        (
+            "127.0.0.1:7003",
+            "127.0.0.1:7002",
+            "members = '127.0.0.1:7002' is not allowed; allowed: one node per address",
+        ),
+        (
+            "[cluster]",
+            "[limits]\nrecord_bytes_max = 0\n[cluster]",
+            "record_bytes_max = 0 is not allowed; allowed: an int",
+        ),
+        (
+            "[cluster]",
+            "[limits]\nrecord_bytes_max = 9999999\n[cluster]",
+            "(default): [limits] batch_bytes_max = 8388608",
+        ),
+        (
+            "[cluster]",
+            "[timeouts]\nheartbeat_ms = 200\n[cluster]",
+            "election_ms = 300 is not allowed; allowed: at least",
+        ),
+        (
+            "[cluster]",
+            "[wal]\nbytes_max = 20000000\n[cluster]",
+            "allowed: at least 33554432, which is 2 * segment_bytes",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(file: Path, old: str, new: str, expected: str) -> None:
+    file.write_text(GOOD.replace(old, new, 1))
+    assert expected in refusal(file)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "[::]", "example.org"])
+def test_an_address_that_others_can_reach_is_refused_without_the_word_for_it(file: Path, host: str) -> None:
+    file.write_text(GOOD.replace('listen = "127.0.0.1:7001"', f'listen = "{host}:7001"\nadvertise = "10.0.0.1:7001"'))
+    message = refusal(file)
+    assert f"[node] listen = '{host}:7001' can be reached from other machines" in message
+    assert "insecure_network = true" in message
+    file.write_text(file.read_text().replace("[cluster]", "insecure_network = true\n[cluster]"))
+    assert load(file).settings.node.listen == f"{host}:7001"
+
+
+@pytest.mark.parametrize("host", ["127.9.9.9", "[::1]", "localhost"])
+def test_a_loopback_address_needs_no_word(file: Path, host: str) -> None:
+    assert load(file, node__listen=f"{host}:7001").settings.node.listen == f"{host}:7001"
+
+
+def test_an_address_that_nobody_can_connect_to_is_not_advertised(file: Path) -> None:
+    file.write_text(GOOD.replace('listen = "127.0.0.1:7001"', 'listen = "0.0.0.0:7001"\ninsecure_network = true'))
+    assert "an address that others can connect to" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("VIEWSTAMP_NODE__LISEN", "x", "environment VIEWSTAMP_NODE__LISEN=x: there is no key lisen in [node]"),
+        ("VIEWSTAMP_NOED__LISTEN", "x", "there is no section [noed] (did you mean node?)"),
+        ("VIEWSTAMP_WAL__BYTES_MAX", "a lot", 'VIEWSTAMP_WAL__BYTES_MAX: [wal] bytes_max = "a lot" is not an integer'),
+        ("VIEWSTAMP_NODE__INSECURE_NETWORK", "yes", "is not true or false; allowed: true or false"),
+        ("VIEWSTAMP_CLUSTER__MEMBERS", "n1", 'members = "n1" is not a table of strings'),
+        ("VIEWSTAMP_NODE__LISTEN", "nowhere", "environment VIEWSTAMP_NODE__LISTEN: [node] listen = 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_named(file: Path, variable: str, text: str, expected: str) -> None:
+    assert expected in refusal(file, **{variable: text})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert re.match(r"cannot read .*missing\.toml: No such file", refusal(tmp_path / "missing.toml"))
+    assert "Is a directory" in refusal(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b'[node]\nid = "\xe9"\n')
+    assert "is not UTF-8" in refusal(tmp_path / "latin.toml")
+
+
+def test_a_flag_without_a_section_says_how_to_write_it(file: Path) -> None:
+    with pytest.raises(ConfigError, match="no section is named"):
+        load(file, listen="127.0.0.1:1")
+
+
+def test_every_setting_says_what_is_allowed_and_has_a_default_that_is() -> None:
+    for key in keys_of(NodeSettings):
+        assert key.allowed
+        assert key.required or key.check(key.default), str(key)

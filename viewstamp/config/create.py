@@ -1,0 +1,123 @@
+"""Makes the settings files of a new local cluster: ids, free loopback ports, one file a node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import secrets
+import socket
+from typing import Final
+
+from viewstamp.errors import ConfigError, StorageError
+from viewstamp.ids import ClusterId, NodeId
+
+__all__ = ["NODES_MAX", "create_cluster", "free_addresses", "node_file"]
+
+NODES_MAX: Final = 9
+"""More voters than this cost every append and gain nothing."""
+
+_PORT_MIN: Final = 10_000
+_PORT_END_DEFAULT: Final = 32_768
+_TRIES: Final = 1000
+
+
+def node_file(directory: str, node: str) -> str:
+    """Return where the settings of a local cluster's node stand."""
+    return os.path.join(directory, f"{node}.toml")
+
+
+def create_cluster(directory: str, nodes: int) -> list[NodeId]:
+    """Write ``directory``/n1.toml and so on for a new cluster; return the node ids. Durable on return.
+
+    n1.toml is written last: a directory in which it stands holds the files of all its members, whatever
+    interrupted the making of them.
+
+    Raises:
+      ConfigError: the number is not allowed, or files are there already; nothing has been changed.
+      StorageError: the directory cannot be written.
+    """
+    if not 1 <= nodes <= NODES_MAX:
+        raise ConfigError(f"nodes = {nodes} is not allowed; allowed: 1 to {NODES_MAX}", remedy="3 or 5 is usual")
+    ids = [NodeId(f"n{number}") for number in range(1, nodes + 1)]
+    try:
+        os.makedirs(directory, exist_ok=True)
+        taken = [name for name in sorted(os.listdir(directory)) if re.fullmatch(r"n[0-9]+(\.toml)?", name)]
+        if taken:
+            raise ConfigError(
+                f"{directory} holds {', '.join(taken)} already",
+                remedy="name another directory, or remove these if nobody needs them",
+            )
+        addresses = dict(zip(ids, free_addresses(nodes), strict=True))
+        cluster_id = ClusterId(secrets.token_hex(16))
+        for node in reversed(ids):
+            _write(node_file(directory, node), _text(node, cluster_id, addresses))
+        _sync_directory(directory)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {directory}: {error.strerror}",
+            remedy="choose a directory that this user may write, on a disk with free space",
+        ) from error
+    return ids
+
+
+def free_addresses(count: int) -> list[str]:
+    """Return ``count`` loopback addresses on which nobody listens now.
+
+    The ports lie below those that the operating system hands out to outgoing connections: one of these
+    could otherwise take the port of a node while the node is down.
+    """
+    random_port = random.SystemRandom().randrange
+    addresses: list[str] = []
+    with contextlib.ExitStack() as held:
+        for _ in range(_TRIES):
+            if len(addresses) == count:
+                return addresses
+            probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            port = random_port(_PORT_MIN, _ephemeral_port_min())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                addresses.append(f"127.0.0.1:{port}")
+    raise ConfigError("no free port was found on 127.0.0.1", remedy="write the settings files by hand")
+
+
+def _ephemeral_port_min() -> int:
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as stream:
+            first = int(stream.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _PORT_END_DEFAULT
+    return first if first > _PORT_MIN + 1000 else _PORT_END_DEFAULT
+
+
+def _text(node: NodeId, cluster_id: ClusterId, addresses: dict[NodeId, str]) -> str:
+    members = ", ".join(f'{other} = "{address}"' for other, address in addresses.items())
+    return (
+        "[node]\n"
+        f'id = "{node}"\n'
+        f'data_dir = "{node}"                   # relative to this file\n'
+        f'listen = "{addresses[node]}"     # peers and clients, one port\n'
+        "\n"
+        "[cluster]\n"
+        f'id = "{cluster_id}"\n'
+        f"members = {{ {members} }}\n"
+        "learners = {}                     # members and learners count only where the log holds no membership yet\n"
+        f'leader_hint = "{next(iter(addresses))}"\n'
+    )
+
+
+def _write(path: str, text: str) -> None:
+    with open(path + ".new", "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.rename(path + ".new", path)
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

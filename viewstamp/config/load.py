@@ -1,0 +1,248 @@
+"""Reads settings: a TOML file, then the environment, then flags, each over the one before.
+
+Owns the file's syntax and the messages about it; what is allowed stands in ``model.py``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from viewstamp.config.model import (
+    ClusterSection,
+    Key,
+    LimitsSection,
+    NodeSection,
+    NodeSettings,
+    TimeoutsSection,
+    WalSection,
+    keys_of,
+)
+from viewstamp.errors import ConfigError
+
+__all__ = ["LoadedSettings", "load_settings"]
+
+_ENVIRONMENT_PREFIX: Final = "VIEWSTAMP_"
+_KINDS: Final = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    dict: "a table of strings",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSettings:
+    """Settings and where each of them came from.
+
+    ``origins`` maps (section, key) to "default", "file PATH", "environment VARIABLE" or "flag --set".
+    """
+
+    settings: NodeSettings
+    origins: Mapping[tuple[str, str], str]
+
+    def rows(self) -> list[tuple[str, Any, str]]:
+        """Return ("section.key", value, origin) of every setting, in the order of the sections."""
+        return [
+            (
+                f"{key.section}.{key.name}",
+                getattr(getattr(self.settings, key.section), key.name),
+                self.origins[key.section, key.name],
+            )
+            for key in keys_of(NodeSettings)
+        ]
+
+
+def load_settings(
+    path: str | os.PathLike[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """Read the settings of one node and check them. Blocks on one small file.
+
+    ``environment`` holds ``VIEWSTAMP_SECTION__KEY`` variables, by default the process's own; ``overrides``
+    maps ``section.key`` to text, from flags. A relative ``data_dir`` starts at the file's directory where
+    the file gives it, else at the current directory.
+
+    Raises:
+      ConfigError: names file (or variable, or flag), key, value and what is allowed; nothing has been changed.
+    """
+    file = os.fspath(path)
+    keys = {(key.section, key.name): key for key in keys_of(NodeSettings)}
+    values: dict[tuple[str, str], Any] = {at: key.default for at, key in keys.items()}
+    origins = dict.fromkeys(keys, "default")
+
+    for at, value in _read_file(file, keys).items():
+        values[at] = _checked(keys[at], value, file)
+        origins[at] = f"file {file}"
+    for at, (variable, text) in _read_environment(os.environ if environment is None else environment, keys).items():
+        values[at] = _parsed(keys[at], text, variable)
+        origins[at] = f"environment {variable}"
+    for dotted, text in (overrides or {}).items():
+        at = _find(keys, *_split(dotted), f"--set {dotted}={text}")
+        values[at] = _parsed(keys[at], text, f"--set {dotted}")
+        origins[at] = "flag --set"
+
+    for at, key in keys.items():
+        if key.required and origins[at] == "default":
+            raise ConfigError(
+                f"{file}: {key} is missing; allowed: {key.allowed}",
+                remedy=f"add {key.name} to [{key.section}], or make the files of a cluster with `viewstamp config new`",
+            )
+    _complete(values, origins, file)
+    settings = _build(values)
+
+    def name(section: str, key: str) -> str:
+        origin = origins[section, key]
+        place = f"{file} (default)" if origin == "default" else origin.removeprefix("file ")
+        return f"{place}: [{section}] {key}"
+
+    settings.check(name)
+    return LoadedSettings(settings=settings, origins=origins)
+
+
+def _read_file(file: str, keys: Mapping[tuple[str, str], Key]) -> dict[tuple[str, str], Any]:
+    try:
+        with open(file, "rb") as stream:
+            document = tomllib.load(stream)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is no TOML: {error}", remedy="mend the line that it names") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8: {error}", remedy="save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {file}: {error.strerror}",
+            remedy="check the path, or make the files of a cluster with `viewstamp config new --nodes 3 DIR`",
+        ) from error
+    found = {}
+    for section, table in document.items():
+        _check_section(section, keys, f"{file}: [{section}]")
+        if not isinstance(table, dict):
+            raise ConfigError(
+                f"{file}: {section} = {_shown(table)} is not allowed; allowed: a section of that name",
+                remedy=f"write [{section}] on a line of its own, and its keys below",
+            )
+        for name, value in table.items():
+            found[_find(keys, section, name, f"{file}: [{section}] {name} = {_shown(value)}")] = value
+    return found
+
+
+def _read_environment(
+    environment: Mapping[str, str], keys: Mapping[tuple[str, str], Key]
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the variables that name a setting; one without two underscores is somebody else's business."""
+    found = {}
+    for variable, text in sorted(environment.items()):
+        section, separator, name = variable.removeprefix(_ENVIRONMENT_PREFIX).partition("__")
+        if variable.startswith(_ENVIRONMENT_PREFIX) and separator:
+            at = _find(keys, section.lower(), name.lower(), f"environment {variable}={text}")
+            found[at] = (variable, text)
+    return found
+
+
+def _split(dotted: str) -> tuple[str, str]:
+    section, dot, name = dotted.partition(".")
+    if not dot:
+        raise ConfigError(f"--set {dotted}: no section is named", remedy="write --set section.key=value")
+    return section, name
+
+
+def _check_section(section: str, keys: Iterable[tuple[str, str]], where: str) -> None:
+    sections = list(dict.fromkeys(known for known, _ in keys))
+    if section not in sections:
+        raise ConfigError(
+            f"{where}: there is no section [{section}]{_nearest(section, sections)}; allowed: {', '.join(sections)}",
+            remedy="correct the name, or remove it",
+        )
+
+
+def _find(keys: Mapping[tuple[str, str], Key], section: str, name: str, where: str) -> tuple[str, str]:
+    """Return the place of a setting that exists."""
+    _check_section(section, keys, where)
+    if (section, name) not in keys:
+        elsewhere = [other for other, known in keys if known == name]
+        names = [known for other, known in keys if other == section]
+        hint = f", but there is one in [{elsewhere[0]}]" if elsewhere else _nearest(name, names)
+        raise ConfigError(
+            f"{where}: there is no key {name} in [{section}]{hint}; allowed: {', '.join(names)}",
+            remedy="correct the name, or remove it",
+        )
+    return section, name
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+def _checked(key: Key, value: Any, where: str) -> Any:
+    """Return a value out of TOML, of the right type."""
+    if key.kind is dict:
+        right = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    elif key.kind is float:
+        right = isinstance(value, (int, float)) and not isinstance(value, bool)
+    else:
+        # bool is a subclass of int; a setting that is a number is not true.
+        right = type(value) is key.kind
+    if not right:
+        raise _wrong_type(key, value, where)
+    return value
+
+
+def _parsed(key: Key, text: str, where: str) -> Any:
+    """Return a value out of the text of a variable or a flag."""
+    try:
+        if key.kind is bool:
+            return {"true": True, "false": False}[text]
+        if key.kind is dict:
+            pairs = [item.split("=") for item in text.split(",") if item]
+            return {node.strip(): address.strip() for node, address in pairs}
+        return key.kind(text)
+    except (ValueError, KeyError):
+        raise _wrong_type(key, text, where) from None
+
+
+def _wrong_type(key: Key, value: Any, where: str) -> ConfigError:
+    kind = _KINDS[key.kind]
+    allowed = key.allowed if kind in key.allowed else f"{kind}: {key.allowed}"
+    return ConfigError(
+        f"{where}: {key} = {_shown(value)} is not {kind}; allowed: {allowed}", remedy=f"set it to {kind}"
+    )
+
+
+def _shown(value: Any) -> str:
+    """Write a value about as TOML does, on one line."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        text = str(value)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _complete(values: dict[tuple[str, str], Any], origins: Mapping[tuple[str, str], str], file: str) -> None:
+    """Make the data directory absolute, and say what is advertised where nothing else is."""
+    from_file = origins["node", "data_dir"].startswith("file ")
+    base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
+    if values["node", "data_dir"]:
+        values["node", "data_dir"] = os.path.abspath(os.path.join(base, values["node", "data_dir"]))
+    values["node", "advertise"] = values["node", "advertise"] or values["node", "listen"]
+
+
+def _build(values: Mapping[tuple[str, str], Any]) -> NodeSettings:
+    def of(section: str) -> dict[str, Any]:
+        return {name: value for (other, name), value in values.items() if other == section}
+
+    return NodeSettings(
+        node=NodeSection(**of("node")),
+        cluster=ClusterSection(**of("cluster")),
+        wal=WalSection(**of("wal")),
+        limits=LimitsSection(**of("limits")),
+        timeouts=TimeoutsSection(**of("timeouts")),
+    )

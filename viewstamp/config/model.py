@@ -1,0 +1,328 @@
+"""The settings of a node as plain values, with what is allowed for each. Reads nothing; see ``load.py``.
+
+The dataclasses are the only list of settings there is: ``load.py`` walks their fields, so that a key
+added here can be set in a file, in the environment and by a flag, and shows up in ``config show``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final
+
+from viewstamp.errors import ConfigError
+from viewstamp.host.network import parse_address
+from viewstamp.ids import ClusterId, NodeId
+
+__all__ = [
+    "ClusterSection",
+    "Key",
+    "LimitsSection",
+    "NodeSection",
+    "NodeSettings",
+    "TimeoutsSection",
+    "WalSection",
+    "is_loopback",
+    "keys_of",
+]
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_ALLOWED = "1 to 64 of the characters A-Z a-z 0-9 . _ -, starting with a letter or digit"
+_ADDRESS_ALLOWED = 'host:port with a port from 1 to 65535, such as "127.0.0.1:7001"'
+
+_Check = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One setting: its place, its type, and what is allowed.
+
+    ``kind`` is str, int, float, bool or dict (a table of node ids and addresses).
+    """
+
+    section: str
+    name: str
+    kind: type
+    required: bool
+    default: Any
+    allowed: str
+    check: _Check
+
+    def __str__(self) -> str:
+        return f"[{self.section}] {self.name}"
+
+
+def _text(allowed: str, check: _Check) -> dict[str, Any]:
+    return {"kind": str, "allowed": allowed, "check": check}
+
+
+def _boolean() -> dict[str, Any]:
+    return {"kind": bool, "allowed": "true or false", "check": lambda _: True}
+
+
+def _integer(minimum: int, maximum: int, *, or_zero: str = "") -> dict[str, Any]:
+    def check(value: int) -> bool:
+        return minimum <= value <= maximum or (bool(or_zero) and value == 0)
+
+    allowed = f"an integer from {minimum} to {maximum}" + (f", or 0 ({or_zero})" if or_zero else "")
+    return {"kind": int, "allowed": allowed, "check": check}
+
+
+def _seconds(minimum: float, maximum: float) -> dict[str, Any]:
+    def check(value: float) -> bool:
+        return minimum <= value <= maximum
+
+    return {"kind": float, "allowed": f"a number of seconds from {minimum:g} to {maximum:g}", "check": check}
+
+
+def _addresses(allowed: str) -> dict[str, Any]:
+    def check(value: Mapping[str, str]) -> bool:
+        return all(_is_name(node) and _is_address(address) for node, address in value.items())
+
+    return {"kind": dict, "allowed": allowed, "check": check}
+
+
+def _is_name(value: str) -> bool:
+    return _NAME.fullmatch(value) is not None
+
+
+def _is_address(value: str) -> bool:
+    try:
+        return parse_address(value)[1] > 0
+    except ConfigError:
+        return False
+
+
+def is_loopback(address: str) -> bool:
+    """Say whether ``host:port`` can be reached from this machine only. A name other than localhost is not resolved."""
+    host, _ = parse_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSection:
+    """``[node]``: this node alone."""
+
+    id: NodeId = field(metadata=_text(_NAME_ALLOWED, _is_name))
+    """Its name in the cluster; never changes once the data directory exists."""
+
+    data_dir: str = field(metadata=_text("a directory, relative to this file", bool))
+    """Where its log lies. Absolute once loaded."""
+
+    listen: str = field(metadata=_text(_ADDRESS_ALLOWED, _is_address))
+    """Where peers and clients connect, on one port."""
+
+    advertise: str = field(
+        default="", metadata=_text(_ADDRESS_ALLOWED + ', or "" (what listen says)', lambda v: not v or _is_address(v))
+    )
+    """What others are told to connect to. Never empty once loaded."""
+
+    insecure_network: bool = field(default=False, metadata=_boolean())
+    """Allow a listen address that other machines can reach, although nothing is encrypted and nobody authenticated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    """``[cluster]``: the same on every node.
+
+    Members and learners are hints: they count only where the log holds no membership yet.
+    """
+
+    id: ClusterId = field(metadata=_text(_NAME_ALLOWED, _is_name))
+    """Made once, when the cluster is; stands in every handshake and on every disk."""
+
+    members: Mapping[NodeId, str] = field(
+        default_factory=dict, metadata=_addresses('a table of voters, such as { n1 = "127.0.0.1:7001" }')
+    )
+    """Who votes: node id to address."""
+
+    learners: Mapping[NodeId, str] = field(
+        default_factory=dict, metadata=_addresses('a table of learners, such as { n4 = "127.0.0.1:7004" }')
+    )
+    """Who follows without a vote: node id to address."""
+
+    leader_hint: str = field(
+        default="", metadata=_text('the id of a member, or "" (an election decides)', lambda v: not v or _is_name(v))
+    )
+    """Who campaigns first where the log is new, so that a new cluster need not wait for an election timeout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalSection:
+    """``[wal]``: the log on disk."""
+
+    segment_bytes: int = field(default=16 * MIB, metadata=_integer(64 * KIB, GIB))
+    """The size of one segment file, prepared ahead and filled with zeros."""
+
+    bytes_max: int = field(default=0, metadata=_integer(MIB, 2**60, or_zero="as much as the disk holds"))
+    """The log's total size; a full log refuses appends and goes on serving reads."""
+
+    reserve_bytes: int = field(default=64 * MIB, metadata=_integer(0, 2**60))
+    """Free space on the disk that the log leaves alone: appends are refused before a write can fail."""
+
+    queue_bytes_max: int = field(default=64 * MIB, metadata=_integer(MIB, GIB))
+    """Bytes that may wait for the writer before appends are refused as overload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSection:
+    """``[limits]``: what one request may be, and how much of them may wait. Bytes."""
+
+    record_bytes_max: int = field(default=MIB, metadata=_integer(1, GIB))
+    """The largest record."""
+
+    batch_bytes_max: int = field(default=8 * MIB, metadata=_integer(KIB, GIB))
+    """The largest batch, which is also the largest atomic append."""
+
+    frame_bytes_max: int = field(default=64 * MIB, metadata=_integer(64 * KIB, 2 * GIB - 1))
+    """The largest frame that is accepted from a connection."""
+
+    in_flight_bytes_max: int = field(default=64 * MIB, metadata=_integer(KIB, 16 * GIB))
+    """Appends taken from clients and not answered yet, all together; more are refused as overload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutsSection:
+    """``[timeouts]``: the pace of the cluster. Equal on all nodes, or the impatient one disturbs the rest."""
+
+    tick_ms: int = field(default=10, metadata=_integer(1, 1000))
+    """One step of logical time."""
+
+    heartbeat_ms: int = field(default=50, metadata=_integer(1, 60_000))
+    """How often a leader lets followers hear from it."""
+
+    election_ms: int = field(default=300, metadata=_integer(10, 600_000))
+    """How long a follower waits before it campaigns: between this and twice this, at random."""
+
+    request_s: float = field(default=30.0, metadata=_seconds(0.1, 3600))
+    """How long a node works on a request before it answers that it could not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Everything that ``node run`` and ``open_node`` need to know.
+
+    Invariants, once :meth:`check` has passed:
+      * the node is a member or a learner of the cluster it names, and so is the leader hint a member
+      * no two nodes have the same id or address
+      * the largest record fits into a batch, a batch into a frame, into what may be in flight and into the WAL's queue
+      * a limited log holds two segments at least: the open one and the one made ready
+      * ``tick_ms <= heartbeat_ms`` and ``2 * heartbeat_ms <= election_ms``
+      * listen is a loopback address, or ``insecure_network`` is set
+    """
+
+    node: NodeSection
+    cluster: ClusterSection
+    wal: WalSection = field(default_factory=WalSection)
+    limits: LimitsSection = field(default_factory=LimitsSection)
+    timeouts: TimeoutsSection = field(default_factory=TimeoutsSection)
+
+    def check(self, name: Callable[[str, str], str] = "[{}] {}".format) -> None:
+        """Check every value alone and all of them together; settings made by code are checked by calling this.
+
+        ``name(section, key)`` says in an error where the value came from.
+
+        Raises:
+          ConfigError: names the key, the value and what is allowed.
+        """
+        for key in keys_of(NodeSettings):
+            value = getattr(getattr(self, key.section), key.name)
+            if not key.check(value):
+                _refuse(name(key.section, key.name), value, key.allowed)
+        self._check_network(name)
+        self._check_cluster(name)
+        self._check_sizes(name)
+
+    def _check_network(self, name: Callable[[str, str], str]) -> None:
+        node = self.node
+        if not is_loopback(node.listen) and not node.insecure_network:
+            raise ConfigError(
+                f"{name('node', 'listen')} = {node.listen!r} can be reached from other machines, and nothing here "
+                "encrypts or authenticates: a loopback address is allowed, or any with insecure_network = true",
+                remedy='listen on "127.0.0.1:PORT", or set insecure_network = true in [node] if the network is trusted',
+            )
+        if _is_wildcard(node.advertise or node.listen):
+            _refuse(
+                name("node", "advertise"), node.advertise, f"an address that others can connect to, not {node.listen}"
+            )
+
+    def _check_cluster(self, name: Callable[[str, str], str]) -> None:
+        cluster = self.cluster
+        both = sorted(set(cluster.members) & set(cluster.learners))
+        if both:
+            _refuse(name("cluster", "learners"), both[0], "a node that is not also in members")
+        if self.node.id not in cluster.members and self.node.id not in cluster.learners:
+            known = ", ".join(sorted([*cluster.members, *cluster.learners])) or "nobody is listed"
+            _refuse(name("node", "id"), self.node.id, f"an id from [cluster] members or learners ({known})")
+        if cluster.leader_hint and cluster.leader_hint not in cluster.members:
+            known = ", ".join(sorted(cluster.members)) or "there are none"
+            _refuse(name("cluster", "leader_hint"), cluster.leader_hint, f'a member ({known}), or ""')
+        seen: dict[str, str] = {}
+        for node, address in [*cluster.members.items(), *cluster.learners.items()]:
+            if address in seen:
+                _refuse(name("cluster", "members"), address, f"one node per address, and {seen[address]} has this one")
+            seen[address] = node
+
+    def _check_sizes(self, name: Callable[[str, str], str]) -> None:
+        wal, limits, timeouts = self.wal, self.limits, self.timeouts
+        # A batch travels in a frame with a message around it; 64 KiB is far more than any message needs.
+        frame_bytes_min = limits.batch_bytes_max + 64 * KIB
+        # A batch of one record has a header, an offsets table and padding around it.
+        batch_bytes_min = limits.record_bytes_max + 4 * KIB
+        for section, key, value, minimum, why in (
+            ("limits", "batch_bytes_max", limits.batch_bytes_max, batch_bytes_min, "record_bytes_max + 4096"),
+            ("limits", "frame_bytes_max", limits.frame_bytes_max, frame_bytes_min, "batch_bytes_max + 65536"),
+            ("limits", "in_flight_bytes_max", limits.in_flight_bytes_max, limits.batch_bytes_max, "batch_bytes_max"),
+            ("wal", "queue_bytes_max", wal.queue_bytes_max, limits.batch_bytes_max, "[limits] batch_bytes_max"),
+            ("wal", "bytes_max", wal.bytes_max, 2 * wal.segment_bytes, "2 * segment_bytes"),
+            ("timeouts", "heartbeat_ms", timeouts.heartbeat_ms, timeouts.tick_ms, "tick_ms"),
+            ("timeouts", "election_ms", timeouts.election_ms, 2 * timeouts.heartbeat_ms, "2 * heartbeat_ms"),
+        ):
+            if value < minimum and not (key == "bytes_max" and value == 0):
+                _refuse(name(section, key), value, f"at least {minimum}, which is {why}")
+
+
+def keys_of(settings: type[NodeSettings]) -> list[Key]:
+    """Return every setting there is, section by section, in the order of the dataclasses."""
+    return [
+        Key(
+            section=section.name,
+            name=item.name,
+            kind=item.metadata["kind"],
+            required=item.default is MISSING and item.default_factory is MISSING,
+            default={} if item.metadata["kind"] is dict else None if item.default is MISSING else item.default,
+            allowed=item.metadata["allowed"],
+            check=item.metadata["check"],
+        )
+        for section in fields(settings)
+        for item in fields(_SECTIONS[section.name])
+    ]
+
+
+_SECTIONS: Final[dict[str, Any]] = {
+    "node": NodeSection,
+    "cluster": ClusterSection,
+    "wal": WalSection,
+    "limits": LimitsSection,
+    "timeouts": TimeoutsSection,
+}
+
+
+def _is_wildcard(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(parse_address(address)[0]).is_unspecified
+    except ValueError:
+        return False
+
+
+def _refuse(where: str, value: object, allowed: str) -> None:
+    raise ConfigError(f"{where} = {value!r} is not allowed; allowed: {allowed}", remedy=f"set it to {allowed}")
