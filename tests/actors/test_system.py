@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
 
 from viewstamp.actors import Actor, AsyncActor, Directive, Failure, System
 from viewstamp.errors import ClosedError, StorageError
+from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, run
 
 
 class Worker(Actor[Callable[[], object]]):
@@ -546,3 +548,70 @@ def test_actors_run_on_uvloop_too() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop, debug=True) as runner:
         assert runner.run(main()) == ["b gone", "a gone"]
+
+
+def simulate(seed: int) -> list[str]:
+    """Run a dozen actors that talk at random moments, on simulated time; return what happened, in order."""
+    events: list[str] = []
+
+    class Chatter(Actor[int]):
+        def __init__(self, number: int, entropy: random.Random) -> None:
+            self.number = number
+            self.entropy = entropy
+
+        def on_start(self) -> None:
+            self.schedule(self.entropy.random(), -1)
+
+        def on_messages(self, messages: list[int]) -> None:
+            events.append(f"{asyncio.get_running_loop().time():.6f} {self.number} < {messages}")
+            if -1 in messages:
+                self.entropy.choice(self.system.refs).tell(self.number)
+                self.schedule(self.entropy.random(), -1)
+
+        def on_stop(self, error: BaseException | None) -> None:
+            events.append(f"{self.number} = stopped {error}")
+
+    async def main() -> None:
+        system = System()
+        for number in range(12):
+            system.spawn(Chatter(number, random.Random(f"{seed}/{number}")), name=str(number))
+        await asyncio.sleep(60)
+        await system.stop()
+
+    run(main(), seed=seed)
+    return events
+
+
+def test_the_same_seed_gives_the_same_turns_on_a_simulated_loop() -> None:
+    events = simulate(7)
+    assert len(events) > 1000
+    assert events[-1] == "0 = stopped None"
+    assert simulate(7) == events
+    assert simulate(8) != events
+
+
+def test_a_process_that_dies_inside_a_turn_runs_no_code_after_it() -> None:
+    """A power cut is no failure that a supervisor hears of."""
+    ends: list[str] = []
+    told: list[Failure] = []
+    loop = SimulatedLoop(1)
+    process = loop.process("n1")
+
+    def die() -> None:
+        process.kill()
+        raise SimulatedCrash("n1")
+
+    async def main() -> None:
+        system = System(on_failed=told.append)
+        b = system.spawn(Worker(ends, "b"), name="b")
+        a = system.spawn(Worker(ends, "a"), name="a")
+        system.spawn(Waiter(ends, "c"), name="c")
+        await asyncio.sleep(1)
+        a.tell(die)
+        b.tell(lambda: ends.append("never"))
+
+    process.spawn(main())
+    loop.run_for(10)
+    assert ends == []
+    assert told == []
+    loop.close()

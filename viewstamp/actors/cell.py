@@ -23,6 +23,13 @@ __all__ = ["Cell", "TaskCell", "Timer", "TurnCell"]
 MessageT = TypeVar("MessageT")
 ResultT = TypeVar("ResultT")
 
+FAILURES = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+"""What counts when it leaves a handler.
+
+CancelledError too: out of a turn it says that a future which a handler looked at was cancelled, and the loop
+would drop it silently. Not all of BaseException: a simulated process that dies in a call runs no code after it.
+"""
+
 
 class Cell(ABC, Generic[MessageT]):
     """One live actor, whatever its kind.
@@ -137,7 +144,7 @@ class TurnCell(Cell[MessageT]):
         self._is_busy = True
         try:
             self._actor.on_start()
-        except BaseException:
+        except FAILURES:
             self._close()
             raise
         finally:
@@ -162,15 +169,13 @@ class TurnCell(Cell[MessageT]):
         self._is_busy = True
         try:
             self._actor.on_messages(messages)
-        except BaseException as error:
-            # CancelledError too: outside a task it only says that a future which a handler looked at was cancelled.
+        except FAILURES as error:
             self._is_busy = False
             self.system.on_failure(self.name, error)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-        finally:
-            self._is_busy = False
-            self._maybe_end()
+        self._is_busy = False
+        self._maybe_end()
 
     def _maybe_end(self) -> None:
         """End the life of a stopped actor, once, and outside its turns."""
@@ -180,7 +185,7 @@ class TurnCell(Cell[MessageT]):
         self._cancel_timers()
         try:
             self._actor.on_stop(self._error)
-        except BaseException as error:
+        except FAILURES as error:
             self.system.on_failure(self.name, error)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -260,7 +265,7 @@ class TaskCell(Cell[MessageT]):
         try:
             await self._actor.on_start()
             await self._actor.run()
-        except BaseException as error:
+        except FAILURES as error:
             self._fail(error)
             await self._end()
             if not isinstance(error, Exception):  # a cancellation or an interrupt goes on
