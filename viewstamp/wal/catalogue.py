@@ -1,0 +1,178 @@
+"""The segments of an open log in memory, and the sparse index from record to byte.
+
+Shared between the writer thread, which changes it, and readers on other threads: one lock, held for a
+look-up or an entry, never while the disk works.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from viewstamp.wal.format import SEGMENT_HEADER_SIZE
+
+__all__ = ["Catalogue", "Place", "Segment"]
+
+_SPARSE_BYTES = 64 * 1024
+"""One index entry (16 bytes) for at least so many bytes of log: 256 KiB of memory for a GiB of log."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """One segment file.
+
+    ``first_index`` is that of the first record in it, ``length`` the written bytes. ``sealed``: its last group is
+    a seal. The two arrays are the sparse index: the record at ``indices[i]`` begins a batch, which
+    stands at byte ``locations[i]`` or directly behind the group header there.
+
+    Invariants:
+      * ``indices`` and ``locations`` rise, and are equally long
+    """
+
+    number: int
+    generation: int
+    path: str
+    first_index: int
+    length: int = SEGMENT_HEADER_SIZE
+    sealed: bool = False
+    indices: array[int] = field(default_factory=lambda: array("Q"))
+    locations: array[int] = field(default_factory=lambda: array("Q"))
+
+    def note(self, index: int, location: int) -> None:
+        """Add a boundary to the sparse index, if the last one is far enough behind."""
+        if not self.locations or location - self.locations[-1] >= _SPARSE_BYTES:
+            self.indices.append(index)
+            self.locations.append(location)
+
+    def forget(self, end: int) -> None:
+        """Drop the entries at or above ``end``."""
+        while self.indices and self.indices[-1] >= end:
+            self.indices.pop()
+            self.locations.pop()
+
+    def locate(self, index: int) -> int:
+        """Return a boundary at or before the batch that holds ``index``."""
+        at = bisect_right(self.indices, index)
+        return self.locations[at - 1] if at else SEGMENT_HEADER_SIZE
+
+
+class Place(NamedTuple):
+    """Where to begin reading: a boundary in a segment, at or before the record asked for.
+
+    ``length`` is how much of the segment may be read: all of it is durable.
+    """
+
+    path: str
+    number: int
+    location: int
+    length: int
+
+
+class Catalogue:
+    """The segments in order, the durable end, and how often the log was truncated.
+
+    Invariants:
+      * segment numbers are consecutive
+      * ``first_index <= durable_end``
+    """
+
+    def __init__(self, segments: list[Segment], durable_end: int) -> None:
+        self._lock = threading.Lock()
+        self._segments = segments
+        self._durable_end = durable_end
+        self._truncations = 0
+
+    @property
+    def durable_end(self) -> int:
+        """The end of what has been synced."""
+        return self._durable_end
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was truncated: a reader that failed looks whether that was the reason."""
+        return self._truncations
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first record kept."""
+        return self._segments[0].first_index
+
+    @property
+    def last(self) -> Segment:
+        """The open segment."""
+        return self._segments[-1]
+
+    def segments(self) -> list[Segment]:
+        """Return the segments in order: a copy of the list, not of the segments."""
+        with self._lock:
+            return list(self._segments)
+
+    def bytes_used(self) -> int:
+        """Return the written bytes of all segments."""
+        with self._lock:
+            return sum(segment.length for segment in self._segments)
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment; it becomes the open one."""
+        with self._lock:
+            assert segment.number == self._segments[-1].number + 1, "segment numbers are consecutive"
+            self._segments.append(segment)
+
+    def seal(self, length: int) -> None:
+        """Note that the open segment got its seal and was cut to ``length`` bytes."""
+        with self._lock:
+            self._segments[-1].length = length
+            self._segments[-1].sealed = True
+
+    def extend(self, entries: list[tuple[int, int]], length: int, end: int) -> None:
+        """Note a synced group in the open segment: its batches' (index, location), the new length, the new end."""
+        with self._lock:
+            segment = self._segments[-1]
+            for index, location in entries:
+                segment.note(index, location)
+            segment.length = length
+            self._durable_end = end
+
+    def begin_truncation(self, end: int) -> None:
+        """Stop readers from going to ``end`` or beyond, before the first byte is cut."""
+        with self._lock:
+            self._truncations += 1
+            self._durable_end = min(self._durable_end, end)
+
+    def drop_last(self) -> Segment:
+        """Take the last segment out, as its file is about to be removed."""
+        with self._lock:
+            return self._segments.pop()
+
+    def cut_last(self, length: int, end: int) -> None:
+        """Note that the last segment was cut to ``length`` bytes, and the log to ``end``."""
+        with self._lock:
+            segment = self._segments[-1]
+            segment.length = length
+            segment.sealed = False
+            segment.forget(end)
+            self._durable_end = end
+            self._truncations += 1
+
+    def find(self, index: int) -> Place | None:
+        """Return where to look for the batch that holds ``index``; None at the durable end and beyond."""
+        with self._lock:
+            if index >= self._durable_end:
+                return None
+            at = bisect_right(self._segments, index, key=lambda segment: segment.first_index) - 1
+            return self._place(self._segments[at], self._segments[at].locate(index))
+
+    def after(self, number: int) -> Place | None:
+        """Return the start of the segment after segment ``number``; None where there is none."""
+        with self._lock:
+            at = number + 1 - self._segments[0].number
+            if not 0 <= at < len(self._segments):
+                return None
+            return self._place(self._segments[at], SEGMENT_HEADER_SIZE)
+
+    @staticmethod
+    def _place(segment: Segment, location: int) -> Place:
+        return Place(segment.path, segment.number, location, segment.length)

@@ -1,0 +1,276 @@
+"""The control file: what a node must remember beside its log, in two checksummed copies.
+
+A copy, little-endian, in the files ``control-a`` and ``control-b``::
+
+     0  magic "VSC" + format version (1)             4 bytes
+     4  checksum, crc32c of bytes 0..4 and 8..end    u32
+     8  version, rising by one with each write       u64
+    16  body length                                  u32
+    20  reserved                                     4 bytes, 0
+    24  body: msgpack map, then zeros to a multiple of 4,096 bytes
+
+Every write goes to one copy, is synced, then to the other, and is synced; only then is it done. So while one copy is
+incomplete the other holds at least the newest acknowledged version, and **one intact copy is always enough**. (Copies
+that took turns would be half the work and could not tell a torn write of the next version from rot in an
+acknowledged one: a forgotten vote. Control writes are rare: elections and their like.) A copy is created under a
+temporary name, synced and renamed, so the first write is no exception.
+
+| one copy | the other | answer |
+| --- | --- | --- |
+| missing | missing | empty: never written |
+| intact | intact, the same version | it |
+| intact | intact, one version less | the newer: it may be acknowledged already |
+| intact | unreadable or missing | the intact one: the other was being written, or has rotted, or was removed |
+| intact | intact, further away | CorruptionError: one was put back from elsewhere |
+| unreadable | unreadable or missing | CorruptionError |
+
+What opening reads may be in the page cache only, and in one copy only; so opening syncs it and brings the other copy
+up to it before anything can be promised on the strength of it. :func:`read_control_state` only reads.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+from crc32c import crc32c
+
+from viewstamp.errors import ConfigError, CorruptionError, StorageError
+from viewstamp.host.seam import Disk
+
+__all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "read_control_state"]
+
+FORMAT_VERSION = 1
+CONTROL_NAMES = ("control-a", "control-b")
+_MAGIC = b"VSC"
+_HEADER = struct.Struct("<4sI QI4x")
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlState:
+    """What the control file holds.
+
+    ``term`` and ``vote`` ("" = none) are one durable write. ``history`` is the stored term history, (term, first
+    index) pairs; it may run ahead of the log. ``membership`` is the one at the trimmed prefix, b"" = none.
+    ``commit_hint`` is an end below which all was committed, at most the durable end when it was written.
+    """
+
+    cluster_id: str
+    node_id: str
+    incarnation: str
+    term: int = 0
+    vote: str = ""
+    history: tuple[tuple[int, int], ...] = ((0, 1),)
+    membership: bytes = b""
+    commit_hint: int = 0
+
+    def encode(self) -> bytes:
+        """Return the body of a copy."""
+        packed: bytes = msgpack.packb(
+            {
+                "cluster_id": self.cluster_id,
+                "node_id": self.node_id,
+                "incarnation": self.incarnation,
+                "term": self.term,
+                "vote": self.vote,
+                "history": self.history,
+                "membership": self.membership,
+                "commit_hint": self.commit_hint,
+            }
+        )
+        return packed
+
+    @classmethod
+    def decode(cls, body: bytes) -> ControlState:
+        """Read the body of an intact copy."""
+        fields: dict[str, Any] = msgpack.unpackb(body)
+        fields["history"] = tuple((int(term), int(first)) for term, first in fields["history"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What one of the two files holds: ``state`` None = not readable, then ``problem`` says why."""
+
+    exists: bool
+    version: int = 0
+    packed: bytes = b""
+    state: ControlState | None = None
+    problem: str = ""
+
+
+class ControlFile:
+    """Term, vote, history, membership, commit hint and identity of a node, durable.
+
+    Invariants:
+      * a version that :meth:`write` returned for is in both copies
+      * after a failed write nothing is written any more
+    """
+
+    def __init__(self, disk: Disk, directory: str, version: int, state: ControlState | None) -> None:
+        self.state = state
+        """The latest state; None = empty, never written."""
+        self._disk = disk
+        self._directory = directory
+        self._version = version
+        self._failure: BaseException | None = None
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str) -> ControlFile:
+        """Read both copies, take the one that the table allows, and make it durable in both; blocking.
+
+        Raises:
+          CorruptionError: neither copy is readable, or they do not belong together; nothing was changed.
+          ConfigError: a copy has a newer format.
+          StorageError: the disk failed.
+        """
+        copies = [_read(disk, f"{directory}/{name}") for name in CONTROL_NAMES]
+        newest = _choose(directory, copies)
+        if newest is None:
+            return cls(disk, directory, 0, None)
+        chosen = copies[newest]
+        control = cls(disk, directory, chosen.version, chosen.state)
+        file = disk.open(f"{directory}/{CONTROL_NAMES[newest]}")
+        try:
+            file.sync()
+        finally:
+            file.close()
+        disk.sync_directory(directory)
+        if copies[1 - newest].version != chosen.version:
+            control._write_copy(f"{directory}/{CONTROL_NAMES[1 - newest]}", chosen.packed)
+        return control
+
+    def write(self, state: ControlState) -> None:
+        """Make ``state`` durable in both copies; blocking, for one thread at a time.
+
+        Raises:
+          StorageError: final; which state a restart will find is open.
+        """
+        if self._failure is not None:
+            raise StorageError(f"the control file in {self._directory} has failed before") from self._failure
+        try:
+            packed = _encode(self._version + 1, state)
+            for name in CONTROL_NAMES:
+                self._write_copy(f"{self._directory}/{name}", packed)
+        except BaseException as error:
+            self._failure = error
+            raise
+        self._version += 1
+        self.state = state
+
+    def _write_copy(self, path: str, packed: bytes) -> None:
+        disk = self._disk
+        if not disk.exists(path):
+            temporary = f"{path}.temporary"
+            if disk.exists(temporary):
+                disk.remove(temporary)
+            file = disk.open(temporary, create=True)
+            try:
+                file.write(0, [packed])
+                file.sync()
+            finally:
+                file.close()
+            disk.rename(temporary, path)
+            disk.sync_directory(self._directory)
+            return
+        file = disk.open(path)
+        try:
+            file.write(0, [packed])
+            if file.size() > len(packed):
+                file.truncate(len(packed))
+            file.sync()
+        finally:
+            file.close()
+
+
+def read_control_state(disk: Disk, directory: str) -> ControlState | None:
+    """Return what the control file holds, None = empty; changes nothing, so it may be a running node's.
+
+    Raises:
+      CorruptionError, ConfigError, StorageError: as :meth:`ControlFile.open`.
+    """
+    copies = [_read(disk, f"{directory}/{name}") for name in CONTROL_NAMES]
+    newest = _choose(directory, copies)
+    return None if newest is None else copies[newest].state
+
+
+def _choose(directory: str, copies: list[_Copy]) -> int | None:
+    """Return which copy holds; None = empty. The table is in the module's docstring."""
+    a, b = copies
+    if not a.exists and not b.exists:
+        return None
+    if a.state is None and b.state is None:
+        raise _unreadable(directory, 0 if a.exists else 1, copies)
+    if a.state is None or b.state is None:
+        return 0 if a.state is not None else 1
+    if abs(a.version - b.version) > 1:
+        older = 0 if a.version < b.version else 1
+        path = f"{directory}/{CONTROL_NAMES[older]}"
+        newer = copies[1 - older].version
+        raise CorruptionError(
+            f"{path} has version {copies[older].version}, the other copy {newer}: they were not written together",
+            path=path,
+            location=8,
+            expected=f"version {newer} or {newer - 1}",
+            found=f"version {copies[older].version}",
+            remedy="put back both control files from the same moment, or replace this node by a new one",
+        )
+    return 0 if a.version >= b.version else 1
+
+
+def _encode(version: int, state: ControlState) -> bytes:
+    body = state.encode()
+    packed = bytearray(-(-(_HEADER.size + len(body)) // _PAGE) * _PAGE)
+    _HEADER.pack_into(packed, 0, _MAGIC + bytes([FORMAT_VERSION]), 0, version, len(body))
+    packed[_HEADER.size : _HEADER.size + len(body)] = body
+    struct.pack_into("<I", packed, 4, _checksum(packed))
+    return bytes(packed)
+
+
+def _checksum(packed: bytes | bytearray) -> int:
+    view = memoryview(packed)
+    return crc32c(view[8:], crc32c(view[:4]))
+
+
+def _read(disk: Disk, path: str) -> _Copy:
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        return _Copy(False, problem="no such file")
+    try:
+        packed = file.read(0, file.size())
+    finally:
+        file.close()
+    if len(packed) < _HEADER.size:
+        return _Copy(True, problem=f"{len(packed)} bytes")
+    magic, checksum, version, body_size = _HEADER.unpack_from(packed)
+    # A torn write of a longer or a shorter state leaves bytes of both: only what this version's own pages hold counts.
+    size = -(-(_HEADER.size + body_size) // _PAGE) * _PAGE
+    if magic[:3] != _MAGIC or len(packed) < size:
+        return _Copy(True, problem=f"{len(packed)} bytes that start with {magic!r}")
+    found = _checksum(packed[:size])
+    if found != checksum:
+        return _Copy(True, problem=f"checksum {found:#010x}, expected {checksum:#010x}")
+    if magic[3] != FORMAT_VERSION:
+        raise ConfigError(
+            f"{path} has format {magic[3]}, this version of viewstamp reads {FORMAT_VERSION}",
+            remedy="run the version of viewstamp that wrote this data directory, or a newer one",
+        )
+    return _Copy(True, version, packed[:size], ControlState.decode(packed[_HEADER.size : _HEADER.size + body_size]))
+
+
+def _unreadable(directory: str, which: int, copies: list[_Copy]) -> CorruptionError:
+    path = f"{directory}/{CONTROL_NAMES[which]}"
+    return CorruptionError(
+        f"no copy of the control file is readable: {CONTROL_NAMES[0]}: {copies[0].problem};"
+        f" {CONTROL_NAMES[1]}: {copies[1].problem}",
+        path=path,
+        location=0,
+        expected="a control file",
+        found=copies[which].problem,
+        remedy="put back both control files from a copy of this node, or replace it by a new one: without its vote "
+        "and term it must not take part under its old identity",
+    )

@@ -1,0 +1,253 @@
+"""The bytes of the WAL: segment header, group header, file names. Pure; the drawing is in ``viewstamp.wal``."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from viewstamp.errors import ConfigError, FrameError
+from viewstamp.wire.batch import Batch, Buffer, pad
+
+__all__ = [
+    "FORMAT_VERSION",
+    "GROUP_BATCHES_MAX",
+    "GROUP_HEADER_SIZE",
+    "GROUP_MAGIC",
+    "PREPARED_NAME",
+    "SEGMENT_HEADER_SIZE",
+    "TEMPORARY_NAME",
+    "GroupHeader",
+    "SegmentHeader",
+    "batch_checksum",
+    "parse_segment_name",
+    "segment_name",
+]
+
+FORMAT_VERSION = 1
+
+_SEGMENT_MAGIC = b"VSS"
+_SEGMENT_MAGIC_NOW = _SEGMENT_MAGIC + bytes([FORMAT_VERSION])
+GROUP_MAGIC = b"VSG" + bytes([FORMAT_VERSION])
+
+_SEGMENT = struct.Struct("<4sI QQQQQ 16x")
+_GROUP = struct.Struct("<4sI QQQQQQ II IB3x")
+_U32 = struct.Struct("<I")
+_SEALS = 1
+
+SEGMENT_HEADER_SIZE = _SEGMENT.size
+GROUP_HEADER_SIZE = _GROUP.size
+"""The fixed part; four bytes for each batch follow, padded to a multiple of 8."""
+
+GROUP_BATCHES_MAX = 999
+"""Batches of one group: with its header at most 1,000 buffers, so that one ``pwritev`` takes it whole."""
+
+_GROUP_BODY_BYTES_MAX = 1 << 32
+
+PREPARED_NAME = "next.prepared"
+"""A zero-filled, synced file that waits to become the next segment."""
+
+TEMPORARY_NAME = "next.temporary"
+"""The same before it is complete; left over only by a crash, never read."""
+
+_SEGMENT_NAME = re.compile(r"(\d{20})\.segment", re.ASCII)
+
+assert SEGMENT_HEADER_SIZE == 64
+assert GROUP_HEADER_SIZE == 72
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of segment ``number``: 20 digits, so that names sort as numbers do."""
+    return f"{number:020d}.segment"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """Return the number in a segment's file name; None for any other name."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def batch_checksum(batch: Batch) -> int:
+    """Return the header checksum of a batch: through the body checksum in its header it covers all of the batch."""
+    return int(_U32.unpack_from(batch.buffer, 4)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentHeader:
+    """The first bytes of a segment, written together with its first group.
+
+    ``generation`` is new for every file that becomes a segment, also where a truncated number is used again.
+    ``first_index`` is that of the first record that goes in; ``previous_term`` that of the record before it;
+    ``first_group`` the lowest number that a group in here can have.
+    """
+
+    number: int
+    generation: int
+    first_index: int
+    previous_term: int
+    first_group: int
+
+    def encode(self) -> bytes:
+        """Return the ``SEGMENT_HEADER_SIZE`` bytes."""
+        packed = bytearray(
+            _SEGMENT.pack(
+                _SEGMENT_MAGIC_NOW,
+                0,
+                self.number,
+                self.generation,
+                self.first_index,
+                self.previous_term,
+                self.first_group,
+            )
+        )
+        _U32.pack_into(packed, 4, _checksum(packed))
+        return bytes(packed)
+
+    @classmethod
+    def decode(cls, buffer: Buffer, path: str) -> SegmentHeader:
+        """Read the header at the start of ``buffer``.
+
+        Raises:
+          FrameError: no intact segment header.
+          ConfigError: an intact one of a newer format; ``path`` names the file in the message.
+        """
+        if len(buffer) < SEGMENT_HEADER_SIZE:
+            raise FrameError(f"a segment header takes {SEGMENT_HEADER_SIZE} bytes, {len(buffer)} are there")
+        view = memoryview(buffer)[:SEGMENT_HEADER_SIZE]
+        magic, checksum, *fields = _SEGMENT.unpack(view)
+        if magic[:3] != _SEGMENT_MAGIC:
+            raise FrameError(f"no segment header: it starts with {magic!r}, not {_SEGMENT_MAGIC_NOW!r}")
+        found = _checksum(view)
+        if found != checksum:
+            raise FrameError(f"segment header checksum {found:#010x}, expected {checksum:#010x}")
+        if magic != _SEGMENT_MAGIC_NOW:
+            # Layout and checksum of these 64 bytes are the same in every version, so the version can be believed.
+            raise ConfigError(
+                f"{path} has WAL format {magic[3]}, this version of viewstamp reads {FORMAT_VERSION}",
+                remedy="run the version of viewstamp that wrote this data directory, or a newer one",
+            )
+        number, generation, first_index, previous_term, first_group = fields
+        return cls(
+            number=number,
+            generation=generation,
+            first_index=first_index,
+            previous_term=previous_term,
+            first_group=first_group,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHeader:
+    """What stands before the batches of one write and one sync.
+
+    ``location`` is its own byte in the segment; ``durable`` the byte of the segment below which all was
+    durable when this group was written (0 in a segment's first group: not even the segment header was).
+    ``commit_hint`` is an end: all below it was committed. ``first_index`` is that of the first record, in
+    an empty group the end of the log. ``checksums`` are the header checksums of the batches: they tie
+    exactly these batches to this group. ``body_size`` counts the bytes of the batches.
+
+    Invariants:
+      * ``durable <= location``
+      * an empty group has no body; only an empty one seals
+    """
+
+    generation: int
+    number: int
+    location: int
+    durable: int
+    commit_hint: int
+    first_index: int
+    body_size: int
+    seals: bool
+    checksums: Sequence[int]
+
+    @property
+    def size(self) -> int:
+        """The size of this header in bytes."""
+        return GROUP_HEADER_SIZE + pad(4 * len(self.checksums))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it only closes what stands before it."""
+        return not self.checksums
+
+    def encode(self) -> bytes:
+        """Return the header's bytes, ``size`` of them."""
+        count = len(self.checksums)
+        assert count <= GROUP_BATCHES_MAX, f"{count} batches, at most {GROUP_BATCHES_MAX}"
+        assert self.body_size < _GROUP_BODY_BYTES_MAX, f"a group of {self.body_size} bytes"
+        packed = bytearray(self.size)
+        _GROUP.pack_into(
+            packed,
+            0,
+            GROUP_MAGIC,
+            0,
+            self.generation,
+            self.number,
+            self.location,
+            self.durable,
+            self.commit_hint,
+            self.first_index,
+            self.body_size,
+            count,
+            0,
+            _SEALS if self.seals else 0,
+        )
+        struct.pack_into(f"<{count}I", packed, GROUP_HEADER_SIZE, *self.checksums)
+        _U32.pack_into(packed, 4, _checksum(packed))
+        return bytes(packed)
+
+    @staticmethod
+    def measure(buffer: Buffer) -> int:
+        """Return the size of the group header at the start of ``buffer``; only the magic and the count are checked.
+
+        Raises:
+          FrameError: fewer than ``GROUP_HEADER_SIZE`` bytes, or no group header.
+        """
+        if len(buffer) < GROUP_HEADER_SIZE:
+            raise FrameError(f"a group header takes {GROUP_HEADER_SIZE} bytes, {len(buffer)} are there")
+        magic = bytes(buffer[:4])
+        if magic != GROUP_MAGIC:
+            raise FrameError(f"no group header: it starts with {magic!r}, not {GROUP_MAGIC!r}")
+        count = int(_U32.unpack_from(buffer, 60)[0])
+        if count > GROUP_BATCHES_MAX:
+            raise FrameError(f"a group of {count} batches, at most {GROUP_BATCHES_MAX} are possible")
+        return GROUP_HEADER_SIZE + pad(4 * count)
+
+    @classmethod
+    def decode(cls, buffer: Buffer) -> GroupHeader:
+        """Read the header that fills ``buffer`` exactly.
+
+        Raises:
+          FrameError: no intact group header.
+        """
+        size = cls.measure(buffer)
+        if len(buffer) != size:
+            raise FrameError(f"the group header takes {size} bytes, {len(buffer)} are there")
+        view = memoryview(buffer)
+        _, checksum, generation, number, location, durable, hint, first_index, body, count, _, flags = _GROUP.unpack(
+            view[:GROUP_HEADER_SIZE]
+        )
+        found = _checksum(view)
+        if found != checksum:
+            raise FrameError(f"group header checksum {found:#010x}, expected {checksum:#010x}")
+        return cls(
+            generation=generation,
+            number=number,
+            location=location,
+            durable=durable,
+            commit_hint=hint,
+            first_index=first_index,
+            body_size=body,
+            seals=bool(flags & _SEALS),
+            checksums=struct.unpack_from(f"<{count}I", view, GROUP_HEADER_SIZE),
+        )
+
+
+def _checksum(header: Buffer) -> int:
+    """Return the crc32c of a header without its checksum field (bytes 4 to 8)."""
+    view = memoryview(header)
+    return crc32c(view[8:], crc32c(view[:4]))

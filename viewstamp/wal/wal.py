@@ -1,0 +1,549 @@
+"""The log as its owner sees it: open, reserve, fill, truncate, read, close. Lives on the event loop.
+
+The loop's side keeps the order and the bounds; ``writer.Writer`` does the work on the writer thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from viewstamp.errors import ClosedError, CorruptionError, FrameError, OverloadedError, StorageError, StorageFullError
+from viewstamp.host.seam import Disk, File, Lane
+from viewstamp.ids import Index
+from viewstamp.wal.catalogue import Catalogue, Place, Segment
+from viewstamp.wal.format import (
+    GROUP_MAGIC,
+    PREPARED_NAME,
+    SEGMENT_HEADER_SIZE,
+    GroupHeader,
+    segment_name,
+)
+from viewstamp.wal.preparation import fill_with_zeros, find_prepared, prepare
+from viewstamp.wal.recovery import Recovery, Survey, survey
+from viewstamp.wal.segment import CHUNK_BYTES, Window
+from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Writer
+from viewstamp.wire.batch import HEADER_SIZE, Batch
+
+__all__ = ["Options", "Reservation", "Wal"]
+
+_HEADERS_BYTES = 128
+"""What is reckoned for the headers of one append: its share of a group header, and a batch checksum each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of a log.
+
+    ``queue_bytes_max`` bounds what is reserved and not yet durable. ``bytes_max`` bounds the segments together, with
+    the one that is ready for use; 0 = only the disk does. ``reserve_bytes`` of the disk stay free. ``idle_seconds``
+    after the last append the group is closed by an empty one.
+    """
+
+    segment_bytes: int = 16 * 1024 * 1024
+    queue_bytes_max: int = 64 * 1024 * 1024
+    bytes_max: int = 0
+    reserve_bytes: int = 32 * 1024 * 1024
+    idle_seconds: float = 0.25
+
+
+class Reservation:
+    """A place in the order of the log; to be filled or cancelled.
+
+    Invariants:
+      * ``item`` is set once, by ``fill`` or, as None with ``ready``, by ``cancel``
+    """
+
+    __slots__ = ("cost", "item", "ready")
+
+    def __init__(self, cost: int, item: Item | None = None) -> None:
+        self.cost = cost
+        self.item = item
+        self.ready = item is not None
+
+
+class Wal:
+    """The group-commit log of one node. The specification is the docstring of ``viewstamp.wal``.
+
+    Every method but :meth:`open` and :meth:`read` belongs on the event loop on which :meth:`start` was called, and
+    none but :meth:`append` and :meth:`close` awaits.
+
+    Invariants:
+      * order of reservation = order on disk = order of completion
+      * ``first_index <= durable_end <= end``
+      * each ``done`` is called exactly once
+      * after the first failure nothing is written any more, and ``on_failed`` has been called once
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        options: Options,
+        found: Survey,
+        catalogue: Catalogue,
+        writer: Writer,
+    ) -> None:
+        """Take over what :meth:`open` found and made ready; use that."""
+        self.directory = directory
+        self.recovery: Recovery = found.recovery()
+        self._disk = disk
+        self._options = options
+        self._catalogue = catalogue
+        self._writer = writer
+        self._end = found.end
+        self._durable_end = found.end
+        self._commit_hint = found.chain.commit_hint
+        self._cuts: deque[int] = deque()
+        self._waiting: deque[Reservation] = deque()
+        self._queued = 0
+        self._failure: StorageError | None = None
+        self._closed = False
+        self._on_failed: Callable[[StorageError], None] | None = None
+        self._lane: Lane[Item] | None = None
+        self._preparing_lane: Lane[int] | None = None
+        self._preparing = False
+        self._idle: asyncio.TimerHandle | None = None
+        self._groups_at_idle = 0
+        self._full: StorageFullError | None = None
+        self._groups = 0
+        self._room = 0
+        self._free = 0
+
+    # -- opening ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        options: Options,
+        *,
+        on_batch: Callable[[Batch], None],
+        must_exist: bool = False,
+        commit_hint: int = 0,
+    ) -> Wal:
+        """Recover the log in ``directory``, or create an empty one; blocking.
+
+        A torn tail is cut. What was recovered is synced before this returns: it may have been in the page cache only.
+
+        Args:
+          disk: where the files are.
+          directory: the log's own; made where it is missing.
+          options: settings.
+          on_batch: called for each recovered batch, in order. Its buffer is a view of a piece that was read: valid
+            as long as it is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
+          must_exist: the control file says that there is a log: none is damage.
+          commit_hint: an end below which all is known to be committed (the control file's): ending below is damage.
+
+        Raises:
+          CorruptionError: damage; nothing on the disk was changed.
+          ConfigError: a segment has a newer format.
+          StorageError: the disk failed; StorageFullError: there is no room even for the first segment.
+        """
+        disk.make_directory(directory)
+        found = survey(disk, directory, on_batch, commit_hint=commit_hint, must_exist=must_exist)
+        if found.verdict == "corruption":
+            raise found.refuse(directory)
+        prepared = find_prepared(disk, directory, options.segment_bytes)
+        if not found.segments and found.unused is None:
+            if not prepared:
+                prepare(disk, directory, options.segment_bytes)
+            prepared = False
+            found.unused = 1
+            disk.rename(f"{directory}/{PREPARED_NAME}", f"{directory}/{segment_name(1)}")
+        disk.sync_directory(directory)
+        wal = _open_last(cls, disk, directory, options, found)
+        wal._writer.prepared = prepared
+        wal._free = disk.free_bytes(directory)
+        wal._room = wal._writer.room
+        return wal
+
+    # -- what is there ----------------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> Index:
+        """The index of the first record kept."""
+        return Index(self._catalogue.first_index)
+
+    @property
+    def end(self) -> Index:
+        """The index after everything that was handed over in order, durable or not."""
+        return Index(self._end)
+
+    @property
+    def durable_end(self) -> Index:
+        """The index after everything that is durable and that no truncation handed over since will cut."""
+        return Index(min(self._durable_end, *self._cuts) if self._cuts else self._durable_end)
+
+    @property
+    def commit_hint(self) -> int:
+        """An end below which all is committed; written into each group header, at most the durable end."""
+        return self._commit_hint
+
+    @commit_hint.setter
+    def commit_hint(self, end: int) -> None:
+        self._commit_hint = self._writer.commit_hint = end
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes reserved and not yet durable."""
+        return self._queued
+
+    @property
+    def groups(self) -> int:
+        """How many groups were written and synced since the log was opened."""
+        return self._groups
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes written in all segments."""
+        return self._catalogue.bytes_used()
+
+    def segments(self) -> list[Segment]:
+        """Return the segments in order; for people, they may change at any time."""
+        return self._catalogue.segments()
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def start(self, on_failed: Callable[[StorageError], None]) -> None:
+        """Begin to write, with a writer thread that reports to the running loop.
+
+        ``on_failed`` is called once, on the loop, if writing fails: the node must stop then.
+        """
+        assert self._lane is None, "started twice"
+        self._on_failed = on_failed
+        self._lane = self._disk.lane("wal-writer", self._writer.work, self._on_done)
+        self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
+        self._prepare_next()
+
+    def reserve(self, size: int) -> Reservation:
+        """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
+
+        Raises:
+          OverloadedError: too much is waiting for the disk; nothing was reserved, try again a little later.
+          StorageFullError: the log or the disk is full; nothing was reserved, nothing harmed.
+          StorageError: the log has failed; final.
+          ClosedError: the log is closed.
+        """
+        self._check_open()
+        cost = size + _HEADERS_BYTES
+        if self._queued and self._queued + cost > self._options.queue_bytes_max:
+            raise OverloadedError(
+                f"{self._queued} bytes wait for the disk, {size} more would be over {self._options.queue_bytes_max}",
+                remedy="try again a little later, with fewer bytes in flight",
+            )
+        reservation = Reservation(cost)
+        self._queued += cost
+        self._waiting.append(reservation)
+        return reservation
+
+    def fill(self, reservation: Reservation, batches: Sequence[Batch], done: Done) -> None:
+        """Give a reservation its batches: at least one, not larger than reserved, continuing the log.
+
+        The buffers must not change any more. ``done`` is called on the loop, in the order of the reservations: with
+        None once they are durable, with the error once they never will be.
+        """
+        assert not reservation.ready, "a reservation is filled or cancelled once"
+        assert batches, "nothing to append"
+        reservation.item = Append(batches, reservation.cost, done)
+        reservation.ready = True
+        self._pump()
+
+    def cancel(self, reservation: Reservation) -> None:
+        """Give a reservation back; what is behind it goes on."""
+        assert not reservation.ready, "a reservation is filled or cancelled once"
+        reservation.ready = True
+        self._queued -= reservation.cost
+        self._pump()
+
+    async def append(self, batches: Sequence[Batch]) -> None:
+        """Append batches and wait until they are durable. If cancelled, they may still become so.
+
+        Raises:
+          OverloadedError, StorageFullError, ClosedError: nothing was written.
+          StorageError: the log has failed; final.
+        """
+        reservation = self.reserve(sum(batch.size for batch in batches))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.fill(reservation, batches, partial(_resolve, future))
+        await future
+
+    def truncate(self, end: Index, done: Done) -> None:
+        """Cut the log to ``end``, a batch boundary, after everything handed over before. ``done`` as in :meth:`fill`.
+
+        Raises:
+          StorageError, ClosedError: as :meth:`reserve`.
+        """
+        self._check_open()
+        self._enqueue(Cut(end, done))
+
+    def run(self, job: Callable[[], None], done: Done) -> None:
+        """Run a blocking ``job`` on the writer thread, once everything handed over before is durable.
+
+        An error of the job is final for the log. ``done`` as in :meth:`fill`.
+
+        Raises:
+          StorageError, ClosedError: as :meth:`reserve`.
+        """
+        self._check_open()
+        self._enqueue(Job(job, done))
+
+    async def close(self) -> None:
+        """Write what was handed over, close the last group, shorten the open segment, stop. Idempotent.
+
+        Reservations that were not filled become skips. After a failure nothing is written.
+        """
+        if self._closed:
+            return
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        for reservation in self._waiting:
+            if not reservation.ready:
+                reservation.ready = True
+                self._queued -= reservation.cost
+        if self._failure is None:
+            self._enqueue(Close(True, _ignore))
+        self._closed = True
+        if self._lane is None:
+            self._writer.work([reservation.item for reservation in self._waiting if reservation.item is not None])
+        else:
+            assert self._preparing_lane is not None, "both lanes start together"
+            await self._lane.close()
+            await self._preparing_lane.close()
+        self._writer.close()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise ClosedError("the log is closed")
+
+    def _enqueue(self, item: Item) -> None:
+        self._waiting.append(Reservation(0, item))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand the ready prefix of the order to the writer."""
+        waiting = self._waiting
+        lane = self._lane
+        while lane is not None and waiting and waiting[0].ready:
+            item = waiting.popleft().item
+            if item is None:
+                continue
+            if isinstance(item, Append):
+                self._end = item.batches[-1].end
+            elif isinstance(item, Cut):
+                self._end = item.end
+                self._cuts.append(item.end)
+            lane.put(item)
+
+    def _on_done(self, items: list[Item], outcome: Outcome | BaseException) -> None:
+        """Take the writer's report: advance the durable end, complete the items in order."""
+        assert isinstance(outcome, Outcome), f"the writer raised {outcome!r}"
+        self._room = outcome.room
+        self._groups += outcome.groups
+        error = None
+        for position, item in enumerate(items):
+            if position == outcome.succeeded:
+                error = self._fail(outcome.error)
+            if isinstance(item, Append):
+                self._queued -= item.size
+                if error is None:
+                    self._durable_end = item.batches[-1].end
+            elif isinstance(item, Cut):
+                self._cuts.popleft()
+                if error is None:
+                    self._durable_end = min(self._durable_end, item.end)
+            item.done(error)
+        if outcome.took_prepared:
+            self._prepare_next()
+        self._watch_idle()
+
+    def _fail(self, error: BaseException | None) -> StorageError:
+        """Make ``error`` final, once."""
+        assert error is not None, "an item failed without an error"
+        if self._failure is None:
+            self._failure = error if isinstance(error, StorageError) else _failed(error)
+            if self._on_failed is not None:
+                self._on_failed(self._failure)
+        return self._failure
+
+    # -- the next segment -------------------------------------------------------------------------------
+
+    def _prepare_next(self) -> None:
+        if not self._writer.prepared and not self._preparing and self._preparing_lane is not None:
+            self._preparing = True
+            self._preparing_lane.put(self._options.segment_bytes)
+
+    def _prepare(self, sizes: list[int]) -> int:
+        """Make the next segment ready (on its own thread); return the free bytes left."""
+        options = self._options
+        free = self._disk.free_bytes(self.directory)
+        if free < options.segment_bytes + options.reserve_bytes:
+            return free
+        prepare(self._disk, self.directory, options.segment_bytes)
+        self._writer.prepared = True
+        return self._disk.free_bytes(self.directory)
+
+    def _on_prepared(self, sizes: list[int], outcome: int | BaseException) -> None:
+        self._preparing = False
+        if isinstance(outcome, BaseException):
+            self._fail(outcome)
+        else:
+            self._free = outcome
+
+    # -- closing an idle group --------------------------------------------------------------------------
+
+    def _watch_idle(self) -> None:
+        """See to it that the last group does not stay the last for long."""
+        if self._idle is None and self._failure is None and not self._closed:
+            self._groups_at_idle = self._groups
+            self._idle = asyncio.get_running_loop().call_later(self._options.idle_seconds, self._on_idle)
+
+    def _on_idle(self) -> None:
+        self._idle = None
+        if self._failure is not None or self._closed:
+            return
+        if self._groups != self._groups_at_idle or self._queued:
+            self._watch_idle()
+        else:
+            self._enqueue(Close(False, _ignore))
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def read(self, start: Index, bytes_max: int) -> list[Batch]:
+        """Return durable batches from the one that holds ``start``, in order; blocking, on any thread.
+
+        About ``bytes_max`` bytes of them, at least one if ``start`` is below the durable end. Their buffers are
+        views: holding one keeps the piece it was read with alive.
+
+        Raises:
+          CorruptionError: what was durable is not readable any more.
+          StorageError: the disk failed.
+        """
+        assert start >= self._catalogue.first_index, f"read from {start}, the log begins at {self.first_index}"
+        while True:
+            truncations = self._catalogue.truncations
+            try:
+                return self._read(start, bytes_max)
+            except (FrameError, FileNotFoundError) as error:
+                if truncations == self._catalogue.truncations:
+                    raise CorruptionError(
+                        f"the log cannot be read at index {start}: {error}",
+                        path=self.directory,
+                        remedy="stop this node, and look with `viewstamp wal verify`",
+                    ) from error
+
+    def _read(self, start: int, bytes_max: int) -> list[Batch]:
+        found: list[Batch] = []
+        place = self._catalogue.find(start)
+        held = 0
+        while place is not None:
+            held = self._read_segment(place, start, bytes_max, held, found)
+            if held >= bytes_max and found:
+                break
+            place = self._catalogue.after(place.number)
+        return found
+
+    def _read_segment(self, place: Place, start: int, bytes_max: int, held: int, found: list[Batch]) -> int:
+        """Add the batches of one segment to ``found``; return the bytes that it holds now."""
+        file = self._disk.open_read(place.path)
+        try:
+            window = Window(file, min(CHUNK_BYTES, max(bytes_max, 64 * 1024)))
+            at = place.location
+            while at < place.length and not (held >= bytes_max and found):
+                view = window.peek(at, HEADER_SIZE)
+                if view[:4] == GROUP_MAGIC:
+                    at += GroupHeader.measure(view)
+                    continue
+                batch = Batch.decode(window.peek(at, Batch.measure(view)))
+                at += batch.size
+                if batch.end > start:
+                    if batch.first_index != (found[-1].end if found else batch.first_index):
+                        raise FrameError(f"{batch!r} follows {found[-1]!r}")
+                    found.append(batch)
+                    held += batch.size
+            return held
+        finally:
+            file.close()
+
+
+def _open_last(cls: type[Wal], disk: Disk, directory: str, options: Options, found: Survey) -> Wal:
+    """Bring the end of the log in order and make it ready for writing."""
+    segments = list(found.segments)
+    generation = found.chain.generation
+    file: File | None = None
+    if segments:
+        file = disk.open(segments[-1].path)
+        _settle(file, segments[-1], found)
+    fresh = found.unused if found.unused is not None else found.torn_number
+    if fresh is not None:
+        if file is not None:
+            file.close()
+        path = f"{directory}/{segment_name(fresh)}"
+        file = disk.open(path)
+        if found.torn_number is not None:
+            file.truncate(0)
+            file.sync()
+        generation += 1
+        segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
+    assert file is not None, "a log has a segment"
+    if file.size() < options.segment_bytes:
+        fill_with_zeros(file, segments[-1].length, options.segment_bytes)
+    catalogue = Catalogue(segments, found.end)
+    writer = Writer(
+        disk,
+        directory,
+        options.segment_bytes,
+        catalogue,
+        file,
+        allocated=file.size(),
+        group=found.chain.number,
+        generation=generation,
+        end=found.end,
+        term=found.chain.term or 0,
+        closed=True,
+    )
+    writer.commit_hint = found.chain.commit_hint
+    if found.verdict == "torn-tail" or (found.last_group is not None and not found.last_group.is_empty):
+        writer.close_group()
+    return cls(disk, directory, options, found, catalogue, writer)
+
+
+def _settle(file: File, segment: Segment, found: Survey) -> None:
+    """Cut what is torn off the last written segment, and make sure that the rest is on the device.
+
+    The last group is the only one that may never have been synced, or whose sync failed: the page cache can then
+    show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So it is written again.
+    """
+    if file.size() > segment.length and (segment.sealed or (found.verdict == "torn-tail" and not found.torn_number)):
+        file.truncate(segment.length)
+    start = found.last_group.location if found.last_group is not None else 0
+    if start == SEGMENT_HEADER_SIZE:
+        start = 0
+    file.write(start, [file.read(start, segment.length - start)])
+    file.sync()
+
+
+def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _ignore(error: BaseException | None) -> None:
+    """The owner hears of a failure through ``on_failed``."""
+
+
+def _failed(error: BaseException) -> StorageError:
+    failure = StorageError(f"the log failed: {error!r}", remedy="this is a defect: the node stops, nothing was cut")
+    failure.__cause__ = error
+    return failure
