@@ -512,6 +512,51 @@ async def test_the_supervisor_is_asked_with_the_failure() -> None:
     await system.stop()
 
 
+async def test_what_waits_at_a_stop_is_shown_to_the_actor_before_its_end() -> None:
+    """A proposal that carries a callback instead of a reply is answered too."""
+
+    class Caring(Worker):
+        def on_dropped(self, messages: list[Callable[[], object]]) -> None:
+            self.ends.append(f"dropped {len(messages)}")
+
+    class AlsoCaring(Waiter):
+        def on_dropped(self, messages: list[Callable[[], object]]) -> None:
+            self.ends.append(f"dropped {len(messages)}")
+
+    ends: list[str] = []
+    system = System()
+    worker = Caring(ends, "a")
+    a = system.spawn(worker, name="a")
+    a.tell(lambda: a.tell(boom))
+    a.tell(worker.stop)
+    await asyncio.sleep(0)
+    assert ends == ["dropped 1", "a None"]
+
+    ends.clear()
+    b = system.spawn(AlsoCaring(ends, "b"), name="b")
+    b.tell(lambda: asyncio.sleep(100))
+    b.tell(boom)
+    b.tell(boom)
+    system.spawn(Caring(ends, "c"), name="c").tell(boom)
+    await system.failed
+    await system.stop()
+    # b was spawned first and so stops last; by then its first message is in its hands.
+    assert ends == ["c sync failed", "dropped 2", "b sync failed"]
+
+
+async def test_an_error_in_on_dropped_is_a_failure_and_on_stop_comes_all_the_same() -> None:
+    class Clumsy(Worker):
+        def on_dropped(self, messages: list[Callable[[], object]]) -> None:
+            raise KeyError("dropped")
+
+    ends: list[str] = []
+    system = System()
+    system.spawn(Clumsy(ends, "a"), name="a").tell(boom)
+    await system.stop()
+    assert [repr(failure.error) for failure in system.failures] == ["KeyError('dropped')"]
+    assert ends == ["a None"]
+
+
 async def test_an_actor_that_ends_inside_a_failing_turn_ends_once() -> None:
     ends: list[str] = []
     system = System()

@@ -6,6 +6,7 @@ In short::
         def on_message(self, message): ...       # or on_messages(self, messages): the whole mailbox at once
         def on_start(self): ...                  # synchronous, inside spawn()
         def on_stop(self, error): ...            # synchronous, once; error is None at a clean stop
+        def on_dropped(self, messages): ...      # before on_stop: what waited and will never be handled
         # in an actor: self.ref, self.system, self.schedule(seconds, message) -> Timer, self.stop(), self.is_stopping
 
     class Link(AsyncActor[Frame]):               # one task; every hook is a coroutine
@@ -43,8 +44,8 @@ What it promises
   * **Stop-all.** An exception that leaves a handler stops every actor of the system within the same callback: no
     other turn runs after a failed one. The first failure is the cause and is told once, in ``System.failed`` and
     ``on_failed``; those that follow from stopping stand behind it in ``System.failures``.
-  * **Stopping.** Actors stop in reverse order of spawning. Mailboxes close, timers are cancelled, ``on_stop`` runs
-    once, replies are resolved. ``System.stop()`` returns when every task has ended.
+  * **Stopping.** Actors stop in reverse order of spawning. The mailbox closes, timers are cancelled, ``on_dropped``
+    hears what waited, ``on_stop`` runs once, replies are resolved. ``System.stop()`` returns when every task has ended.
   * **Cancellation** is never swallowed. A cancelled ``AsyncActor`` ends cancelled; where nobody stopped it, that is
     a failure like any other. Cancelling ``System.stop()`` leaves everything stopped and can be awaited again.
 

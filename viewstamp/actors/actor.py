@@ -49,6 +49,13 @@ class _Spawned(Generic[MessageT]):
         """End this actor alone, after the turn that runs or at the task's next ``await``. Idempotent."""
         self._spawned().stop(None)
 
+    def on_dropped(self, messages: list[MessageT]) -> None:
+        """Hear what still waited when the actor was stopped, at least one message; before ``on_stop``, once at most.
+
+        None of it is to be carried out. It is for messages that somebody waits on by other means than a
+        :class:`Reply`, which is resolved without help: a callback that must be called, a buffer that must be let go.
+        """
+
 
 class Actor(_Spawned[MessageT]):
     """An actor by turns: the loop wakes it at most once an iteration, for all that has come in since.

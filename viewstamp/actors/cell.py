@@ -44,6 +44,7 @@ class Cell(ABC, Generic[MessageT]):
         self,
         system: System,
         name: str,
+        on_dropped: Callable[[list[MessageT]], None],
         *,
         count_max: int,
         bytes_max: int,
@@ -55,6 +56,7 @@ class Cell(ABC, Generic[MessageT]):
             name, self._wake, count_max=count_max, bytes_max=bytes_max, measure=measure
         )
         self.ref: Ref[MessageT] = Ref(self)
+        self._on_dropped = on_dropped
         self._loop = system.loop
         # Dictionaries for their order: what is resolved at a stop is resolved in the order in which it was asked.
         self._replies: dict[asyncio.Future[object], Reply[object]] = {}
@@ -108,6 +110,16 @@ class Cell(ABC, Generic[MessageT]):
         if reply.deadline is not None:
             reply.deadline.cancel()
 
+    def _drop(self, messages: list[MessageT]) -> None:
+        if not messages:
+            return
+        try:
+            self._on_dropped(messages)
+        except FAILURES as error:
+            self.system.on_failure(self.name, error)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+
     def _cancel_timers(self) -> None:
         for timer in list(self._timers):
             timer.cancel()
@@ -130,12 +142,13 @@ class TurnCell(Cell[MessageT]):
         bytes_max: int,
         measure: Callable[[MessageT], int] | None,
     ) -> None:
-        super().__init__(system, name, count_max=count_max, bytes_max=bytes_max, measure=measure)
+        super().__init__(system, name, actor.on_dropped, count_max=count_max, bytes_max=bytes_max, measure=measure)
         self._actor = actor
         # A context of its own: a turn serves many tellers and must not run in that of the one who came first.
         self._context = contextvars.copy_context()
         self._is_busy = False
         self._has_ended = False
+        self._dropped: list[MessageT] = []
         self._error: BaseException | None = None
         actor._cell = self
 
@@ -155,7 +168,7 @@ class TurnCell(Cell[MessageT]):
         """Close the mailbox now; end at once, or after the turn that runs."""
         if self.mailbox.is_closed:
             return
-        self.mailbox.close()
+        self._dropped = self.mailbox.close()
         self._error = error
         self._maybe_end()
 
@@ -184,6 +197,7 @@ class TurnCell(Cell[MessageT]):
         self._has_ended = True
         self._cancel_timers()
         try:
+            self._drop(self._dropped)
             self._actor.on_stop(self._error)
         except FAILURES as error:
             self.system.on_failure(self.name, error)
@@ -213,7 +227,7 @@ class TaskCell(Cell[MessageT]):
         bytes_max: int,
         measure: Callable[[MessageT], int] | None,
     ) -> None:
-        super().__init__(system, name, count_max=count_max, bytes_max=bytes_max, measure=measure)
+        super().__init__(system, name, actor.on_dropped, count_max=count_max, bytes_max=bytes_max, measure=measure)
         self._actor = actor
         self._waiter: asyncio.Future[None] | None = None
         self._has_begun = False
@@ -295,10 +309,11 @@ class TaskCell(Cell[MessageT]):
     def _close(self, error: BaseException | None) -> None:
         if self.mailbox.is_closed:
             return
-        self.mailbox.close()
+        dropped = self.mailbox.close()
         self._error = error
         self._cancel_timers()
         self._close_replies()
+        self._drop(dropped)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

@@ -138,11 +138,13 @@ class Mailbox(Generic[MessageT]):
             self._woken = False
         return message
 
-    def close(self) -> None:
-        """Drop what waits and refuse what comes. Idempotent."""
+    def close(self) -> list[MessageT]:
+        """Refuse what comes, and return what waited and will not be taken any more. Idempotent."""
         self.is_closed = True
+        dropped = list(self._messages)
         self._messages.clear()
         self.bytes = 0
+        return dropped
 
     def closed_error(self) -> ClosedError:
         """Return the error for a message that never reached the actor."""
