@@ -250,22 +250,28 @@ class Batch:
         self.first_position = first_position
 
     def values(self) -> list[bytes]:
-        """Copy the values out, in order."""
+        """Copy the values out, in order. Raises FrameError as :meth:`records` does."""
         values, _ = self._column(HEADER_SIZE)
         return values
 
     def records(self) -> list[Record]:
-        """Decode every record, in order. Meant for readers and clients; a server never calls it."""
+        """Decode every record, in order. Meant for readers and clients; a server never calls it.
+
+        Raises:
+          FrameError: the body is not laid out as it should be: its checksum fits, so whoever built it is at fault.
+        """
         values, at = self._column(HEADER_SIZE)
         keys: SequenceOf[bytes | None] = [None] * self.count
         headers: SequenceOf[Mapping[str, bytes] | None] = [None] * self.count
         if self.flags & _FLAG_KEYS:
             valid = bytes(self.buffer[at : at + pad((self.count + 7) // 8)])
+            if len(valid) * 8 < self.count:
+                raise FrameError(f"the column at byte {at} of {self!r} ends inside its validity bitmap")
             column, at = self._column(at + len(valid))
             keys = [key if valid[i >> 3] >> (i & 7) & 1 else None for i, key in enumerate(column)]
         if self.flags & _FLAG_HEADERS:
             column, at = self._column(at)
-            headers = [msgpack.unpackb(packed) if packed else None for packed in column]
+            headers = [_unpack_headers(packed) if packed else None for packed in column]
         return [
             Record(
                 Position(self.first_position + i),
@@ -336,6 +342,16 @@ def build_batch(
 def pad(size: int) -> int:
     """Round ``size`` up to a multiple of 8 bytes."""
     return (size + 7) & ~7
+
+
+def _unpack_headers(packed: bytes) -> dict[str, bytes]:
+    try:
+        headers = msgpack.unpackb(packed)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise FrameError(f"the headers of a record are no msgpack: {error}") from error
+    if type(headers) is not dict or not all(type(k) is str and type(v) is bytes for k, v in headers.items()):
+        raise FrameError("the headers of a record are no map of strings to bytes")
+    return headers
 
 
 def _add_column(parts: list[Buffer], items: SequenceOf[Buffer]) -> None:

@@ -69,7 +69,8 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._chunks: list[Buffer] = []
         self._held = 0
-        self._wanted = FRAME_HEADER_SIZE
+        self._wanted = 0
+        """Bytes that must be held before looking again is worth it; 0 while the next frame's header is incomplete."""
 
     def feed(self, chunk: Buffer) -> list[Frame]:
         """Take the next bytes, which must not change afterwards; return the frames that are complete now.
@@ -93,19 +94,20 @@ class FrameDecoder:
         rest = view[at:]
         self._chunks = [rest] if len(rest) else []
         self._held = len(rest)
-        self._wanted = size if size is not None else FRAME_HEADER_SIZE
+        self._wanted = size if size is not None else 0
         return frames
 
     def _frame_size(self, view: memoryview, at: int) -> int | None:
         """Return the size of the frame at ``at``, or None while its header is incomplete."""
-        if len(view) - at < FRAME_HEADER_SIZE:
-            return None
-        magic, _, _, body_size, payload_size = _HEADER.unpack_from(view, at)
-        if magic != _MAGIC:
+        magic = bytes(view[at : at + len(_MAGIC)])
+        if not _MAGIC.startswith(magic):  # at the first wrong byte: who speaks another protocol may wait for an answer
             raise FrameError(
                 f"not a viewstamp frame: it starts with {magic!r}, not {_MAGIC!r}",
                 remedy="check that the address is one of a viewstamp node, and that both sides run compatible versions",
             )
+        if len(view) - at < FRAME_HEADER_SIZE:
+            return None
+        _, _, _, body_size, payload_size = _HEADER.unpack_from(view, at)
         size = FRAME_HEADER_SIZE + int(body_size) + int(payload_size)
         if size > self._frame_bytes_max:
             raise FrameError(
