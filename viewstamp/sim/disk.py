@@ -1,0 +1,452 @@
+"""The simulated disk of one machine: the rules of :mod:`viewstamp.sim.volume`, lanes in simulated time, and faults.
+
+The disk outlives the processes that use it. How they end decides what it holds afterwards:
+
+* ``kill`` (kill -9): everything that was written is there; locks are let go, open files and lanes are dead.
+* ``crash`` (power cut): what was synced is there, and any subset of the rest, as ``volume`` says.
+
+After either, every call through an old file, lane or lock, and every call that a dead process still makes, raises
+:class:`SimulatedCrash`; so does every call between the moment of ``crash_at`` and the ``kill`` or ``crash`` that the
+world does about it.
+
+A lane calls ``work`` on the loop, in an event of its own, at a time drawn from ``options``, with everything that was
+queued by then; ``done`` follows later. A process may die between any two of put, ``work`` and ``done``, and, with
+``crash_at``, between any two disk calls inside ``work``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import posixpath
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
+from viewstamp.host.seam import Buffer, Disk, File, Lane, Lock
+from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, current_process
+from viewstamp.sim.volume import Inode, Volume
+
+__all__ = ["DiskOptions", "SimulatedDisk"]
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+_UNLIMITED_BYTES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskOptions:
+    """How fast lanes are, in seconds. A turn of a lane takes ``delay_min`` and an exponential draw on top."""
+
+    delay_min: float = 0.0002
+    delay_mean: float = 0.0003
+    stall: float = 0.0
+    """The chance that a turn takes ``stall_seconds`` more."""
+    stall_seconds: float = 0.2
+
+
+class SimulatedDisk(Disk):
+    """One machine's disk.
+
+    ``crash_at``, ``fail``, ``capacity_bytes`` and ``flip`` are the faults; each is deterministic, the world draws.
+
+    Invariants:
+      * ``calls`` counts every call that may change or sync something, in order; reading calls are not counted
+      * a call that raises StorageFullError has changed nothing
+    """
+
+    def __init__(
+        self,
+        name: str = "disk",
+        *,
+        loop: SimulatedLoop | None = None,
+        entropy: random.Random | None = None,
+        options: DiskOptions | None = None,
+        capacity_bytes: int = _UNLIMITED_BYTES,
+    ) -> None:
+        self.name = name
+        self.options = options if options is not None else DiskOptions()
+        self.capacity_bytes = capacity_bytes
+        self.calls = 0
+        self.volume = Volume()
+        self._loop = loop
+        """None for tests of blocking code without a loop: no trace then, and lanes run on whatever loop is running."""
+        if entropy is None:
+            entropy = random.Random(name) if loop is None else loop.entropy(f"disk {name}")
+        self.entropy = entropy
+        self._life = 0
+        self._is_frozen = False
+        self._crash_at: int | None = None
+        self._on_crash: Callable[[], None] | None = None
+        self._failing: dict[str, int] = {}
+        self._locks: dict[str, _Lock] = {}
+
+    # faults
+
+    def kill(self) -> None:
+        """End every use of this disk; nothing that was written is lost."""
+        self._end_life()
+
+    def crash(self, entropy: random.Random | None = None) -> None:
+        """Cut the power: end every use of this disk, and keep only what a power cut leaves, drawn from ``entropy``."""
+        self._end_life()
+        self.volume = Volume.from_image(self.volume.after_cut(self.entropy if entropy is None else entropy))
+
+    def crash_at(self, call: int | None, then: Callable[[], None] | None = None) -> None:
+        """Have the process die inside the call with this number (compare ``calls``), before it has any effect.
+
+        A write is begun, and a prefix of it drawn from the entropy is done. The process that calls is killed, and
+        ``then`` is called in an event of its own: there the world calls ``kill`` or ``crash``. None calls it off.
+        """
+        self._crash_at = call
+        self._on_crash = then
+
+    def fail(self, operation: str, after: int = 0) -> None:
+        """Have an operation raise StorageError, once: "write", "sync" (either kind), "truncate", "rename", "open", ....
+
+        ``after`` many calls of it succeed first. What a failed sync should have made durable will never be.
+        """
+        self._failing[operation] = after
+
+    def flip(self, path: str, offset: int, bit: int = 0) -> None:
+        """Rot: change one bit of a file, on the device and for every reader."""
+        self.volume.find(posixpath.normpath(path)).flip(offset, bit)
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; see :class:`Disk`."""
+        path = posixpath.normpath(path)
+        if create:
+            self.enter("open", path, self._life)
+            inode = self.volume.create(path)
+            self.note("create", path)
+        else:
+            self.check(self._life)
+            inode = self.volume.find(path)
+        return _SimulatedFile(self, path, inode, self._life, is_writable=True)
+
+    def open_read(self, path: str) -> File:
+        """Open for reading."""
+        self.check(self._life)
+        path = posixpath.normpath(path)
+        return _SimulatedFile(self, path, self.volume.find(path), self._life, is_writable=False)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents, durably."""
+        self.enter("make_directory", path, self._life)
+        with _storage("create the directory", path):
+            self.volume.make_directory(posixpath.normpath(path))
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        self.check(self._life)
+        return self.volume.list_directory(posixpath.normpath(path))
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory has this name."""
+        self.check(self._life)
+        return self.volume.exists(posixpath.normpath(path))
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target``."""
+        self.enter("rename", source, self._life)
+        with _storage("rename", source):
+            self.volume.rename(posixpath.normpath(source), posixpath.normpath(target))
+        self.note("rename", f"{source} {target}")
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+        self.enter("remove", path, self._life)
+        with _storage("remove", path):
+            self.volume.remove(posixpath.normpath(path))
+        self.note("remove", path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        self.enter("sync", path, self._life)
+        if posixpath.normpath(path) not in self.volume.directories:
+            raise StorageError(f"cannot sync the directory {path}: there is none")
+        self.volume.sync_directory(posixpath.normpath(path))
+        self.note("sync_directory", path)
+
+    def free_bytes(self, path: str) -> int:
+        """Return what is left of ``capacity_bytes``."""
+        self.check(self._life)
+        return max(0, self.capacity_bytes - self.volume.bytes_used())
+
+    def filesystem(self, path: str) -> str:
+        """Return "simulated"."""
+        return "simulated"
+
+    def lock(self, directory: str) -> Lock:
+        """Take the exclusive lock of a data directory."""
+        self.check(self._life)
+        directory = posixpath.normpath(directory)
+        holder = self._locks.get(directory)
+        if holder is not None:
+            raise DirectoryInUseError(
+                f"{directory} is in use by {holder.holder}",
+                remedy="stop that process, or give this node another data directory",
+            )
+        process = current_process()
+        lock = self._locks[directory] = _Lock(self._locks, directory, process.name if process else "the world")
+        return lock
+
+    def lane(
+        self,
+        name: str,
+        work: Callable[[list[ItemT]], ResultT],
+        done: Callable[[list[ItemT], ResultT | BaseException], None],
+    ) -> Lane[ItemT]:
+        """Start a lane on the running loop."""
+        self.check(self._life)
+        return _SimulatedLane(self, work, done)
+
+    # for files and lanes
+
+    def draw_delay(self) -> float:
+        """Draw how long one turn of a lane takes."""
+        options, entropy = self.options, self.entropy
+        seconds = options.delay_min
+        if options.delay_mean > 0:
+            seconds += entropy.expovariate(1 / options.delay_mean)
+        if options.stall and entropy.random() < options.stall:
+            seconds += options.stall_seconds
+        return seconds
+
+    @property
+    def life(self) -> int:
+        """How often this disk was killed or crashed: what files and lanes belong to."""
+        return self._life
+
+    def enter(self, operation: str, path: str, life: int, dying: Callable[[], None] | None = None) -> None:
+        """Begin a call that counts: it may fail, or be the last one, and then ``dying`` is what it still does."""
+        self.check(life)
+        self.calls += 1
+        if self._crash_at is not None and self.calls >= self._crash_at:
+            if dying is not None:
+                dying()
+            self._die(operation, path)
+        after = self._failing.get(operation)
+        if after is None:
+            return
+        if after > 0:
+            self._failing[operation] = after - 1
+            return
+        del self._failing[operation]
+        self.note(operation, f"{path} fails", "!")
+        raise StorageError(f"cannot {operation} {path}: input/output error (simulated)")
+
+    def is_over(self, life: int) -> bool:
+        """Say whether every use of the disk that began in ``life`` is dead."""
+        return self._is_frozen or life != self._life
+
+    def check(self, life: int) -> None:
+        """Raise SimulatedCrash where the caller, or the use of the disk that began in ``life``, is dead."""
+        process = current_process()
+        if self.is_over(life) or (process is not None and process.is_dead):
+            raise SimulatedCrash(f"{self.name}: the process that calls is dead")
+
+    def _die(self, operation: str, path: str) -> None:
+        self.note(operation, f"{path} is where the process dies", "!")
+        self._crash_at = None
+        self._is_frozen = True
+        then, self._on_crash = self._on_crash, None
+        process = current_process()
+        if process is not None:
+            process.kill()
+        if then is not None and self._loop is not None:
+            self._loop.call_soon(then, context=contextvars.Context())
+        raise SimulatedCrash(f"{self.name}: dies in {operation} {path}")
+
+    def _end_life(self) -> None:
+        self._life += 1
+        self._is_frozen = False
+        self._crash_at = None
+        self._on_crash = None
+        self._failing.clear()
+        self._locks.clear()
+
+    def note(self, operation: str, text: str, glyph: str = "=") -> None:
+        """Add a line to the trace, if there is a loop that has one."""
+        if self._loop is not None:
+            self._loop.trace.note(self._loop.time(), self.name, glyph, f"{operation} {text}")
+
+
+@contextmanager
+def _storage(action: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {action} {path}: {error.strerror}") from error
+
+
+class _Lock(Lock):
+    def __init__(self, locks: dict[str, _Lock], directory: str, holder: str) -> None:
+        self.holder = holder
+        self._locks = locks
+        self._directory = directory
+
+    def release(self) -> None:
+        """Let go, unless somebody else holds it by now."""
+        if self._locks.get(self._directory) is self:
+            del self._locks[self._directory]
+
+
+class _SimulatedFile(File):
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode, life: int, *, is_writable: bool) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._life = life
+        self._is_writable = is_writable
+        self._is_open = True
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``."""
+        self._check_open()
+        return bytes(self._inode.data[offset : offset + size])
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all of ``buffers``; a write for which there is no space changes nothing."""
+        disk = self._disk
+        size = sum(map(len, buffers))
+        growth = offset + size - len(self._inode.data)
+        self._enter("write", lambda: self._write_prefix(offset, buffers))
+        if growth > 0 and growth > disk.free_bytes(self.path):
+            raise StorageFullError(
+                f"cannot write {self.path}: no space left on device",
+                remedy="free space where the data directory is, then restart",
+            )
+        self._inode.write(offset, buffers)
+        disk.note("write", f"{self.path} {offset}+{size}")
+
+    def sync_data(self) -> None:
+        """Make written bytes durable, as far as the durable length goes."""
+        self._sync(self._inode.sync_data)
+        self._disk.note("sync_data", self.path)
+
+    def sync(self) -> None:
+        """Make bytes and length durable."""
+        self._sync(self._inode.sync)
+        self._disk.note("sync", self.path)
+
+    def truncate(self, size: int) -> None:
+        """Cut, or lengthen with a hole."""
+        self._enter("truncate")
+        self._inode.truncate(size)
+        self._disk.note("truncate", f"{self.path} {size}")
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        self._check_open()
+        return len(self._inode.data)
+
+    def close(self) -> None:
+        """Close without syncing."""
+        self._is_open = False
+
+    def _sync(self, how: Callable[[], None]) -> None:
+        try:
+            self._enter("sync")
+        except StorageError:
+            self._inode.fail_sync()
+            raise
+        how()
+
+    def _check_open(self) -> None:
+        self._disk.check(self._life)
+        if not self._is_open:
+            raise StorageError(f"cannot use {self.path}: the file is closed")
+
+    def _enter(self, operation: str, dying: Callable[[], None] | None = None) -> None:
+        self._check_open()
+        if not self._is_writable and operation != "sync":
+            raise StorageError(f"cannot {operation} {self.path}: it was opened for reading")
+        self._disk.enter(operation, self.path, self._life, dying)
+
+    def _write_prefix(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        data = b"".join(buffers)
+        self._inode.write(offset, [data[: self._disk.entropy.randint(0, len(data))]])
+
+
+class _SimulatedLane(Lane[ItemT], Generic[ItemT]):
+    """A lane in simulated time.
+
+    Invariants:
+      * at most one turn is under way: from the first item that finds the lane idle to its ``done``
+      * after an error no work is done; items are still answered, with that error
+    """
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        work: Callable[[list[ItemT]], object],
+        done: Callable[[list[ItemT], Any], None],
+    ) -> None:
+        self._disk = disk
+        self._work = work
+        self._done = done
+        self._life = disk.life
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._queued: deque[ItemT] = deque()
+        self._is_busy = False
+        self._is_closed = False
+        self._error: BaseException | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    def put(self, item: ItemT) -> None:
+        """Queue ``item``."""
+        if self._is_closed:
+            return
+        self._queued.append(item)
+        if not self._is_busy:
+            self._begin_turn()
+
+    async def close(self) -> None:
+        """Finish what is queued, then stop. Cancelled: it stops all the same, only unwatched."""
+        self._is_closed = True
+        if self._is_busy:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def _begin_turn(self) -> None:
+        self._is_busy = True
+        whole = self._disk.draw_delay()
+        before = whole * self._disk.entropy.random()
+        self._loop.call_later(before, self._turn, whole - before, context=self._context)
+
+    def _turn(self, rest: float) -> None:
+        """Do all that is queued, in one event; report after ``rest`` seconds."""
+        if self._disk.is_over(self._life):
+            return
+        items = list(self._queued)
+        self._queued.clear()
+        result: object = self._error
+        if self._error is None:
+            try:
+                result = self._work(items)
+            except SimulatedCrash:
+                raise
+            except BaseException as error:
+                result = self._error = error
+        self._loop.call_later(rest, self._report, items, result, context=self._context)
+
+    def _report(self, items: list[ItemT], result: object) -> None:
+        if self._disk.is_over(self._life):
+            return
+        self._done(items, result)
+        if self._queued:
+            self._begin_turn()
+            return
+        self._is_busy = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)

@@ -1,0 +1,461 @@
+"""What a disk holds, what of it is durable, and what a power cut may leave. Pure: no host, no loop.
+
+The simulated disk stands on it, and so does ``recording.rebuild``; the rules are therefore the same for both. They
+are those of a file system that promises no more than POSIX does, and are harsher than ext4 in several places:
+
+====================  ================================================================================================
+bytes                 ``sync`` makes all bytes of a file durable, ``sync_data`` those below the durable length
+length                the durable length is the one at the last ``sync``; ``sync_data`` never makes a grown (or cut)
+                      length durable, so bytes past it may be lost with it, synced or not
+unsynced bytes        by pages of 4 KiB, any subset: each page holds what was durable or any later version of it; a
+                      page may be torn, each of its sectors of 512 bytes then holding a version of its own
+unsynced length       any length that the file had since the last ``sync``; what was cut off by a truncation that
+                      survives never comes back, what a lost one cut off is there as it was durable
+names                 a name made, moved or removed is durable after ``sync_directory`` of every directory in
+                      question, never by ``sync`` of the file: a synced file may be gone, name and all
+unsynced names        any subset of the changes, each of them whole (a rename both takes the old name away and gives
+                      the new one); a change of a name that an earlier unsynced change made needs that one too
+directories           durable when they are made
+failed sync           what was unsynced then is never made durable by a later ``sync`` that succeeds: the system has
+                      marked those pages clean, and a retry has nothing to write
+kill -9               loses nothing: the system still has every byte that was written
+====================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import posixpath
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from viewstamp.host.seam import Buffer
+
+__all__ = ["PAGE_SIZE", "SECTOR_SIZE", "Image", "Inode", "Volume"]
+
+PAGE_SIZE = 4096
+SECTOR_SIZE = 512
+_EMPTY_PAGE = bytes(PAGE_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One unsynced change of a file: bytes written at ``offset``, or (``data`` is None) the length set to it."""
+
+    number: int
+    offset: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _NameChange:
+    """One unsynced change of names. ``names`` maps each name to what it stands for afterwards, None = nothing.
+
+    ``needs`` are the numbers of the unsynced changes that gave these names their meaning before, without which this
+    one cannot have happened; ``directories`` are those that are still to be synced.
+    """
+
+    number: int
+    names: dict[str, Inode | None]
+    needs: tuple[int, ...]
+    directories: set[str] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What stands on the disk after a power cut: directories, and the bytes of every file by its path."""
+
+    directories: tuple[str, ...]
+    files: dict[str, bytes]
+
+
+class Inode:
+    """A file, whatever its names.
+
+    Invariants:
+      * ``data`` is what a reader sees now; ``_before`` holds, for each page that may differ from it, what is durable
+      * ``_changes`` are the unsynced changes in their order; empty if and only if nothing is unsynced
+    """
+
+    __slots__ = ("_before", "_changes", "_durable_size", "_number", "_sync_failed", "data", "number")
+
+    def __init__(self, number: int, data: bytes = b"") -> None:
+        self.number = number
+        self.data = bytearray(data)
+        self._durable_size = len(data)
+        self._before: dict[int, bytes] = {}
+        self._changes: list[_Change] = []
+        self._number = 0
+        self._sync_failed = False
+
+    @property
+    def cursor(self) -> int:
+        """The number of the latest change: what a sync that begins now will cover."""
+        return self._number
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether nothing of this file could be lost."""
+        return not self._changes
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write ``buffers`` from ``offset`` on; a gap behind the end reads as zeros."""
+        data = buffers[0] if len(buffers) == 1 and isinstance(buffers[0], bytes) else b"".join(buffers)
+        if not data:
+            return
+        end = offset + len(data)
+        self._keep(offset, end)
+        if len(self.data) < offset:
+            self.data.extend(bytes(offset - len(self.data)))
+        self.data[offset:end] = data
+        self._number += 1
+        self._changes.append(_Change(self._number, offset, bytes(data)))
+
+    def truncate(self, size: int) -> None:
+        """Set the length."""
+        if size < len(self.data):
+            self._keep(size, len(self.data))
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+        self._number += 1
+        self._changes.append(_Change(self._number, size, None))
+
+    def sync(self, through: int | None = None) -> None:
+        """Make bytes and length durable, of the changes up to number ``through`` (None = all)."""
+        if self._sync_failed:
+            return
+        covered = self._count(through)
+        if covered == len(self._changes):
+            self._settle_everything()
+        else:
+            durable, size = self._durable_pages(self._changes[:covered], self._durable_size, data_only_below=None)
+            self._settle(durable, self._changes[covered:], size)
+
+    def sync_data(self, through: int | None = None) -> None:
+        """Make bytes below the durable length durable, of the changes up to number ``through`` (None = all)."""
+        if self._sync_failed or not self._changes:
+            return
+        covered = self._count(through)
+        sizes = [change.offset for change in self._changes if change.data is None]
+        low = min([self._durable_size, *sizes])
+        whole = covered == len(self._changes)
+        if whole and not sizes and len(self.data) == self._durable_size:
+            self._settle_everything()
+            return
+        durable, _ = self._durable_pages(self._changes[:covered], self._durable_size, data_only_below=low)
+        rest = [kept for change in self._changes[:covered] if (kept := _above(change, low)) is not None]
+        self._settle(durable, rest + self._changes[covered:], self._durable_size)
+
+    def fail_sync(self) -> None:
+        """Have a sync fail: what is unsynced now stays so for ever, whatever a later sync says."""
+        self._sync_failed = self._sync_failed or bool(self._changes)
+
+    def flip(self, offset: int, bit: int = 0) -> None:
+        """Rot: change one bit, both of what is read and of what is durable."""
+        self.data[offset] ^= 1 << bit
+        page = self._before.get(offset // PAGE_SIZE)
+        if page is not None:
+            changed = bytearray(page)
+            changed[offset % PAGE_SIZE] ^= 1 << bit
+            self._before[offset // PAGE_SIZE] = bytes(changed)
+
+    def after_cut(self, entropy: random.Random) -> bytes:
+        """Return what the file may hold after a power cut now. Changes nothing here."""
+        if not self._changes:
+            return bytes(self.data)
+        kept_lengths = self._kept_lengths(entropy)
+        size = self._durable_size
+        for change in self._changes[:kept_lengths]:
+            size = _size_after(change, size)
+        versions = self._versions(kept_lengths)
+        result = bytearray(self.data[:size])
+        result.extend(bytes(size - len(result)))
+        survival = entropy.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        torn = entropy.choice((0.0, 0.0, 0.1, 0.5))
+        for page in sorted(versions):
+            start = page * PAGE_SIZE
+            if start < size:
+                content = _pick(versions[page], survival, torn, entropy)
+                result[start : min(start + PAGE_SIZE, size)] = content[: size - start]
+        return bytes(result)
+
+    def _kept_lengths(self, entropy: random.Random) -> int:
+        """Draw how many of the changes had their effect on the *length* recorded: none, all, or any in between."""
+        last = len(self._changes)
+        return entropy.choice((0, last, entropy.randint(0, last)))
+
+    def _versions(self, kept_lengths: int) -> dict[int, list[bytes]]:
+        """Return what each page may hold, oldest first, if the first ``kept_lengths`` changes' lengths survive."""
+        versions = {page: [content] for page, content in self._before.items()}
+        lost_from: int | None = None
+        for at, change in enumerate(self._changes):
+            if change.data is not None:
+                for page, content in _pages_after(change, versions):
+                    if lost_from is None or page * PAGE_SIZE < lost_from:
+                        versions[page].append(content)
+            elif at < kept_lengths:
+                _cut_versions(versions, change.offset)
+            else:
+                # What is written behind a truncation that was lost goes to blocks that are not the file's; only the
+                # page of the cut itself may come to the disk with its end zeroed.
+                edge = versions.get(change.offset // PAGE_SIZE)
+                if edge is not None and change.offset % PAGE_SIZE:
+                    kept = change.offset % PAGE_SIZE
+                    edge.append(edge[-1][:kept] + _EMPTY_PAGE[kept:])
+                lost_from = change.offset if lost_from is None else min(lost_from, change.offset)
+        return versions
+
+    def _keep(self, start: int, end: int) -> None:
+        """Keep what is durable of the pages of ``start`` to ``end`` before they change."""
+        before = self._before
+        data = self.data
+        for page in range(start // PAGE_SIZE, -(-end // PAGE_SIZE)):
+            if page not in before:
+                at = page * PAGE_SIZE
+                content = bytes(data[at : min(at + PAGE_SIZE, self._durable_size)])
+                before[page] = content + _EMPTY_PAGE[len(content) :]
+
+    def _count(self, through: int | None) -> int:
+        if through is None or through >= self._number:
+            return len(self._changes)
+        return sum(1 for change in self._changes if change.number <= through)
+
+    def _durable_pages(
+        self, changes: Iterable[_Change], size: int, *, data_only_below: int | None
+    ) -> tuple[dict[int, bytes], int]:
+        """Return the pages of ``_before`` with ``changes`` made, and the length afterwards."""
+        pages = {page: [content] for page, content in self._before.items()}
+        for change in changes:
+            if data_only_below is None:
+                size = _size_after(change, size)
+            if change.data is None:
+                if data_only_below is None:
+                    _cut_versions(pages, change.offset)
+            else:
+                clipped = change if data_only_below is None else _below(change, data_only_below)
+                if clipped is not None:
+                    for page, content in _pages_after(clipped, pages):
+                        pages[page] = [content]
+        return {page: versions[-1] for page, versions in pages.items()}, size
+
+    def _settle_everything(self) -> None:
+        self._changes.clear()
+        self._before.clear()
+        self._durable_size = len(self.data)
+
+    def _settle(self, durable: dict[int, bytes], changes: list[_Change], size: int) -> None:
+        self._changes = changes
+        self._durable_size = size
+        longest = max([len(self.data), size, *(_size_after(change, 0) for change in changes)])
+        touched: set[int] = set()
+        for change in changes:
+            end = longest if change.data is None else change.offset + len(change.data)
+            touched.update(range(change.offset // PAGE_SIZE, -(-end // PAGE_SIZE)))
+        self._before = {page: content for page, content in durable.items() if page in touched}
+
+
+def _size_after(change: _Change, size: int) -> int:
+    return change.offset if change.data is None else max(size, change.offset + len(change.data))
+
+
+def _below(change: _Change, low: int) -> _Change | None:
+    """Return the part of a write below ``low``."""
+    if change.data is None or change.offset >= low:
+        return None
+    return _Change(change.number, change.offset, change.data[: low - change.offset])
+
+
+def _above(change: _Change, low: int) -> _Change | None:
+    """Return the part of a change at or above ``low``; a changed length is always above."""
+    if change.data is None or change.offset >= low:
+        return change
+    if change.offset + len(change.data) <= low:
+        return None
+    return _Change(change.number, low, change.data[low - change.offset :])
+
+
+def _pages_after(change: _Change, versions: dict[int, list[bytes]]) -> Iterable[tuple[int, bytes]]:
+    """Return each page that a write touches with its content after it, given the latest version of each."""
+    assert change.data is not None, "a truncation writes no pages"
+    offset, data = change.offset, change.data
+    end = offset + len(data)
+    for page in range(offset // PAGE_SIZE, -(-end // PAGE_SIZE)):
+        start = page * PAGE_SIZE
+        if offset <= start and end >= start + PAGE_SIZE:
+            yield page, data[start - offset : start - offset + PAGE_SIZE]
+        else:
+            content = bytearray(versions[page][-1])
+            first, last = max(offset, start), min(end, start + PAGE_SIZE)
+            content[first - start : last - start] = data[first - offset : last - offset]
+            yield page, bytes(content)
+
+
+def _cut_versions(versions: dict[int, list[bytes]], size: int) -> None:
+    """Let a truncation to ``size`` have happened: nothing above it, of any version, is there any more."""
+    for page, contents in versions.items():
+        kept = size - page * PAGE_SIZE
+        if kept <= 0:
+            contents[:] = [_EMPTY_PAGE]
+        elif kept < PAGE_SIZE:
+            contents[:] = [content[:kept] + _EMPTY_PAGE[kept:] for content in contents]
+
+
+def _pick(versions: list[bytes], survival: float, torn: float, entropy: random.Random) -> bytes:
+    """Draw what a page holds: what was durable, a later version, or sectors of several."""
+    if len(versions) > 1 and entropy.random() < torn:
+        return b"".join(
+            entropy.choice(versions)[start : start + SECTOR_SIZE] for start in range(0, PAGE_SIZE, SECTOR_SIZE)
+        )
+    if len(versions) == 1 or entropy.random() >= survival:
+        return versions[0]
+    return versions[-1] if entropy.random() < 0.5 else entropy.choice(versions[1:])
+
+
+class Volume:
+    """Directories, names and files of one machine's disk. Paths are absolute and normal.
+
+    Raises FileNotFoundError and FileExistsError where a file system would; its users translate.
+
+    Invariants:
+      * ``_names`` is what is seen now; ``_durable_names`` with all ``_changes`` made, in order, gives the same
+    """
+
+    def __init__(self) -> None:
+        self.directories: dict[str, None] = {"/": None}
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
+        self._changes: list[_NameChange] = []
+        self._made_by: dict[str, _NameChange] = {}
+        """The unsynced change to which a name owes its present meaning."""
+        self._number = 0
+        self._inodes = 0
+
+    @classmethod
+    def from_image(cls, image: Image) -> Volume:
+        """Return a volume that holds exactly what ``image`` says, all of it durable."""
+        volume = cls()
+        for directory in image.directories:
+            volume.make_directory(directory)
+        for path, data in image.files.items():
+            volume.adopt(path, data)
+        return volume
+
+    @property
+    def cursor(self) -> int:
+        """The number of the latest change of a name: what a ``sync_directory`` that begins now will cover."""
+        return self._number
+
+    def find(self, path: str) -> Inode:
+        """Return the file of this name."""
+        try:
+            return self._names[path]
+        except KeyError:
+            raise FileNotFoundError(2, "no such file", path) from None
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory has this name."""
+        return path in self._names or path in self.directories
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents, durably."""
+        if path in self._names:
+            raise FileExistsError(17, "a file of this name exists", path)
+        while path not in self.directories:
+            self.directories[path] = None
+            path = posixpath.dirname(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        paths = [*self._names, *self.directories]
+        return sorted(posixpath.basename(each) for each in paths if posixpath.dirname(each) == path and each != "/")
+
+    def create(self, path: str) -> Inode:
+        """Make a new empty file."""
+        if self.exists(path):
+            raise FileExistsError(17, "a file of this name exists", path)
+        if posixpath.dirname(path) not in self.directories:
+            raise FileNotFoundError(2, "no such directory", path)
+        self._inodes += 1
+        inode = Inode(self._inodes)
+        self._change({path: inode})
+        return inode
+
+    def adopt(self, path: str, data: bytes) -> Inode:
+        """Have a file that is durable already, with its directory."""
+        self.make_directory(posixpath.dirname(path))
+        self._inodes += 1
+        inode = self._names[path] = self._durable_names[path] = Inode(self._inodes, data)
+        return inode
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a name, replacing what ``target`` stood for."""
+        inode = self.find(source)
+        if posixpath.dirname(target) not in self.directories:
+            raise FileNotFoundError(2, "no such directory", target)
+        if source != target:
+            self._change({source: None, target: inode})
+
+    def remove(self, path: str) -> None:
+        """Take a name away."""
+        self.find(path)
+        self._change({path: None})
+
+    def sync_directory(self, path: str, through: int | None = None) -> None:
+        """Make the changes of names in ``path`` durable, up to number ``through`` (None = all)."""
+        last = self._number if through is None else through
+        for change in self._changes:
+            if change.number <= last:
+                change.directories.discard(path)
+        settled: set[int] = set()
+        for change in reversed(self._changes):
+            if not change.directories or change.number in settled:
+                settled.add(change.number)
+                settled.update(change.needs)
+        if not settled:
+            return
+        for change in self._changes:
+            if change.number in settled:
+                _make(self._durable_names, change)
+        self._changes = [change for change in self._changes if change.number not in settled]
+        self._made_by = {name: by for name, by in self._made_by.items() if by.number not in settled}
+
+    def bytes_used(self) -> int:
+        """Return the length of all files together."""
+        return sum(len(inode.data) for inode in self._names.values())
+
+    def after_cut(self, entropy: random.Random) -> Image:
+        """Return what may stand on the disk after a power cut now. Changes nothing here."""
+        survival = entropy.choice((0.0, 0.5, 0.5, 0.9, 1.0))
+        kept: set[int] = set()
+        for change in reversed(self._changes):
+            if change.number in kept or entropy.random() < survival:
+                kept.add(change.number)
+                kept.update(change.needs)
+        names = dict(self._durable_names)
+        for change in self._changes:
+            if change.number in kept:
+                _make(names, change)
+        contents: dict[int, bytes] = {}
+        for inode in names.values():
+            if inode.number not in contents:
+                contents[inode.number] = inode.after_cut(entropy)
+        return Image(tuple(self.directories), {path: contents[names[path].number] for path in sorted(names)})
+
+    def _change(self, names: dict[str, Inode | None]) -> None:
+        self._number += 1
+        needs = tuple(sorted({by.number for name in names if (by := self._made_by.get(name)) is not None}))
+        directories = {posixpath.dirname(name) for name in names}
+        change = _NameChange(self._number, dict(names), needs, directories)
+        self._changes.append(change)
+        for name in names:
+            self._made_by[name] = change
+        _make(self._names, change)
+
+
+def _make(names: dict[str, Inode], change: _NameChange) -> None:
+    for name, inode in change.names.items():
+        if inode is None:
+            names.pop(name, None)
+        else:
+            names[name] = inode
