@@ -212,6 +212,8 @@ class Core:
 
     def draw_election_ticks(self) -> int:
         """Draw the next election timeout, in ticks: redrawn each time, so that split votes do not repeat."""
+        if self.options.campaign_at_once and self.term == 0:
+            return self.options.heartbeat_ticks  # Alone in a new group: the others may not be up yet, ask again soon.
         return self.entropy.randrange(self.options.election_timeout_ticks, 2 * self.options.election_timeout_ticks)
 
     def restart_election_timer(self) -> None:

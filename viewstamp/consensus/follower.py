@@ -196,7 +196,12 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
 
 
 def _answer_append(core: Core, *, rejected: bool) -> None:
+    """Answer the leader, once a turn: an answer says all that an earlier one of the same turn said."""
     assert core.leader is not None
+    before = core.messages[-1] if core.messages else None
+    if isinstance(before, AppendResponse):
+        rejected = rejected or before.rejected
+        core.messages.pop()
     core.send(
         AppendResponse(
             source=core.me,

@@ -29,6 +29,7 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = [
     "become_leader",
+    "check_propose",
     "not_leader",
     "on_announcement_response",
     "on_append_response",
@@ -180,8 +181,8 @@ def on_tick(core: Core) -> None:
             _ask(core, member, progress)
 
 
-def propose(core: Core, batch: Batch) -> Viewstamp:
-    """Stamp ``batch`` and append it to the log; see :meth:`Raft.propose`."""
+def check_propose(core: Core, size: int) -> None:
+    """Refuse what :meth:`Raft.propose` would refuse, before anything is done for it."""
     if core.leader != core.me:
         raise not_leader(core)
     if core.lifecycle is not Lifecycle.RUNNING:
@@ -189,11 +190,16 @@ def propose(core: Core, batch: Batch) -> Viewstamp:
             f"{core.me} leads term {core.term} but the group is still configuring",
             remedy="try again in a moment",
         )
-    if core.uncommitted_bytes + batch.size > core.options.uncommitted_bytes_max and core.uncommitted_bytes:
+    if core.uncommitted_bytes + size > core.options.uncommitted_bytes_max and core.uncommitted_bytes:
         raise OverloadedError(
             f"{core.uncommitted_bytes} bytes wait to be committed, the limit is {core.options.uncommitted_bytes_max}",
             remedy="try again a little later",
         )
+
+
+def propose(core: Core, batch: Batch) -> Viewstamp:
+    """Stamp ``batch`` and append it to the log; see :meth:`Raft.propose`."""
+    check_propose(core, batch.size)
     return _append_own(core, batch)
 
 
@@ -223,7 +229,7 @@ def send_appends(core: Core) -> None:
             batches = log.slice(progress.next_end, core.options.append_bytes_max)
             if batches is None:
                 progress.is_fetching = True
-                core.fetches.append(Fetch(member, progress.number, progress.next_end, core.options.append_bytes_max))
+                core.fetches.append(Fetch(member, core.term, progress.number, progress.next_end, core.options.append_bytes_max))
             else:
                 _send_batches(core, member, progress, tuple(batches))
 

@@ -88,6 +88,10 @@ class Raft:
         """
         return leader.propose(self.core, batch)
 
+    def check_propose(self, size: int) -> None:
+        """Raise what :meth:`propose` would raise for a batch of ``size`` bytes; change nothing."""
+        leader.check_propose(self.core, size)
+
     def read(self, token: int) -> None:
         """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
 

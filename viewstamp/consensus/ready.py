@@ -49,6 +49,7 @@ class Fetch:
     """Read batches from disk for a member that is far behind; answer with ``BatchesRead`` of the same numbers."""
 
     member: NodeId
+    term: Term
     number: int
     start: Index
     bytes_max: int

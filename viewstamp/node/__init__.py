@@ -1,1 +1,42 @@
-"""TODO-spec."""
+"""One member of a cluster: where consensus, the WAL and the actors meet, and nowhere else.
+
+| file | owns | knows nothing of |
+| --- | --- | --- |
+| ``node`` | the assembly: start, stop, the answers to the server's questions | how anything works inside |
+| ``server`` | connections that were accepted: frames in, answers out; what one request may be | consensus |
+| ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
+| ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
+| ``applier`` | the applied index, and everybody who waits for it | where batches come from |
+| ``log_reader`` | batches read back, from memory or disk | why they are wanted |
+| ``peers`` | one outgoing connection to each other member | what the messages say |
+| ``codec`` | consensus messages as frames | connections |
+| ``state_machine`` | the seam upwards, a Protocol | topics, actors |
+
+**The life of an append** is six owners long. Two of them are outside: the client's session (1) and the WAL's
+writer (5). Here: ``server`` decodes the frame and admits it (2); ``replica`` gathers proposals and messages, steps
+them and takes one ``Ready`` (3); the core's leader stamps the batch and appends it (4); ``applier`` applies it
+when it is committed and answers (6). A follower's path is 3 to 5, on an AppendRequest that ``server`` handed over.
+
+What it promises
+  * A proposal is answered once: with its result after it is committed *and applied here*; with an error that says
+    that nothing was written; or, when this node stops leading, with NotLeaderError, which under a session
+    means "send it again, you will be told what became of it".
+  * The order of effects of a turn: what may leave at once leaves; then the writes; what promises durability leaves
+    when they are durable; what is committed is applied. The process may die between any two of these.
+  * Nothing per record: a batch is one object, one buffer, one apply.
+  * Half a node is worse than none: the first part that fails stops all others. A failed write or sync is final.
+  * A directory is used by one process, and by the node and cluster that it was made for.
+
+What it assumes
+  * One event loop; blocking work happens in lanes of ``host`` only.
+  * The state machine is deterministic, quick, and never awaits.
+
+What it lacks, and where it would go
+  * Snapshots: ``node/snapshots.py``, between the state machine and the WAL's trimmed prefix.
+  * Repair of damage from peers: today a damaged node refuses to start, and says why.
+  * TLS and tokens: in ``server`` and ``peers``, at the handshake.
+"""
+
+from viewstamp.node.node import Node, Options
+
+__all__ = ["Node", "Options"]

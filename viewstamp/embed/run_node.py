@@ -1,0 +1,56 @@
+"""A node as a process: what ``viewstamp node run`` does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.config.model import NodeSettings
+from viewstamp.embed.compose import compose_node, prepare_process, real_host
+
+__all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
+
+ResultT = TypeVar("ResultT")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop event loop where there is one, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run_on_fast_loop(main: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """Run a coroutine to its end on a loop of its own, as ``asyncio.run`` does."""
+    prepare_process()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main())
+
+
+async def run_node(settings: NodeSettings, log: FilteringBoundLogger) -> None:
+    """Run a node until SIGTERM or SIGINT, then stop it cleanly.
+
+    Raises:
+      ViewstampError: the node could not start, or a part of it failed; it has been stopped.
+    """
+    node = compose_node(settings, real_host(), log)
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await node.start()
+    log.info("= node started", node=settings.node.id, address=node.address)
+    stopped = loop.create_task(stopping.wait())
+    await asyncio.wait([node.failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+    failure = node.failed.result() if node.failed.done() else None
+    stopped.cancel()
+    await node.stop()
+    log.info("= node stopped", node=settings.node.id)
+    if failure is not None:
+        raise failure

@@ -1,0 +1,52 @@
+"""Consensus messages as frames: a msgpack list, and the batches as payload. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from viewstamp.consensus.messages import MESSAGES, AppendRequest, BatchesRead, Message
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import FrameError, PeerError
+from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.frame import Frame, encode_frame
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["decode_message", "encode_message"]
+
+_NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
+_PEER_KINDS = [kind for kind in MESSAGES if kind is not BatchesRead]
+_FIELDS = {kind: [field.name for field in fields(kind) if field.name != "batches"] for kind in MESSAGES}
+
+
+def encode_message(message: Message) -> list[Buffer]:
+    """Return the buffers of a PEER frame: ``[number of the message type, its fields ...]`` and the batches."""
+    kind = type(message)
+    body = [_NUMBERS[kind]]
+    for name in _FIELDS[kind]:
+        value: Any = getattr(message, name)
+        body.append(value.starts if name == "history" else value)
+    payload = [batch.buffer for batch in message.batches] if isinstance(message, AppendRequest) else []
+    return encode_frame(FrameKind.PEER, body, payload)
+
+
+def decode_message(frame: Frame) -> Message:
+    """Read a PEER frame; the batches of an AppendRequest are checked, and are views of the frame's bytes.
+
+    Raises:
+      PeerError: an unknown message, or fields that do not fit it. The connection must end.
+    """
+    try:
+        number, *values = frame.body
+        kind = _PEER_KINDS[number]
+        arguments = dict(zip(_FIELDS[kind], values, strict=True))
+        if "history" in arguments:
+            arguments["history"] = TermHistory(arguments["history"])
+        if kind is AppendRequest:
+            arguments["batches"] = tuple(Batch.decode_all(frame.payload))
+        message: Message = kind(**arguments)
+        return message
+    except (TypeError, ValueError, IndexError) as error:
+        raise FrameError(f"no consensus message: {str(frame.body)[:200]}") from error
+    except PeerError as error:
+        raise FrameError(f"a damaged consensus message: {error.message}") from error

@@ -1,0 +1,99 @@
+"""The one translator between the core's writes and the WAL with its control file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from viewstamp.consensus.core import MembershipEntry
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.ready import AppendLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import CorruptionError
+from viewstamp.ids import Index, Term
+from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.wal import Wal
+
+__all__ = ["LogStore", "check_history", "stored_membership"]
+
+Done = Callable[[BaseException | None], None]
+
+
+class LogStore:
+    """Makes the core's writes durable, in exactly the order in which it handed them out.
+
+    Everything goes through the WAL's one lane, the control file too: a write is durable no earlier than all
+    those before it. A failed write is final; the WAL reports it once and refuses everything afterwards.
+
+    Invariants:
+      * ``state`` is what the control file will hold once all writes so far are durable
+    """
+
+    def __init__(self, wal: Wal, control: ControlFile, state: ControlState) -> None:
+        self._wal = wal
+        self._control = control
+        self.state = state
+
+    def persist(self, writes: Sequence[Write], done: Done) -> None:
+        """Queue ``writes``; ``done`` is called when the last is durable, and all before it are.
+
+        Never awaits. Dying on the way leaves a prefix of the writes, each of them whole or absent.
+        """
+        for write in writes[:-1]:
+            self._queue(write, _ignore)
+        self._queue(writes[-1], done)
+
+    def remember_peer(self, node: str, incarnation: str) -> None:
+        """Store the incarnation of a peer that was met for the first time; see ``ControlState.peers``."""
+        self._write_control(replace(self.state, peers=(*self.state.peers, (node, incarnation))), _ignore)
+
+    def set_commit_end(self, commit_end: Index) -> None:
+        """Let the next group carry what is committed: never more than is durable here (protocol rule 8)."""
+        self._wal.commit_hint = commit_end
+
+    def _queue(self, write: Write, done: Done) -> None:
+        match write:
+            case AppendLog(batches):
+                reservation = self._wal.reserve(sum(batch.size for batch in batches))
+                self._wal.fill(reservation, batches, done)
+            case TruncateLog(end):
+                self._wal.truncate(end, done)
+            case WriteTerm(term, vote):
+                self._write_control(replace(self.state, term=term, vote=vote), done)
+            case WriteHistory(history):
+                self._write_control(replace(self.state, history=history.starts), done)
+
+    def _write_control(self, state: ControlState, done: Done) -> None:
+        self.state = state
+        self._wal.run(partial(self._control.write, state), done)
+
+
+def stored_membership(state: ControlState, hint: Membership) -> MembershipEntry:
+    """Return the membership at the start of the log: the stored one, or the settings' hint where there is none."""
+    membership = Membership.decode(state.membership) if state.membership else hint
+    return MembershipEntry(Index(0), Term(0), membership)
+
+
+def check_history(history: TermHistory, wal: Wal, directory: str) -> None:
+    """Check the stored history against the terms in the log's headers (protocol rule 20).
+
+    Raises:
+      CorruptionError: they differ. It is damage, and never repaired by guessing.
+    """
+    end = wal.recovery.end
+    described = {start.begin: start.term for start in history.starts if start.begin < end and start.term > 0}
+    found = [(Term(term), Index(index)) for term, index in wal.recovery.term_starts]
+    expected = sorted((term, begin) for begin, term in described.items())
+    if found != expected:
+        raise CorruptionError(
+            f"the log in {directory} holds terms from {found}, the control file says {expected}",
+            path=directory,
+            expected=str(expected),
+            found=str(found),
+            remedy="keep the directory; restore the node from another member's copy, or report this",
+        )
+
+
+def _ignore(_: BaseException | None) -> None:
+    """Failures are told once, by ``Wal.start(on_failed)``."""

@@ -1,0 +1,537 @@
+"""One member of a cluster, assembled from its parts; the only place where consensus, WAL and actors meet.
+
+Half a node is worse than none: the first part that fails stops all the others, and the node's files are
+left as they are. What was acknowledged is on a majority's disks by then; what was not, the callers are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.actors import Failure, Ref, System
+from viewstamp.consensus import core as consensus
+from viewstamp.consensus.core import MembershipEntry, Stored
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import Message
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import Fetch
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import (
+    ClosedError,
+    CorruptionError,
+    NoQuorumError,
+    StorageError,
+    UnavailableError,
+    ViewstampError,
+    WrongClusterError,
+)
+from viewstamp.host.seam import Host, Listener, Lock
+from viewstamp.ids import ClusterId, Index, NodeId, Position, Term, TopicId
+from viewstamp.node.applier import Answer, Applier
+from viewstamp.node.log_reader import LogReader
+from viewstamp.node.log_store import LogStore, check_history, stored_membership
+from viewstamp.node.peers import PeerLink
+from viewstamp.node.replica import FromPeer, Item, Proposal, Replica, WaitForIndex
+from viewstamp.node.server import Limits, Server
+from viewstamp.node.state_machine import StateMachine
+from viewstamp.wal import wal as wal_module
+from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.requests import PROTOCOL_VERSION
+
+__all__ = ["Node", "Options"]
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one node is told. ``members`` and ``learners`` count only where the log holds no membership yet."""
+
+    node: NodeId
+    cluster: ClusterId
+    data_dir: str
+    listen: str
+    advertise: str = ""
+    members: Mapping[NodeId, str]
+    learners: Mapping[NodeId, str] = field(default_factory=dict)
+    leader_hint: str = ""
+    core: consensus.Options = field(default_factory=consensus.Options)
+    wal: wal_module.Options = field(default_factory=wal_module.Options)
+    limits: Limits = field(default_factory=Limits)
+    tick_seconds: float = 0.01
+    request_seconds: float = 30.0
+    peer_unsent_bytes_max: int = 32 * 1024 * 1024
+
+
+class Node:
+    """A member: open it with :meth:`start`, close it with :meth:`stop`, watch ``failed`` in between.
+
+    Invariants:
+      * between ``start`` and ``stop`` the data directory is locked by this process
+      * BOOTSTRAPPING until the log has been replayed: until then every request is refused
+    """
+
+    def __init__(self, options: Options, host: Host, machine: StateMachine, log: FilteringBoundLogger) -> None:
+        self.options = options
+        self.host = host
+        self.machine = machine
+        self.address = options.advertise or options.listen
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
+        self._log = log.bind(node=options.node)
+        self._lock: Lock | None = None
+        self._listener: Listener | None = None
+        self._server: Server | None = None
+        self._wal: Wal | None = None
+        self._replica: Replica | None = None
+        self._replica_ref: Ref[Item] | None = None
+        self._reader: LogReader | None = None
+        self._log_store: LogStore | None = None
+        self._links: dict[NodeId, PeerLink] = {}
+        self._membership = Membership(dict(options.members), dict(options.learners))
+        self._incarnation = ""
+        self._system: System | None = None
+        self._changed: dict[asyncio.Future[None], None] = {}
+        self._fetching: dict[asyncio.Task[None], None] = {}
+        self._stopping = False
+
+    # -- Life -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Lock the directory, listen, replay the log, join the group. Returns before the group is RUNNING.
+
+        Cancelled or failed, it leaves nothing running.
+
+        Raises:
+          DirectoryInUseError: another process has the directory open.
+          ConfigError: the address is in use, or the files are of a newer format.
+          WrongClusterError: the directory belongs to another cluster or node.
+          CorruptionError: bytes that were durable are wrong or missing; nothing was changed.
+          StorageError: the disk failed.
+        """
+        options = self.options
+        try:
+            self.host.disk.make_directory(options.data_dir)
+            self._lock = self.host.disk.lock(options.data_dir)
+            self._server = Server(
+                self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._log
+            )
+            self._listener = await self.host.network.listen(options.listen, self._server.accept)
+            if not options.advertise:
+                self.address = self._listener.address
+            self._assemble(await self._off_loop(self._recover))
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def wait_running(self, timeout: float | None = None) -> None:
+        """Wait until the group is RUNNING as far as this member knows.
+
+        Raises:
+          NoQuorumError: not within ``timeout`` seconds; the message says what is missing.
+          StorageError, CorruptionError, ...: the node has failed.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while self.lifecycle is not Lifecycle.RUNNING:
+                    await self._next_change()
+        except TimeoutError:
+            raise NoQuorumError(
+                f"{self.options.node} is {self.lifecycle.value} after {timeout:g} s: {self._why_not_running()}",
+                remedy="start a majority of the members, and check the network between them",
+            ) from None
+
+    async def stop(self) -> None:
+        """Stop cleanly: close connections, make durable what was handed to the log, release the directory. Idempotent.
+
+        Cancelled, it may leave parts running; call it again.
+        """
+        self._stopping = True
+        if self._listener is not None:
+            await self._listener.close()
+        for task in list(self._fetching):
+            task.cancel()
+        if self._system is not None:
+            await self._system.stop()
+        if self._server is not None:
+            await self._server.close()
+        if self._reader is not None:
+            await self._reader.close()
+        if self._wal is not None:
+            with suppress(StorageError):
+                await self._wal.close()
+        if self._lock is not None:
+            self._lock.release()
+        for waiter in list(self._changed):
+            waiter.cancel()
+        if not self.failed.done():
+            self.failed.cancel()
+
+    # -- Starting -------------------------------------------------------------------------------------------
+
+    def _recover(self) -> tuple[Raft, Applier]:
+        """Read control file and log, replay what is committed; blocking. Build the core from the rest."""
+        options = self.options
+        disk = self.host.disk
+        control = ControlFile.open(disk, options.data_dir)
+        state = control.state
+        if state is not None and (state.cluster_id, state.node_id) != (options.cluster, options.node):
+            raise WrongClusterError(
+                f"{options.data_dir} holds node {state.node_id} of cluster {state.cluster_id},"
+                f" the settings say node {options.node} of cluster {options.cluster}",
+                remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
+            )
+        replay = _Replay(Applier(self.machine))
+        wal = Wal.open(
+            disk,
+            f"{options.data_dir}/wal",
+            options.wal,
+            on_batch=replay.on_batch,
+            must_exist=state is not None,
+            commit_hint=state.commit_hint if state is not None else 0,
+        )
+        self._wal = wal
+        replay.apply(wal.recovery.commit_hint)
+        if state is None:
+            if wal.recovery.end > 1:
+                raise CorruptionError(
+                    f"{options.data_dir} holds a log up to index {wal.recovery.end - 1}, but no control file",
+                    path=options.data_dir,
+                    expected="control-a or control-b",
+                    found="neither",
+                    remedy="the vote and the term history are lost: restore the file, or replace this member",
+                )
+            incarnation = f"{self.host.entropy.getrandbits(64):016x}"
+            state = ControlState(cluster_id=options.cluster, node_id=options.node, incarnation=incarnation)
+            control.write(state)
+        check_history(TermHistory(state.history), wal, options.data_dir)
+        self._incarnation = state.incarnation
+        self._log_store = LogStore(wal, control, state)
+        memberships = [stored_membership(state, self._membership), *replay.memberships]
+        is_new = len(memberships) == 1 and not state.membership
+        core_options = replace(options.core, campaign_at_once=is_new and options.leader_hint == options.node)
+        stored = Stored(
+            term=Term(state.term),
+            vote=state.vote,
+            history=TermHistory(state.history),
+            end=wal.recovery.end,
+            commit_end=replay.applier.applied_end,
+            log_time=replay.log_time,
+            tail=replay.tail(),
+            memberships=memberships,
+        )
+        return Raft(options.node, core_options, stored, self.host.entropy), replay.applier
+
+    def _assemble(self, recovered: tuple[Raft, Applier]) -> None:
+        raft, applier = recovered
+        options = self.options
+        assert self._wal is not None
+        assert self._log_store is not None
+        wal = self._wal
+        self._system = System(str(options.node), on_failed=self._on_failed)
+        wal.start(self._system.fail)
+        self._reader = LogReader(self.host.disk, wal, raft.core.log, str(options.node))
+        self._replica = Replica(
+            raft,
+            self._log_store,
+            wal,
+            applier,
+            send=self._send,
+            fetch=self._fetch,
+            clock=self.host.clock,
+            tick_seconds=options.tick_seconds,
+            read_retry_ticks=options.core.election_timeout_ticks,
+            log=self._log,
+        )
+        self._replica.on_change = self._on_change
+        self._on_change()
+        self._replica_ref = self._system.spawn(self._replica, name="replica")
+
+    def _link(self, peer: NodeId) -> PeerLink:
+        """Return the link to ``peer``, spawned when it is first needed."""
+        link = self._links.get(peer)
+        if link is None:
+            assert self._system is not None
+            link = PeerLink(
+                peer,
+                lambda: self._addresses[peer],
+                hello={
+                    "cluster": self.options.cluster,
+                    "node": self.options.node,
+                    "incarnation": self._incarnation,
+                    "version": PROTOCOL_VERSION,
+                },
+                network=self.host.network,
+                entropy=self.host.entropy,
+                unsent_bytes_max=self.options.peer_unsent_bytes_max,
+                log=self._log,
+            )
+            self._links[peer] = link
+            self._system.spawn(link, name=f"link-{peer}")
+        return link
+
+    def _off_loop(self, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
+        """Run blocking ``work`` in a lane of its own, once."""
+        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+
+        def done(_: list[None], result: ResultT | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        lane = self.host.disk.lane("recovery", lambda _: work(), done)
+        lane.put(None)
+        closing = asyncio.get_running_loop().create_task(lane.close())
+        future.add_done_callback(lambda _: closing)
+        return future
+
+    # -- What the replica wants --------------------------------------------------------------------------------
+
+    def _send(self, message: Message) -> None:
+        self._link(message.target).send(message)
+
+    def _fetch(self, fetch: Fetch) -> None:
+        task = asyncio.get_running_loop().create_task(self._do_fetch(fetch))
+        self._fetching[task] = None
+        task.add_done_callback(self._fetching.pop)
+
+    async def _do_fetch(self, fetch: Fetch) -> None:
+        assert self._reader is not None
+        assert self._replica is not None
+        assert self._system is not None
+        try:
+            batches = await self._reader.read_log(fetch.start, fetch.bytes_max)
+        except ViewstampError as error:
+            self._system.fail(error)
+            return
+        self._replica.on_batches_read(fetch, batches)
+
+    def _on_change(self) -> None:
+        """Role, term, leader or lifecycle changed: keep links to all members, wake those who wait for RUNNING."""
+        for peer in self._addresses:
+            if peer != self.options.node:
+                self._link(peer)
+        for waiter in list(self._changed):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _on_failed(self, failure: Failure) -> None:
+        self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
+        if not self.failed.done():
+            self.failed.set_result(failure.error)
+        for waiter in list(self._changed):
+            if not waiter.done():
+                waiter.set_exception(failure.error)
+
+    async def _next_change(self) -> None:
+        if self.failed.done() and not self.failed.cancelled():
+            raise self.failed.result()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed[waiter] = None
+        try:
+            await waiter
+        finally:
+            del self._changed[waiter]
+
+    # -- What the server asks (``server.Service``) ---------------------------------------------------------------
+
+    def propose(self, batch: Batch, answer: Answer) -> None:
+        """Propose a client's batch; ``answer`` is told once what became of it.
+
+        Raises:
+          UnavailableError: nothing was written; the node is starting, overloaded or stopping.
+        """
+        self._running_replica().tell(Proposal(batch, answer))
+
+    async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
+        """Ask the state machine; unless ``stale``, after all that was committed when the question came."""
+        if self._replica is None:
+            raise self._not_ready()
+        if not stale:
+            await self._barrier()
+        return self.machine.query(question, **arguments)
+
+    async def read(
+        self, topic: TopicId, position: Position, *, bytes_max: int, applied_index: Index, wait: float
+    ) -> tuple[list[Batch], Position]:
+        """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
+
+        Args:
+          topic: which topic.
+          position: the first wanted; the first batch returned holds it.
+          bytes_max: stop before this many bytes; at least one batch comes.
+          applied_index: wait until this has been applied here.
+          wait: seconds to wait for ``position`` to exist; 0 = answer at once.
+        """
+        replica, reader = self._replica, self._reader
+        if replica is None or reader is None:
+            raise self._not_ready()
+        applier = replica.applier
+        await self._wait_applied(applied_index)
+        if wait > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while self._last_position(topic) < position:
+                        await self._wait_applied(applier.applied_end)
+        last_position = self._last_position(topic)
+        if last_position < position:
+            return [], last_position
+        scan_from = self.machine.query("locate", topic=topic, position=position)
+        assert isinstance(scan_from, int)
+        batches = await reader.read_topic(topic, Index(scan_from), position, applier.applied_end, bytes_max)
+        return batches, last_position
+
+    def step(self, message: FromPeer) -> None:
+        """Take a consensus message; it may be dropped, like any."""
+        if self._replica_ref is not None:
+            self._replica_ref.maybe_tell(message)
+
+    def meet(self, peer: NodeId, incarnation: str) -> None:
+        """Check who opens a peer connection.
+
+        Raises:
+          WrongClusterError: no member of the group, or a member whose disk is not the one it had: what it had
+            acknowledged and voted may be gone, so it is no member any more (protocol rule 18).
+          UnavailableError: this node is still starting.
+        """
+        if self._log_store is None or self._replica is None:
+            raise self._not_ready()
+        if peer not in self._addresses:
+            raise WrongClusterError(
+                f"{peer} is no member of this group: {', '.join(self._addresses)}",
+                remedy="correct [node] id, or add the member first",
+            )
+        known = dict(self._log_store.state.peers).get(peer)
+        if known is None:
+            self._log_store.remember_peer(peer, incarnation)
+        elif known != incarnation:
+            raise WrongClusterError(
+                f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
+                remedy=f"restore the data directory of {peer}; a wiped member must not vote under its old name",
+            )
+
+    @property
+    def applied_index(self) -> Index:
+        """The last index that has been applied here; 0 = none."""
+        return Index(self._replica.applier.applied_end - 1) if self._replica is not None else Index(0)
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """How far this member has come."""
+        return self._replica.raft.lifecycle if self._replica is not None else Lifecycle.BOOTSTRAPPING
+
+    @property
+    def status(self) -> dict[str, object]:
+        """What ``viewstamp status`` shows of this node."""
+        status: dict[str, object] = {
+            "id": self.options.node,
+            "cluster_id": self.options.cluster,
+            "address": self.address,
+            "lifecycle": self.lifecycle.value,
+        }
+        if self._replica is not None and self._wal is not None:
+            status |= self._replica.status
+            status |= {
+                "members": dict(self._addresses),
+                "connected": [peer for peer, link in self._links.items() if link.is_connected],
+                "log_bytes": self._wal.bytes_used,
+                "groups": self._wal.groups,
+            }
+        return status
+
+    # -- Inside ---------------------------------------------------------------------------------------------
+
+    @property
+    def _addresses(self) -> dict[NodeId, str]:
+        membership = self._replica.raft.core.membership if self._replica is not None else self._membership
+        return membership.addresses
+
+    def _running_replica(self) -> Ref[Item]:
+        if self._replica_ref is None:
+            raise self._not_ready()
+        return self._replica_ref
+
+    def _not_ready(self) -> UnavailableError:
+        if self._stopping:
+            return ClosedError(f"{self.options.node} is stopping", remedy="ask another node")
+        return UnavailableError(f"{self.options.node} is replaying its log", remedy="try again in a moment")
+
+    async def _barrier(self) -> None:
+        """Wait until all that was committed when this was called has been applied here (read-index)."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._running_replica().tell(WaitForIndex(lambda: _resolve(future)))
+        try:
+            async with asyncio.timeout(self.options.request_seconds):
+                await future
+        except TimeoutError:
+            raise NoQuorumError(
+                f"{self.options.node} could not confirm a leader within {self.options.request_seconds:g} s",
+                remedy="start a majority of the members, or read stale from one node",
+            ) from None
+
+    async def _wait_applied(self, index: Index) -> None:
+        replica = self._replica
+        assert replica is not None
+        if index < replica.applier.applied_end:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        replica.applier.call_when_applied(index, lambda: _resolve(future))
+        async with asyncio.timeout(self.options.request_seconds):
+            await future
+
+    def _last_position(self, topic: TopicId) -> Position:
+        last = self.machine.query("last_position", topic=topic)
+        assert isinstance(last, int)
+        return Position(last)
+
+    def _why_not_running(self) -> str:
+        if self._replica is None:
+            return "it is replaying its log"
+        connected = [peer for peer, link in self._links.items() if link.is_connected]
+        core = self._replica.raft.core
+        return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}"
+
+
+class _Replay:
+    """What the pass over the log leaves: the applied state, the batches that may not be committed, the memberships."""
+
+    def __init__(self, applier: Applier) -> None:
+        self.applier = applier
+        self.memberships: list[MembershipEntry] = []
+        self.log_time = 0
+        self._pending: deque[Batch] = deque()
+
+    def on_batch(self, batch: Batch) -> None:
+        """Take the next batch of the log."""
+        self.log_time = max(self.log_time, batch.log_time)
+        if batch.kind is Kind.MEMBERSHIP:
+            membership = Membership.decode(batch.values()[0])
+            self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
+        self._pending.append(batch)
+
+    def apply(self, commit_end: int) -> None:
+        """Apply what is known to be committed."""
+        while self._pending and self._pending[0].end <= commit_end:
+            self.applier.apply([self._pending.popleft()])
+
+    def tail(self) -> list[Batch]:
+        """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
+        return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,138 @@
+"""The links to the other members: one outgoing connection to each, kept open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.actors import AsyncActor
+from viewstamp.consensus.messages import Message
+from viewstamp.errors import PeerError, WrongClusterError
+from viewstamp.host.seam import Connection, Network
+from viewstamp.ids import NodeId
+from viewstamp.node.codec import encode_message
+from viewstamp.wire.frame import FrameDecoder, encode_frame
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["PeerLink"]
+
+_RETRY_SECONDS_FIRST = 0.02
+_RETRY_SECONDS_MAX = 0.5
+_HANDSHAKE_SECONDS = 5.0
+
+
+class PeerLink(AsyncActor[None]):
+    """The connection to one peer, for messages *to* it; what it says comes by its own link to us.
+
+    Messages are dropped while there is no connection, or too much is unsent: the core repeats what matters.
+
+    Invariants:
+      * at most ``unsent_bytes_max`` bytes, plus one message, wait for the peer
+    """
+
+    def __init__(
+        self,
+        peer: NodeId,
+        address: Callable[[], str],
+        *,
+        hello: dict[str, object],
+        network: Network,
+        entropy: Random,
+        unsent_bytes_max: int,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.peer = peer
+        self._address = address
+        self._hello = hello
+        self._network = network
+        self._entropy = entropy
+        self._unsent_bytes_max = unsent_bytes_max
+        self._log = log.bind(peer=peer)
+        self._connection: Connection | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages are being sent at present."""
+        return self._connection is not None
+
+    def send(self, message: Message) -> None:
+        """Send ``message``, or drop it. Never awaits."""
+        connection = self._connection
+        if connection is not None and connection.unsent_bytes <= self._unsent_bytes_max:
+            connection.send(encode_message(message))
+
+    async def run(self) -> None:
+        """Connect, stay connected, connect again: for ever."""
+        delay = _RETRY_SECONDS_FIRST
+        told = ""
+        while True:
+            try:
+                connection, session = await self._connect()
+            except (OSError, PeerError, TimeoutError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                if reason != told:
+                    self._log.warning("! peer unreachable", address=self._address(), reason=reason)
+                    told = reason
+                await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
+                delay = min(2 * delay, _RETRY_SECONDS_MAX)
+                continue
+            delay, told = _RETRY_SECONDS_FIRST, ""
+            self._log.info("= peer connected", address=self._address())
+            self._connection = connection
+            try:
+                reason = await session.closed
+            finally:
+                self._connection = None
+                connection.abort()
+            self._log.info("= peer disconnected", reason=reason)
+
+    async def _connect(self) -> tuple[Connection, _LinkSession]:
+        session = _LinkSession(self.peer, self._hello)
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            connection = await self._network.connect(self._address(), session.accept)
+            try:
+                await asyncio.shield(session.welcomed)
+            except BaseException:
+                connection.abort()
+                raise
+        return connection, session
+
+
+class _LinkSession:
+    """One connection of a link: the handshake, then silence from the other side until it ends."""
+
+    def __init__(self, peer: NodeId, hello: dict[str, object]) -> None:
+        loop = asyncio.get_running_loop()
+        self.welcomed: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[str] = loop.create_future()
+        self._peer = peer
+        self._hello = hello
+        self._decoder = FrameDecoder()
+
+    def accept(self, connection: Connection) -> _LinkSession:
+        connection.send(encode_frame(FrameKind.HELLO, self._hello))
+        return self
+
+    def on_bytes(self, data: bytes) -> None:
+        for frame in self._decoder.feed(data):
+            if frame.kind == FrameKind.WELCOME:
+                if frame.body.get("cluster") != self._hello["cluster"] or frame.body.get("node") != self._peer:
+                    raise WrongClusterError(
+                        f"expected {self._peer} of cluster {self._hello['cluster']},"
+                        f" found {frame.body.get('node')} of {frame.body.get('cluster')}",
+                        remedy="correct the address of the member in [cluster] members",
+                    )
+                if not self.welcomed.done():
+                    self.welcomed.set_result(None)
+            elif frame.kind == FrameKind.REFUSED:
+                raise PeerError(str(frame.body.get("message")), remedy=str(frame.body.get("remedy")))
+
+    def on_closed(self, error: BaseException | None) -> None:
+        if not self.welcomed.done():
+            self.welcomed.set_exception(error or PeerError(f"{self._peer} closed the connection in the handshake"))
+            self.welcomed.exception()  # The link may have given up already.
+        if not self.closed.done():
+            self.closed.set_result(str(error) if error else "closed")

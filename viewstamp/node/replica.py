@@ -1,0 +1,319 @@
+"""``Replica``: the actor that runs the role state machine. It owns one core and one log; nobody else touches them.
+
+A turn steps everything that arrived, takes one ``Ready``, and does as it says:
+
+1. what may leave at once leaves (the followers write while this node does);
+2. the writes go to the log store; what promises durability leaves when they are durable;
+3. what is committed is applied, and answered;
+4. reads that are confirmed and applied are released.
+
+The process may die between any two lines: nothing was said that is not durable, and what was not said may
+still be done by the others. A caller that is cancelled only gives up the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.actors import Actor
+from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import Fetch, Ready
+from viewstamp.consensus.roles import Lifecycle, Role
+from viewstamp.errors import NotLeaderError, StorageFullError, ViewstampError
+from viewstamp.host.seam import Clock
+from viewstamp.ids import NodeId, Term, Viewstamp
+from viewstamp.node.applier import Answer, Applier
+from viewstamp.node.log_store import LogStore
+from viewstamp.node.state_machine import Accepted, Answered
+from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import Batch
+
+__all__ = ["FromPeer", "Item", "Proposal", "Replica", "WaitForIndex"]
+
+
+@dataclass(frozen=True, slots=True)
+class FromPeer:
+    """A consensus message has arrived."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A client's batch, checked; ``answer`` is told once what became of it."""
+
+    batch: Batch
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForIndex:
+    """A linearizable read: ``call`` is called when this node has applied all that was committed when it asked."""
+
+    call: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Durable:
+    """The writes of one Ready, and all before them, are durable."""
+
+    viewstamp: Viewstamp
+    messages: list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """Time has passed."""
+
+
+Item = FromPeer | Proposal | WaitForIndex | _Durable | _Tick
+
+_TICK = _Tick()
+
+
+class Replica(Actor[Item]):
+    """One member's replica of the log.
+
+    Invariants:
+      * ``is_leading`` only while the core leads, is RUNNING, and everything of earlier terms has been applied
+      * a proposal is answered exactly once: applied, refused, or "this node does not lead any more"
+    """
+
+    def __init__(
+        self,
+        raft: Raft,
+        log_store: LogStore,
+        wal: Wal,
+        applier: Applier,
+        *,
+        send: Callable[[Message], None],
+        fetch: Callable[[Fetch], None],
+        clock: Clock,
+        tick_seconds: float,
+        read_retry_ticks: int,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.raft = raft
+        self.applier = applier
+        self.is_leading = False
+        self.led_terms = 0
+        self.full: StorageFullError | None = None
+        """Why this member takes no batches at present; None = it does."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after a turn in which role, term, leader or lifecycle changed."""
+        self._log_store = log_store
+        self._wal = wal
+        self._send = send
+        self._fetch = fetch
+        self._clock = clock
+        self._tick_seconds = tick_seconds
+        self._read_retry_ticks = read_retry_ticks
+        self._log = log
+        self._reads: dict[int, list[Callable[[], None]]] = {}
+        self._unconfirmed: list[Callable[[], None]] = []
+        self._token = 0
+        self._reads_asked_at = 0
+        self._ticks = 0
+        self._known: tuple[Role, Term, NodeId | None, Lifecycle] | None = None
+
+    # -- Turns ----------------------------------------------------------------------------------------------
+
+    def on_start(self) -> None:
+        """Begin to tick."""
+        self.schedule(self._tick_seconds, _TICK)
+
+    def on_messages(self, messages: list[Item]) -> None:
+        """Step everything that arrived, then act on one Ready."""
+        for item in messages:
+            match item:
+                case FromPeer(message):
+                    self._on_message(message)
+                case Proposal(batch, answer):
+                    self._on_proposal(batch, answer)
+                case _Durable(viewstamp, after):
+                    self._on_durable(viewstamp, after)
+                case WaitForIndex(call):
+                    self._unconfirmed.append(call)
+                case _Tick():
+                    self._on_tick()
+        self._ask_reads()
+        ready = self.raft.ready()
+        if ready is not None:
+            self._act(ready)
+        self._note_changes()
+
+    def on_stop(self, error: BaseException | None) -> None:
+        """Tell everybody who waits that this node answers no more."""
+        self._stop_leading("this node is stopping")
+
+    def _act(self, ready: Ready) -> None:
+        for message in ready.messages:
+            self._send(message)
+        if ready.durable is not None:
+            done = _Durable(ready.durable, ready.messages_after_durable)
+            self._log_store.persist(ready.writes, lambda error: self._on_written(done, error))
+        elif ready.messages_after_durable:
+            # Nothing to write now, but what was written before may be on its way: wait behind it.
+            after = _Durable(self.raft.core.durable_viewstamp(), ready.messages_after_durable)
+            self._wal.run(_nothing, lambda error: self._on_written(after, error))
+        if ready.committed:
+            self.applier.apply(ready.committed)
+            self._log_store.set_commit_end(ready.committed[-1].end)
+        for token, index in ready.reads:
+            for call in self._reads.pop(token, ()):
+                self.applier.call_when_applied(index, call)
+        for fetch in ready.fetches:
+            self._fetch(fetch)
+
+    def _on_written(self, done: _Durable, error: BaseException | None) -> None:
+        """Hear from the writer, on the event loop; a failure stops the whole node by another way."""
+        if error is None:
+            self.ref.put(done)
+
+    # -- Inputs ---------------------------------------------------------------------------------------------
+
+    def _on_message(self, message: Message) -> None:
+        if isinstance(message, AppendRequest) and not self._has_room(message.batches):
+            return  # As if lost: the leader sends it again.
+        self.raft.step(message)
+
+    def _has_room(self, batches: tuple[Batch, ...]) -> bool:
+        try:
+            self._wal.check_room(sum(batch.size for batch in batches))
+        except StorageFullError as error:
+            if self.full is None:
+                self._log.error("! full", reason=error.message, remedy=error.remedy)
+            self.full = error
+            return False
+        self.full = None
+        return True
+
+    def _on_durable(self, viewstamp: Viewstamp, messages: list[Message]) -> None:
+        self.raft.durable(viewstamp)
+        for message in messages:
+            if message.target == self.raft.core.me:
+                self.raft.step(message)
+            else:
+                self._send(message)
+
+    def _on_tick(self) -> None:
+        self.schedule(self._tick_seconds, _TICK)
+        self._ticks += 1
+        self.raft.tick(self._clock.wall_us())
+
+    def _on_proposal(self, batch: Batch, answer: Answer) -> None:
+        try:
+            self.raft.check_propose(batch.size)
+            if not self.is_leading:
+                raise self._not_leading("is still taking over")
+            self._wal.check_room(batch.size)
+            admission = self.applier.machine.admit(batch)
+        except ViewstampError as error:
+            answer(error)
+            return
+        match admission:
+            case Accepted(first_position):
+                batch.first_position = first_position
+                viewstamp = self.raft.propose(batch)
+                self.applier.answer_when_applied(viewstamp.index, answer)
+            case Answered(result):
+                answer(result)
+            case _:
+                self.applier.answer_retry(batch.session, batch.sequence, answer)
+
+    # -- Reads ----------------------------------------------------------------------------------------------
+
+    def _ask_reads(self) -> None:
+        """Ask for the index of the reads that came this turn, as one; ask again for those that got no answer."""
+        if self._reads and self._ticks - self._reads_asked_at >= self._read_retry_ticks:
+            for calls in self._reads.values():
+                self._unconfirmed.extend(calls)
+            self._reads = {}
+        if not self._unconfirmed:
+            return
+        self._token += 1
+        self._reads[self._token] = self._unconfirmed
+        self._unconfirmed = []
+        self._reads_asked_at = self._ticks
+        self.raft.read(self._token)
+
+    # -- Leading --------------------------------------------------------------------------------------------
+
+    def _note_changes(self) -> None:
+        raft = self.raft
+        known = (raft.role, raft.term, raft.leader, raft.lifecycle)
+        if known == self._known:
+            return
+        was_leader_of = self._known[1] if self._known and self._known[0] is Role.LEADER else None
+        self._known = known
+        self._log.info(
+            "= state",
+            term=raft.term,
+            role=raft.role.value,
+            leader=raft.leader,
+            lifecycle=raft.lifecycle.value,
+            end=raft.core.log.end,
+        )
+        if was_leader_of is not None and (raft.role is not Role.LEADER or raft.term != was_leader_of):
+            self._stop_leading("does not lead any more")
+        if raft.role is Role.LEADER and raft.lifecycle is Lifecycle.RUNNING and not self.is_leading:
+            assert self.applier.applied_end == raft.core.log.commit_end, "what earlier terms left has been applied"
+            self.applier.machine.begin_leading()
+            self.is_leading = True
+            self.led_terms += 1
+        self.on_change()
+
+    def _stop_leading(self, why: str) -> None:
+        if self.is_leading:
+            self.is_leading = False
+            self.applier.machine.stop_leading()
+        self.applier.fail(self._not_leading(why))
+
+    def _not_leading(self, why: str) -> NotLeaderError:
+        core = self.raft.core
+        leader = core.leader if core.leader != core.me else None
+        return NotLeaderError(
+            f"{core.me} {why}",
+            leader=leader,
+            address=core.membership.addresses.get(leader) if leader else None,
+            remedy="send it again, in the same session, to the leader",
+        )
+
+    def on_batches_read(self, fetch: Fetch, batches: list[Batch]) -> None:
+        """Take what was read from disk for a member that is far behind."""
+        core = self.raft.core
+        message = BatchesRead(
+            source=core.me,
+            target=core.me,
+            term=fetch.term,
+            member=fetch.member,
+            number=fetch.number,
+            start=fetch.start,
+            batches=tuple(batches),
+        )
+        self.ref.put(FromPeer(message))
+
+    @property
+    def status(self) -> dict[str, object]:
+        """What ``viewstamp status`` shows of this member."""
+        core = self.raft.core
+        return {
+            "role": core.role.value,
+            "lifecycle": core.lifecycle.value,
+            "term": core.term,
+            "leader": core.leader,
+            "history": [list(start) for start in core.history.starts],
+            "commit_index": core.log.commit_end - 1,
+            "applied_index": self.applier.applied_end - 1,
+            "durable_index": core.log.durable_end - 1,
+            "last_index": core.log.end - 1,
+            "led_terms": self.led_terms,
+        }
+
+
+def _nothing() -> None:
+    """A job that only marks its place in the lane."""

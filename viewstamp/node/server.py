@@ -1,0 +1,361 @@
+"""The server: one port for peers and clients. Decodes frames, admits or refuses requests, writes the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgpack
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.errors import (
+    FrameError,
+    NotLeaderError,
+    OverloadedError,
+    PeerError,
+    RecordTooLargeError,
+    RequestError,
+    UnavailableError,
+    ViewstampError,
+    WrongClusterError,
+)
+from viewstamp.host.seam import Connection
+from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
+from viewstamp.node.codec import decode_message
+from viewstamp.node.replica import FromPeer
+from viewstamp.node.state_machine import Receipt, Result
+from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
+from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+
+__all__ = ["Limits", "Server", "Service"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request may be, in bytes."""
+
+    record_bytes_max: int = 1024 * 1024
+    batch_bytes_max: int = 8 * 1024 * 1024
+    frame_bytes_max: int = 64 * 1024 * 1024
+    in_flight_bytes_max: int = 64 * 1024 * 1024
+    """Batches of clients that are not answered yet, all together."""
+
+
+class Service(Protocol):
+    """What the server asks of its node."""
+
+    def propose(self, batch: Batch, answer: Callable[[Result | ViewstampError], None]) -> None:
+        """Propose ``batch``; ``answer`` is told once. Raises UnavailableError."""
+        ...
+
+    async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
+        """Ask the state machine, linearizably unless ``stale``."""
+        ...
+
+    async def read(
+        self, topic: TopicId, position: Position, *, bytes_max: int, applied_index: Index, wait: float
+    ) -> tuple[list[Batch], Position]:
+        """Return batches of a topic, and its last position."""
+        ...
+
+    def step(self, message: FromPeer) -> None:
+        """Take a consensus message."""
+        ...
+
+    def meet(self, peer: NodeId, incarnation: str) -> None:
+        """Check who opens a peer connection. Raises WrongClusterError."""
+        ...
+
+    @property
+    def applied_index(self) -> Index:
+        """Up to where this node has applied."""
+        ...
+
+    @property
+    def status(self) -> dict[str, object]:
+        """The node's status."""
+        ...
+
+
+class Server:
+    """Accepts connections and holds them.
+
+    Invariants:
+      * the batches of clients that wait for an answer take at most ``in_flight_bytes_max`` bytes
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        cluster: ClusterId,
+        node: NodeId,
+        limits: Limits,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.service = service
+        self.cluster = cluster
+        self.node = node
+        self.limits = limits
+        self.log = log
+        self.in_flight_bytes = 0
+        self.connections: dict[_ServerConnection, None] = {}
+
+    def accept(self, connection: Connection) -> _ServerConnection:
+        """Take a new connection; it has to say HELLO first."""
+        session = _ServerConnection(self, connection)
+        self.connections[session] = None
+        return session
+
+    async def close(self) -> None:
+        """Close every connection; requests that were not answered are not answered any more."""
+        for session in list(self.connections):
+            session.close()
+
+
+class _ServerConnection:
+    """One connection, of a client or of a peer.
+
+    Answers that become known in one turn of the event loop leave as one write.
+    """
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self._server = server
+        self._service = server.service
+        self._connection = connection
+        self._decoder = FrameDecoder(server.limits.frame_bytes_max)
+        self._on_frame: Callable[[Frame], None] = self._on_hello
+        self._out: list[Buffer] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._is_closed = False
+        self._peer = ""
+
+    # -- Bytes ----------------------------------------------------------------------------------------------
+
+    def on_bytes(self, data: bytes) -> None:
+        """Decode and handle what has arrived."""
+        for frame in self._decoder.feed(data):
+            self._on_frame(frame)
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """Drop what the connection still wanted to know. Appends that are under way go on."""
+        self._is_closed = True
+        self._server.connections.pop(self, None)
+        for task in list(self._tasks):
+            task.cancel()
+        if isinstance(error, ViewstampError):
+            self._server.log.warning("! connection ended", peer=self._peer or self._connection.peer, reason=str(error))
+
+    def close(self) -> None:
+        """Write what is waiting, then close."""
+        self._flush()
+        self._connection.close()
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        if self._is_closed:
+            return
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out += buffers
+
+    def _flush(self) -> None:
+        if self._out:
+            out, self._out = self._out, []
+            self._connection.send(out)
+
+    # -- The handshake --------------------------------------------------------------------------------------
+
+    def _on_hello(self, frame: Frame) -> None:
+        try:
+            if frame.kind != FrameKind.HELLO:
+                raise FrameError("the first frame of a connection must be HELLO")
+            self._check_hello(frame.body)
+        except ViewstampError as error:
+            self._send(encode_frame(FrameKind.REFUSED, _describe(error)))
+            self._on_frame = _ignore
+            self._server.log.warning("! refused", peer=self._connection.peer, reason=str(error))
+            self.close()
+            return
+        self._send(
+            encode_frame(
+                FrameKind.WELCOME,
+                {
+                    "cluster": self._server.cluster,
+                    "node": self._server.node,
+                    "version": PROTOCOL_VERSION,
+                    "limits": {
+                        "record_bytes_max": self._server.limits.record_bytes_max,
+                        "batch_bytes_max": self._server.limits.batch_bytes_max,
+                    },
+                },
+            )
+        )
+        self._on_frame = self._on_peer_frame if self._peer else self._on_request
+
+    def _check_hello(self, hello: dict[str, Any]) -> None:
+        if not isinstance(hello, dict) or not {"version", "cluster", "node", "incarnation"} <= hello.keys():
+            raise FrameError("a HELLO without version, cluster, node or incarnation")
+        if hello["version"] != PROTOCOL_VERSION:
+            raise PeerError(
+                f"the other side speaks protocol version {hello['version']}, this node {PROTOCOL_VERSION}",
+                remedy="run the same release on both sides",
+            )
+        if hello["cluster"] not in ("", self._server.cluster):
+            raise WrongClusterError(
+                f"this node belongs to cluster {self._server.cluster}, not to {hello['cluster']}",
+                remedy="check the address, and [cluster] id in the settings of the other side",
+            )
+        self._peer = hello["node"]
+        if self._peer:
+            if hello["cluster"] == "":
+                raise WrongClusterError("a peer must name its cluster", remedy="set [cluster] id")
+            self._service.meet(NodeId(self._peer), hello["incarnation"])
+
+    # -- Peers ----------------------------------------------------------------------------------------------
+
+    def _on_peer_frame(self, frame: Frame) -> None:
+        if frame.kind != FrameKind.PEER:
+            raise FrameError(f"a peer sent a frame of kind {frame.kind}")
+        message = decode_message(frame)
+        if message.source != self._peer or message.target != self._server.node:
+            raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
+        self._service.step(FromPeer(message))
+
+    # -- Clients --------------------------------------------------------------------------------------------
+
+    def _on_request(self, frame: Frame) -> None:
+        body = frame.body
+        try:
+            request = int(body["id"])
+        except (KeyError, TypeError, ValueError):
+            raise FrameError(f"a request of kind {frame.kind} without an id") from None
+        try:
+            match frame.kind:
+                case FrameKind.APPEND:
+                    self._append(request, frame)
+                case FrameKind.OPEN_SESSION:
+                    batch = build_batch([b""], kind=Kind.OPEN_SESSION)
+                    self._propose(request, batch, lambda result: _fields(result))
+                case FrameKind.CREATE_TOPIC:
+                    batch = build_batch([msgpack.packb({"name": body["name"]})], kind=Kind.CREATE_TOPIC)
+                    self._propose(request, batch, lambda result: _fields(result))
+                case FrameKind.OUTCOME:
+                    session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
+                    batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
+                    self._propose(request, batch, _receipt)
+                case FrameKind.READ:
+                    self._start(request, self._read(request, body))
+                case FrameKind.DESCRIBE_TOPIC:
+                    query = self._query(request, "describe_topic", "topic", stale=body["stale"], name=body["name"])
+                    self._start(request, query)
+                case FrameKind.LIST_TOPICS:
+                    self._start(request, self._query(request, "list_topics", "topics", stale=body["stale"]))
+                case FrameKind.STATUS:
+                    self._ok(request, {"status": self._service.status})
+                case _:
+                    raise RequestError(f"unknown request {frame.kind}", remedy="run the same release on both sides")
+        except ViewstampError as error:
+            self._error(request, error)
+        except (KeyError, TypeError, ValueError) as error:
+            self._error(request, RequestError(f"a request of kind {frame.kind} that does not fit it: {error!r}"))
+
+    def _append(self, request: int, frame: Frame) -> None:
+        limits = self._server.limits
+        if len(frame.payload) > limits.batch_bytes_max:
+            raise RecordTooLargeError(
+                f"a batch of {len(frame.payload)} bytes is over the limit of {limits.batch_bytes_max}",
+                remedy="append fewer records at once, or raise [limits] batch_bytes_max on every node",
+            )
+        # A copy of exactly this size: the leader stamps it in place, and it lives as long as the log's cache.
+        batch = Batch.decode(bytearray(frame.payload))
+        if batch.kind is not Kind.RECORDS or batch.first_index != 0:
+            raise RequestError(f"{batch!r} is not a client's to append")
+        self._propose(request, batch, _receipt)
+
+    def _propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
+        server = self._server
+        if server.in_flight_bytes + batch.size > server.limits.in_flight_bytes_max and server.in_flight_bytes:
+            raise OverloadedError(
+                f"{server.in_flight_bytes} bytes of appends wait on this node,"
+                f" the limit is {server.limits.in_flight_bytes_max}",
+                remedy="try again a little later",
+            )
+
+        def answer(result: Result | ViewstampError) -> None:
+            server.in_flight_bytes -= batch.size
+            if isinstance(result, ViewstampError):
+                self._error(request, result)
+            else:
+                self._ok(request, fields(result))
+
+        self._service.propose(batch, answer)
+        server.in_flight_bytes += batch.size
+
+    async def _read(self, request: int, body: dict[str, Any]) -> None:
+        batches, last_position = await self._service.read(
+            TopicId(body["topic"]),
+            Position(body["position"]),
+            bytes_max=body["bytes_max"],
+            applied_index=Index(body["applied_index"]),
+            wait=body["wait"],
+        )
+        fields: dict[str, object] = {"last_position": last_position, "applied_index": self._service.applied_index}
+        self._ok(request, fields, [batch.buffer for batch in batches])
+        self._flush()
+        await self._connection.drain()
+
+    async def _query(self, request: int, question: str, key: str, *, stale: bool, **arguments: object) -> None:
+        result = await self._service.query(question, stale=stale, **arguments)
+        self._ok(request, {key: result, "applied_index": self._service.applied_index})
+
+    def _start(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(request, work))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _guard(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        """Run one request that has to wait; this is its task's root."""
+        try:
+            await work
+        except ViewstampError as error:
+            self._error(request, error)
+        except (KeyError, TypeError, ValueError) as error:
+            self._error(request, RequestError(f"a request that does not fit its kind: {error!r}"))
+        except TimeoutError:
+            self._error(request, UnavailableError("no answer in time", remedy="try again, perhaps on another node"))
+
+    def _ok(self, request: int, fields: dict[str, object], payload: list[Buffer] | None = None) -> None:
+        self._send(encode_frame(FrameKind.OK, {"id": request, **fields}, payload or ()))
+
+    def _error(self, request: int, error: ViewstampError) -> None:
+        self._send(encode_frame(FrameKind.ERROR, {"id": request, **_describe(error)}))
+
+
+def _describe(error: ViewstampError) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "error": type(error).__name__,
+        "message": error.message,
+        "remedy": error.remedy,
+    }
+    if isinstance(error, NotLeaderError):
+        fields |= {"leader": error.leader, "address": error.address}
+    return fields
+
+
+def _receipt(result: Result) -> dict[str, object]:
+    if not isinstance(result, Receipt):
+        return {"receipt": None}
+    receipt = [result.first_position, result.count, result.term, result.first_index, result.log_time]
+    return {"receipt": receipt}
+
+
+def _fields(result: Result) -> dict[str, object]:
+    assert isinstance(result, dict)
+    return result
+
+
+def _ignore(_: Frame) -> None:
+    """A refused connection is closing; whatever else it says does not matter."""
