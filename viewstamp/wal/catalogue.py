@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -142,14 +142,16 @@ class Catalogue:
             self._truncations += 1
             self._durable_end = min(self._durable_end, end)
 
-    def drop_last(self) -> Segment:
-        """Take the last segment out, as its file is about to be removed."""
+    def boundary(self, end: int) -> Segment:
+        """Return the segment that holds the record before ``end``, or the first one."""
         with self._lock:
-            return self._segments.pop()
+            at = bisect_left(self._segments, end, key=lambda segment: segment.first_index)
+            return self._segments[max(0, at - 1)]
 
-    def cut_last(self, length: int, end: int) -> None:
-        """Note that the last segment was cut to ``length`` bytes, and the log to ``end``."""
+    def cut(self, number: int, length: int, end: int) -> None:
+        """Note that segment ``number`` is the last one now, ``length`` bytes long, and the log ends at ``end``."""
         with self._lock:
+            del self._segments[number + 1 - self._segments[0].number :]
             segment = self._segments[-1]
             segment.length = length
             segment.sealed = False

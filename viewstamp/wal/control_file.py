@@ -55,7 +55,8 @@ class ControlState:
 
     ``term`` and ``vote`` ("" = none) are one durable write. ``history`` is the stored term history, (term, first
     index) pairs; it may run ahead of the log. ``membership`` is the one at the trimmed prefix, b"" = none.
-    ``commit_hint`` is an end below which all was committed, at most the durable end when it was written.
+    ``commit_hint`` is an end below which all was committed, at most the durable end when it was written. ``peers`` are
+    (node, incarnation) of the peers met so far: one that comes back with another incarnation has lost its disk.
     """
 
     cluster_id: str
@@ -66,6 +67,7 @@ class ControlState:
     history: tuple[tuple[int, int], ...] = ((0, 1),)
     membership: bytes = b""
     commit_hint: int = 0
+    peers: tuple[tuple[str, str], ...] = ()
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -79,6 +81,7 @@ class ControlState:
                 "history": self.history,
                 "membership": self.membership,
                 "commit_hint": self.commit_hint,
+                "peers": self.peers,
             }
         )
         return packed
@@ -88,6 +91,7 @@ class ControlState:
         """Read the body of an intact copy."""
         fields: dict[str, Any] = msgpack.unpackb(body)
         fields["history"] = tuple((int(term), int(first)) for term, first in fields["history"])
+        fields["peers"] = tuple((str(node), str(incarnation)) for node, incarnation in fields["peers"])
         return cls(**fields)
 
 

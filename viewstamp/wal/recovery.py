@@ -1,37 +1,42 @@
 """What the files of a log mean after whatever happened to them: the decision table, and the survey that asks it.
 
-The survey only reads. What follows from its verdict (cutting a torn tail, refusing to start) is done by
-``wal.Wal.open``; ``verify`` stops at the verdict.
+The survey only reads. What follows from its verdict (cutting a torn tail, finishing a truncation, refusing to
+start) is done by ``wal.Wal.open``; ``verify`` and ``reader`` stop at the verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from viewstamp.errors import CorruptionError
+from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.seam import Disk, File
 from viewstamp.ids import Index
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.format import GroupHeader, parse_segment_name, segment_name
-from viewstamp.wal.segment import Chain, Pass, Rest, Stop, later_durable, rest_of
+from viewstamp.wal.segment import Chain, Pass, Rest, later_durable, rest_of
+from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
 from viewstamp.wire.batch import Batch
 
-__all__ = ["DECISIONS", "Damage", "Decision", "Fact", "Recovery", "Survey", "Verdict", "decide", "survey"]
+__all__ = ["DECISIONS", "Damage", "Decision", "Fact", "Found", "Recovery", "Survey", "Verdict", "decide"]
 
 Verdict = Literal["clean", "torn-tail", "corruption"]
+
+Found = Segment | GroupHeader | tuple[int, Batch]
+"""What a survey meets, in this order: a segment, its groups, after each its batches with their locations."""
 
 
 class Fact(Enum):
     """What can be true of the first place that a forward pass does not understand."""
 
     MISSING = "a file that must be there is not"
-    CONTRADICTS = "intact bytes, tied to this place, do not follow from those before them"
-    FOLLOWED = "a later segment was written: this one was complete and synced before"
+    UNREADABLE_MARK = "the mark of an unfinished truncation is not readable"
+    CONTRADICTS = "intact bytes, written for this place, do not follow from those before them"
+    FOLLOWED = "a later segment was written, or a truncation decided: this segment was complete and synced before"
     CALLED_DURABLE = "a later intact group calls this place durable"
-    BELOW_HINT = "the log ends here, below an end that is known to be committed"
+    BELOW_HINT = "the log would end here, below an end that is known to be committed"
     ENDS = "a group ended before it, and nothing but zeros or the end of the file follows"
 
 
@@ -44,14 +49,16 @@ class Decision:
     action: str
 
 
+_REFUSE = "refuse to start, change nothing"
 DECISIONS = (
-    Decision(frozenset({Fact.MISSING}), "corruption", "refuse"),
-    Decision(frozenset({Fact.CONTRADICTS}), "corruption", "refuse"),
-    Decision(frozenset({Fact.FOLLOWED}), "corruption", "refuse"),
-    Decision(frozenset({Fact.CALLED_DURABLE}), "corruption", "refuse"),
-    Decision(frozenset({Fact.BELOW_HINT}), "corruption", "refuse"),
-    Decision(frozenset({Fact.ENDS}), "clean", "go on from here"),
-    Decision(frozenset(), "torn-tail", "cut from here, sync, go on from here"),
+    Decision(frozenset({Fact.MISSING}), "corruption", _REFUSE),
+    Decision(frozenset({Fact.UNREADABLE_MARK}), "corruption", _REFUSE),
+    Decision(frozenset({Fact.CONTRADICTS}), "corruption", _REFUSE),
+    Decision(frozenset({Fact.FOLLOWED}), "corruption", _REFUSE),
+    Decision(frozenset({Fact.CALLED_DURABLE}), "corruption", _REFUSE),
+    Decision(frozenset({Fact.BELOW_HINT}), "corruption", _REFUSE),
+    Decision(frozenset({Fact.ENDS}), "clean", "go on writing here"),
+    Decision(frozenset(), "torn-tail", "cut here, sync, go on writing here"),
 )
 """The recovery table, in the order of the one in the docstring of ``viewstamp.wal``; the first match wins."""
 
@@ -93,31 +100,43 @@ class Recovery:
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """Everything a forward pass over a log directory learnt.
+    """One forward pass over a log directory, and what it learnt. Changes nothing on the disk.
+
+    Iterate :meth:`walk` to its end (or call :meth:`run`), then look at the rest.
 
     ``segments`` are those that were written, each with the length that is intact. ``unused`` is the number of a
     zero-filled segment behind them, ``torn_number`` that of one in which not even the segment header was written
-    whole; None = there is none. ``last_group`` is the last group header in the last of ``segments``, None = there is
-    none.
+    whole; None = there is none. ``mark`` is an unfinished truncation, which the log is read as if it had been
+    finished. ``last_group`` is the last group header in the last of ``segments``, None = there is none.
+
+    ``commit_hint`` is given: an end below which all is known to be committed. ``must_exist``: no segment at all is
+    damage. The log may begin at or below ``first_index``; above it, files are missing. ``only`` restricts the
+    survey to one segment (by number), whatever stands before it.
     """
 
-    decision: Decision | None = None
+    disk: Disk
+    directory: str
+    commit_hint: int = 0
+    must_exist: bool = False
+    first_index: int = 1
+    only: int | None = None
+    decision: Decision = DECISIONS[-2]
     segments: list[Segment] = field(default_factory=list)
     unused: int | None = None
-    chain: Chain = field(default_factory=Chain)
     torn_number: int | None = None
+    mark: Mark | None = None
+    chain: Chain = field(default_factory=Chain)
     last_group: GroupHeader | None = None
     batches: int = 0
     records: int = 0
     torn_bytes: int = 0
-    first_index: int = 1
     term_starts: list[tuple[int, int]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
     @property
     def verdict(self) -> Verdict:
         """The verdict of the table."""
-        return self.decision.verdict if self.decision is not None else "clean"
+        return self.decision.verdict
 
     @property
     def end(self) -> int:
@@ -138,10 +157,10 @@ class Survey:
             term_starts=tuple(self.term_starts),
         )
 
-    def refuse(self, directory: str) -> CorruptionError:
+    def error(self) -> CorruptionError:
         """Return the error that says where the damage is."""
         damage = self.damage[0]
-        path = f"{directory}/{damage.segment}"
+        path = f"{self.directory}/{damage.segment}"
         return CorruptionError(
             f"{path} is damaged at byte {damage.location}: expected {damage.expected}, found {damage.found}",
             path=path,
@@ -152,172 +171,176 @@ class Survey:
             "replace this node by a new one with an empty data directory",
         )
 
+    def run(self) -> Survey:
+        """Walk to the end without looking at anything on the way."""
+        for _ in self.walk():
+            pass
+        return self
 
-def survey(
-    disk: Disk,
-    directory: str,
-    on_batch: Callable[[Batch], None],
-    *,
-    commit_hint: int = 0,
-    must_exist: bool = False,
-    first_index: int = 1,
-) -> Survey:
-    """Read a log directory once, forward, and decide what it is. Changes nothing.
+    def walk(self) -> Iterator[Found]:
+        """Read the log once, forward; yield what is intact, up to the end or the first damage.
 
-    Args:
-      disk: where the files are.
-      directory: holds the segments.
-      on_batch: called for each intact batch, in order. Its buffer is a view of a piece that was read: valid as
-        long as it is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
-      commit_hint: an end below which all is known to be committed (from the control file).
-      must_exist: no segment at all is damage, not an empty log.
-      first_index: the log may begin at or below this; beginning above it means that files are missing.
+        A batch's buffer is a view of a piece that was read: valid as long as it is held, but holding it keeps the
+        whole piece (1 MiB) alive, so copy what is to be kept.
 
-    Raises:
-      ConfigError: a segment has a newer format.
-      StorageError: a file cannot be read.
-    """
-    result = Survey(first_index=first_index)
-    numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
-    if not numbers:
-        if must_exist or commit_hint > first_index:
-            _missing(result, 1, "the first segment")
-        return result
-    for expected, number in enumerate(numbers, numbers[0]):
-        if number != expected:
-            _missing(result, expected, f"segment {expected} between {expected - 1} and {number}")
-            return result
-    written = numbers[:-1]
-    if _is_unused(disk, directory, numbers[-1]):
-        result.unused = numbers[-1]
-    else:
+        Raises:
+          ConfigError: a segment has a newer format.
+          StorageError: a file cannot be read.
+        """
+        present = sorted(n for n in map(parse_segment_name, self.disk.list_directory(self.directory)) if n is not None)
+        if not self._read_mark(present):
+            return
+        numbers = self._consecutive(present)
+        if numbers is None:
+            return
         written = numbers
-    for number in written:
-        if not _survey_segment(disk, directory, number, number != written[-1], on_batch, commit_hint, result):
-            return result
-    if not written:
-        if numbers[0] != 1 or commit_hint > first_index:
-            _missing(result, numbers[0], "a written segment")
-    elif result.segments and result.segments[-1].sealed and result.segments[-1].number == numbers[-1]:
-        _missing(result, written[-1] + 1, f"segment {written[-1] + 1}, as segment {written[-1]} is sealed")
-    return result
+        if numbers and self.mark is None and self._is_unused(numbers[-1]):
+            self.unused = numbers[-1]
+            written = numbers[:-1]
+        for number in written:
+            if self.only is None or number == self.only:
+                followed = number != written[-1]
+                yield from self._walk_segment(number, followed)
+                if self.verdict != "clean":
+                    return
+        self._check_end(present)
 
+    def _read_mark(self, present: list[int]) -> bool:
+        try:
+            self.mark = read_mark(self.disk, self.directory)
+        except FrameError as error:
+            self._refuse({Fact.UNREADABLE_MARK}, MARK_NAME, 0, "a truncation mark", error.message)
+            return False
+        if self.mark is not None and self.mark.segment not in present:
+            self._refuse({Fact.MISSING}, segment_name(self.mark.segment), 0, "the segment that was cut", "no such file")
+            return False
+        return True
 
-def _survey_segment(
-    disk: Disk,
-    directory: str,
-    number: int,
-    followed: bool,
-    on_batch: Callable[[Batch], None],
-    commit_hint: int,
-    result: Survey,
-) -> bool:
-    """Read one segment into ``result``; say whether the next may be read."""
-    name = segment_name(number)
-    file = disk.open_read(f"{directory}/{name}")
-    try:
-        first = not result.segments
-        reading = Pass(file, result.chain)
-        if reading.read_header(number):
-            header = reading.header
-            assert header is not None
-            if first:
-                if header.first_index > result.first_index:
-                    _missing(result, number - 1, f"a log that begins at index {result.first_index}")
-                    return False
-                result.first_index = header.first_index
-            segment = Segment(
-                number=number, generation=header.generation, path=file.path, first_index=header.first_index
-            )
-            result.segments.append(segment)
-            _take(reading, segment, on_batch, result)
+    def _consecutive(self, present: list[int]) -> list[int] | None:
+        """Return the segments that belong to the log; None where one is missing."""
+        numbers = [n for n in present if self.mark is None or n <= self.mark.segment]
+        if self.only is not None:
+            return numbers
+        if not numbers:
+            if self.must_exist or self.commit_hint > self.first_index:
+                self._refuse({Fact.MISSING}, segment_name(1), 0, "the first segment", "no such file")
+                return None
+            return []
+        for expected, number in enumerate(numbers, numbers[0]):
+            if number != expected:
+                wanted = f"segment {expected}, between {expected - 1} and {number}"
+                self._refuse({Fact.MISSING}, segment_name(expected), 0, wanted, "no such file")
+                return None
+        return numbers
+
+    def _is_unused(self, number: int) -> bool:
+        """Say whether a segment holds nothing but zeros: made ready, and never written to."""
+        file = self.disk.open_read(f"{self.directory}/{segment_name(number)}")
+        try:
+            return not file.read(0, 4).strip(b"\0") and rest_of(file, 0)[0] is not Rest.BYTES
+        finally:
+            file.close()
+
+    def _walk_segment(self, number: int, followed: bool) -> Iterator[Found]:
+        file = self.disk.open_read(f"{self.directory}/{segment_name(number)}")
+        try:
+            mark = self.mark if self.mark is not None and self.mark.segment == number else None
+            reading = Pass(file, self.chain, limit=mark.length if mark is not None else None)
+            if reading.read_header(number):
+                assert reading.header is not None, "read_header said so"
+                header = reading.header
+                if not self.segments and self.only is None and header.first_index > self.first_index:
+                    wanted = f"a log that begins at index {self.first_index}, not {header.first_index}"
+                    self._refuse({Fact.MISSING}, segment_name(number - 1), 0, wanted, "no such file")
+                    return
+                if not self.segments:
+                    self.first_index = header.first_index
+                segment = Segment(
+                    number=number, generation=header.generation, path=file.path, first_index=header.first_index
+                )
+                self.segments.append(segment)
+                yield segment
+                yield from self._take(reading, segment)
+            self._judge(file, reading, number, followed, mark)
+        finally:
+            file.close()
+
+    def _take(self, reading: Pass, segment: Segment) -> Iterator[Found]:
+        """Run the pass: hand out what it finds, fill the sparse index, count."""
+        last_term = self.term_starts[-1][0] if self.term_starts else -1
+        boundary = 0
+        for item in reading.items():
+            if isinstance(item, GroupHeader):
+                boundary = item.location
+            else:
+                location, batch = item
+                segment.note(batch.first_index, boundary or location)
+                boundary = 0
+                self.batches += 1
+                self.records += batch.count
+                if batch.term != last_term:
+                    last_term = batch.term
+                    self.term_starts.append((last_term, batch.first_index))
+            yield item
+        assert reading.stop is not None, "a pass ends with a reason"
+        self.last_group = reading.last_group
+        segment.length = reading.stop.location
+        segment.sealed = reading.last_group is not None and reading.last_group.seals
+
+    def _judge(self, file: File, reading: Pass, number: int, followed: bool, mark: Mark | None) -> None:
+        """Decide what the place is at which the pass stopped."""
         stop = reading.stop
         assert stop is not None, "a pass ends with a reason"
-        facts = _facts(file, stop, reading, followed, max(commit_hint, result.chain.commit_hint), result)
-        if followed and facts == {Fact.ENDS}:
-            return True
-        result.decision = decide(facts)
-        if result.verdict == "corruption":
-            result.damage.append(
-                Damage(segment=name, location=stop.location, expected=stop.expected, found=_found(facts, stop, result))
-            )
-            return False
+        if mark is not None:
+            self.chain.number = max(self.chain.number, mark.group)
+            self.chain.generation = max(self.chain.generation, mark.generation)
+            if stop.location == mark.length and self.end == mark.end and self.end >= self.commit_hint:
+                return
+            followed = True
+        facts: set[Fact] = {Fact.CONTRADICTS} if stop.contradicts else set()
+        rest, used = rest_of(file, stop.location)
+        if reading.header is None and self.unused is not None:
+            followed = True  # the segment behind got its name only after this one had been written
+        if followed:
+            if stop.complete and rest is Rest.NOTHING and reading.header is not None and mark is None:
+                return
+            facts.add(Fact.FOLLOWED)
+        elif rest is Rest.BYTES:
+            generation = reading.header.generation if reading.header is not None else None
+            if later_durable(file, stop.location, self.chain, generation) is not None:
+                facts.add(Fact.CALLED_DURABLE)
+        elif stop.complete:
+            facts.add(Fact.ENDS)
+        if not followed and self.end < max(self.commit_hint, self.chain.commit_hint) and self.only is None:
+            facts.add(Fact.BELOW_HINT)
+        if decide(facts).verdict == "corruption":
+            self._refuse(facts, segment_name(number), stop.location, stop.expected, stop.found)
+            return
+        self.decision = decide(facts)
+        self.torn_bytes = used
         if reading.header is None:
-            result.torn_number = number
-        return True
-    finally:
-        file.close()
+            self.torn_number = number
 
+    def _check_end(self, present: list[int]) -> None:
+        """Look for what is missing behind the last segment."""
+        if not self.segments:
+            hidden = self.unused is not None and self.unused != 1 and self.only is None
+            if hidden or self.commit_hint > self.first_index:
+                number = present[0] if present else 1
+                self._refuse({Fact.MISSING}, segment_name(max(1, number - 1)), 0, "a written segment", "no such file")
+            return
+        last = self.segments[-1]
+        if last.sealed and self.mark is None and last.number + 1 not in present:
+            wanted = f"a file, as segment {last.number} says that another one follows"
+            self._refuse({Fact.MISSING}, segment_name(last.number + 1), 0, wanted, "no such file")
 
-def _take(reading: Pass, segment: Segment, on_batch: Callable[[Batch], None], result: Survey) -> None:
-    """Run the pass: hand out its batches, fill the sparse index, count."""
-    batches = records = 0
-    last_term = result.term_starts[-1][0] if result.term_starts else 0
-    boundary = 0
-    for item in reading.items():
-        if isinstance(item, GroupHeader):
-            boundary = item.location
-            continue
-        location, batch = item
-        segment.note(batch.first_index, boundary or location)
-        boundary = 0
-        batches += 1
-        records += batch.count
-        if batch.term != last_term:
-            last_term = batch.term
-            result.term_starts.append((batch.term, batch.first_index))
-        on_batch(batch)
-    result.batches += batches
-    result.records += records
-    assert reading.stop is not None, "a pass ends with a reason"
-    result.last_group = reading.last_group
-    segment.length = reading.stop.location
-    segment.sealed = reading.last_group is not None and reading.last_group.seals
-
-
-def _facts(file: File, stop: Stop, reading: Pass, followed: bool, commit_hint: int, result: Survey) -> set[Fact]:
-    """Establish what holds at the place where the pass stopped."""
-    facts: set[Fact] = set()
-    if stop.contradicts:
-        facts.add(Fact.CONTRADICTS)
-    rest, used = rest_of(file, stop.location)
-    if reading.header is None and result.unused is not None:
-        followed = True  # the segment behind got its name only after this one had been written
-    if followed:
-        if stop.complete and rest is Rest.NOTHING and reading.header is not None:
-            return facts | {Fact.ENDS}
-        return facts | {Fact.FOLLOWED}
-    if rest is Rest.BYTES:
-        generation = reading.header.generation if reading.header is not None else None
-        if later_durable(file, stop.location, reading.chain, generation) is not None:
-            facts.add(Fact.CALLED_DURABLE)
-    elif stop.complete:
-        facts.add(Fact.ENDS)
-    if result.end < commit_hint:
-        facts.add(Fact.BELOW_HINT)
-    result.torn_bytes = used
-    return facts
-
-
-def _found(facts: set[Fact], stop: Stop, result: Survey) -> str:
-    """Say what stands at a damaged place, and why it is damage and no torn tail."""
-    reasons = {
-        Fact.FOLLOWED: "and a later segment was written",
-        Fact.CALLED_DURABLE: "and a later group calls this place durable",
-        Fact.BELOW_HINT: f"and the log would end at {result.end}, below what is known to be committed",
-    }
-    return ", ".join([stop.found, *(text for fact, text in reasons.items() if fact in facts)])
-
-
-def _missing(result: Survey, number: int, expected: str) -> None:
-    result.decision = decide({Fact.MISSING})
-    result.damage.append(Damage(segment=segment_name(number), location=0, expected=expected, found="no such file"))
-
-
-def _is_unused(disk: Disk, directory: str, number: int) -> bool:
-    """Say whether a segment holds nothing but zeros: made ready, and never written to."""
-    file = disk.open_read(f"{directory}/{segment_name(number)}")
-    try:
-        return not file.read(0, 4).strip(b"\0") and rest_of(file, 0)[0] is not Rest.BYTES
-    finally:
-        file.close()
+    def _refuse(self, facts: set[Fact], segment: str, location: int, expected: str, found: str) -> None:
+        """Note a damage, with the reason why it is no torn tail."""
+        reasons = {
+            Fact.FOLLOWED: "where everything had been synced before the log went on elsewhere",
+            Fact.CALLED_DURABLE: "and a later group calls this place durable",
+            Fact.BELOW_HINT: f"and the log would end at index {self.end}, below what is known to be committed",
+        }
+        self.decision = decide(facts)
+        found = ", ".join([found, *(text for fact, text in reasons.items() if fact in facts)])
+        self.damage.append(Damage(segment=segment, location=location, expected=expected, found=found))

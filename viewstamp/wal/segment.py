@@ -6,7 +6,7 @@ expected and what it found. What that means (end, torn tail, damage) depends on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -100,14 +100,15 @@ class Pass:
       * ``chain`` describes what was yielded so far
     """
 
-    def __init__(self, file: File, chain: Chain, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, file: File, chain: Chain, *, limit: int | None = None) -> None:
+        """Read ``file`` from its start; ``limit`` = as if it were not longer than that."""
         self.file = file
         self.chain = chain
-        self.size = file.size()
+        self.size = file.size() if limit is None else min(limit, file.size())
         self.header: SegmentHeader | None = None
         self.stop: Stop | None = None
         self.last_group: GroupHeader | None = None
-        self._window = Window(file, chunk_bytes)
+        self._window = Window(file)
 
     def read_header(self, number: int) -> bool:
         """Read the segment header of segment ``number``; say whether it is there. False sets :attr:`stop`.
@@ -156,7 +157,7 @@ class Pass:
         at = SEGMENT_HEADER_SIZE
         group: GroupHeader | None = None
         taken = count = 0
-        checksums = group.checksums if group else ()
+        checksums: Sequence[int] = ()
         while at < self.size:
             view = window.peek(at, HEADER_SIZE)
             if taken < count and view[:4] != GROUP_MAGIC:

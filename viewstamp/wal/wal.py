@@ -22,9 +22,11 @@ from viewstamp.wal.format import (
     GroupHeader,
     segment_name,
 )
-from viewstamp.wal.preparation import fill_with_zeros, find_prepared, prepare
-from viewstamp.wal.recovery import Recovery, Survey, survey
+from viewstamp.wal.preparation import find_prepared, prepare
+from viewstamp.wal.recovery import Recovery, Survey
 from viewstamp.wal.segment import CHUNK_BYTES, Window
+from viewstamp.wal.space import Space
+from viewstamp.wal.truncation import carry_out
 from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Writer
 from viewstamp.wire.batch import HEADER_SIZE, Batch
 
@@ -39,14 +41,16 @@ class Options:
     """Settings of a log.
 
     ``queue_bytes_max`` bounds what is reserved and not yet durable. ``bytes_max`` bounds the segments together, with
-    the one that is ready for use; 0 = only the disk does. ``reserve_bytes`` of the disk stay free. ``idle_seconds``
-    after the last append the group is closed by an empty one.
+    the one that is ready for use; 0 = only the disk does. ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of
+    the room, at most a quarter of a segment, are kept for what is urgent. ``idle_seconds`` after the last append the
+    last group is closed by an empty one.
     """
 
     segment_bytes: int = 16 * 1024 * 1024
     queue_bytes_max: int = 64 * 1024 * 1024
     bytes_max: int = 0
     reserve_bytes: int = 32 * 1024 * 1024
+    margin_bytes: int = 1024 * 1024
     idle_seconds: float = 0.25
 
 
@@ -79,21 +83,16 @@ class Wal:
     """
 
     def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        options: Options,
-        found: Survey,
-        catalogue: Catalogue,
-        writer: Writer,
+        self, disk: Disk, directory: str, options: Options, found: Survey, writer: Writer, is_prepared: bool
     ) -> None:
         """Take over what :meth:`open` found and made ready; use that."""
         self.directory = directory
         self.recovery: Recovery = found.recovery()
         self._disk = disk
         self._options = options
-        self._catalogue = catalogue
+        self._catalogue = writer.catalogue
         self._writer = writer
+        self._writer.prepared = is_prepared
         self._end = found.end
         self._durable_end = found.end
         self._commit_hint = found.chain.commit_hint
@@ -105,13 +104,19 @@ class Wal:
         self._on_failed: Callable[[StorageError], None] | None = None
         self._lane: Lane[Item] | None = None
         self._preparing_lane: Lane[int] | None = None
-        self._preparing = False
+        self._is_preparing = False
         self._idle: asyncio.TimerHandle | None = None
         self._groups_at_idle = 0
-        self._full: StorageFullError | None = None
-        self._groups = 0
-        self._room = 0
-        self._free = 0
+        self._groups = writer.groups
+        self._space = Space(
+            segment_bytes=options.segment_bytes,
+            bytes_max=options.bytes_max,
+            reserve_bytes=options.reserve_bytes,
+            margin_bytes=min(options.margin_bytes, options.segment_bytes // 4),
+        )
+        self._space.is_prepared = is_prepared
+        self._space.free = disk.free_bytes(directory)
+        self._measure(writer.room)
 
     # -- opening ----------------------------------------------------------------------------------------
 
@@ -145,22 +150,24 @@ class Wal:
           StorageError: the disk failed; StorageFullError: there is no room even for the first segment.
         """
         disk.make_directory(directory)
-        found = survey(disk, directory, on_batch, commit_hint=commit_hint, must_exist=must_exist)
+        found = Survey(disk=disk, directory=directory, commit_hint=commit_hint, must_exist=must_exist)
+        for item in found.walk():
+            if isinstance(item, tuple):
+                on_batch(item[1])
         if found.verdict == "corruption":
-            raise found.refuse(directory)
-        prepared = find_prepared(disk, directory, options.segment_bytes)
-        if not found.segments and found.unused is None:
-            if not prepared:
+            raise found.error()
+        disk.sync_directory(directory)
+        if found.mark is not None:
+            carry_out(disk, directory, found.mark)
+        is_prepared = find_prepared(disk, directory, options.segment_bytes)
+        if not found.segments and found.unused is None and found.torn_number is None:
+            if not is_prepared:
                 prepare(disk, directory, options.segment_bytes)
-            prepared = False
+            is_prepared = False
             found.unused = 1
             disk.rename(f"{directory}/{PREPARED_NAME}", f"{directory}/{segment_name(1)}")
-        disk.sync_directory(directory)
-        wal = _open_last(cls, disk, directory, options, found)
-        wal._writer.prepared = prepared
-        wal._free = disk.free_bytes(directory)
-        wal._room = wal._writer.room
-        return wal
+            disk.sync_directory(directory)
+        return cls(disk, directory, options, found, _take_over(disk, directory, options, found), is_prepared)
 
     # -- what is there ----------------------------------------------------------------------------------
 
@@ -220,8 +227,24 @@ class Wal:
         self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
         self._prepare_next()
 
-    def reserve(self, size: int) -> Reservation:
+    def check_room(self, size: int) -> None:
+        """Refuse early what :meth:`reserve` would refuse for want of space: to be asked before a batch enters the log.
+
+        Keeps the last ``margin_bytes`` for what must be written whatever comes. Never awaits.
+
+        Raises:
+          StorageFullError: the log or the disk is full; nothing was harmed.
+          StorageError: the log has failed; final.
+          ClosedError: the log is closed.
+        """
+        self._check_open()
+        self._check_space(size + _HEADERS_BYTES, urgent=False)
+
+    def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
+
+        ``urgent`` is for what was admitted before, here or elsewhere: no bound on the queue, and the last
+        ``margin_bytes`` of the room may be used.
 
         Raises:
           OverloadedError: too much is waiting for the disk; nothing was reserved, try again a little later.
@@ -231,11 +254,12 @@ class Wal:
         """
         self._check_open()
         cost = size + _HEADERS_BYTES
-        if self._queued and self._queued + cost > self._options.queue_bytes_max:
+        if not urgent and self._queued and self._queued + cost > self._options.queue_bytes_max:
             raise OverloadedError(
                 f"{self._queued} bytes wait for the disk, {size} more would be over {self._options.queue_bytes_max}",
                 remedy="try again a little later, with fewer bytes in flight",
             )
+        self._check_space(cost, urgent=urgent)
         reservation = Reservation(cost)
         self._queued += cost
         self._waiting.append(reservation)
@@ -323,6 +347,13 @@ class Wal:
         if self._closed:
             raise ClosedError("the log is closed")
 
+    def _check_space(self, cost: int, *, urgent: bool) -> None:
+        try:
+            self._space.check(self._queued + cost, urgent=urgent)
+        except StorageFullError:
+            self._prepare_next()  # there may be room again: the next call will know
+            raise
+
     def _enqueue(self, item: Item) -> None:
         self._waiting.append(Reservation(0, item))
         self._pump()
@@ -344,13 +375,18 @@ class Wal:
 
     def _on_done(self, items: list[Item], outcome: Outcome | BaseException) -> None:
         """Take the writer's report: advance the durable end, complete the items in order."""
-        assert isinstance(outcome, Outcome), f"the writer raised {outcome!r}"
-        self._room = outcome.room
-        self._groups += outcome.groups
-        error = None
-        for position, item in enumerate(items):
-            if position == outcome.succeeded:
-                error = self._fail(outcome.error)
+        if isinstance(outcome, BaseException):
+            succeeded, failure = 0, outcome
+        else:
+            succeeded, failure = outcome.succeeded, outcome.error or AssertionError("an item failed without an error")
+            self._groups += outcome.groups
+            if outcome.took_prepared:
+                self._space.is_prepared = False
+            self._measure(outcome.room)
+        error: StorageError | None = None
+        for at, item in enumerate(items):
+            if at == succeeded:
+                error = self._fail(failure)
             if isinstance(item, Append):
                 self._queued -= item.size
                 if error is None:
@@ -360,13 +396,16 @@ class Wal:
                 if error is None:
                     self._durable_end = min(self._durable_end, item.end)
             item.done(error)
-        if outcome.took_prepared:
-            self._prepare_next()
+        self._prepare_next()
         self._watch_idle()
 
-    def _fail(self, error: BaseException | None) -> StorageError:
+    def _measure(self, open_room: int) -> None:
+        self._space.open_room = open_room
+        prepared = self._options.segment_bytes if self._space.is_prepared else 0
+        self._space.used = self._catalogue.bytes_used() + open_room + prepared
+
+    def _fail(self, error: BaseException) -> StorageError:
         """Make ``error`` final, once."""
-        assert error is not None, "an item failed without an error"
         if self._failure is None:
             self._failure = error if isinstance(error, StorageError) else _failed(error)
             if self._on_failed is not None:
@@ -376,26 +415,33 @@ class Wal:
     # -- the next segment -------------------------------------------------------------------------------
 
     def _prepare_next(self) -> None:
-        if not self._writer.prepared and not self._preparing and self._preparing_lane is not None:
-            self._preparing = True
+        """Have the next segment made ready, unless it is, is being made, or would take the log over its bounds."""
+        if self._space.is_prepared or self._is_preparing or self._space.is_at_limit:
+            return
+        if self._failure is None and not self._closed and self._preparing_lane is not None:
+            self._is_preparing = True
             self._preparing_lane.put(self._options.segment_bytes)
 
-    def _prepare(self, sizes: list[int]) -> int:
-        """Make the next segment ready (on its own thread); return the free bytes left."""
-        options = self._options
+    def _prepare(self, sizes: list[int]) -> tuple[int, bool]:
+        """Make the next segment ready (on a thread of its own); return the free bytes left, and whether it is."""
         free = self._disk.free_bytes(self.directory)
-        if free < options.segment_bytes + options.reserve_bytes:
-            return free
-        prepare(self._disk, self.directory, options.segment_bytes)
+        if free < sizes[0] + self._options.reserve_bytes:
+            return free, False
+        try:
+            prepare(self._disk, self.directory, sizes[0])
+        except StorageFullError:
+            return 0, False  # somebody else took the space in between: not ours to fail for
         self._writer.prepared = True
-        return self._disk.free_bytes(self.directory)
+        return self._disk.free_bytes(self.directory), True
 
-    def _on_prepared(self, sizes: list[int], outcome: int | BaseException) -> None:
-        self._preparing = False
+    def _on_prepared(self, sizes: list[int], outcome: tuple[int, bool] | BaseException) -> None:
+        self._is_preparing = False
         if isinstance(outcome, BaseException):
             self._fail(outcome)
         else:
-            self._free = outcome
+            self._space.free, self._space.is_prepared = outcome
+            self._space.may_grow = self._space.is_prepared
+            self._measure(self._space.open_room)
 
     # -- closing an idle group --------------------------------------------------------------------------
 
@@ -473,34 +519,26 @@ class Wal:
             file.close()
 
 
-def _open_last(cls: type[Wal], disk: Disk, directory: str, options: Options, found: Survey) -> Wal:
-    """Bring the end of the log in order and make it ready for writing."""
-    segments = list(found.segments)
-    generation = found.chain.generation
-    file: File | None = None
-    if segments:
-        file = disk.open(segments[-1].path)
-        _settle(file, segments[-1], found)
+def _take_over(disk: Disk, directory: str, options: Options, found: Survey) -> Writer:
+    """Bring the end of the log in order, all of it durable, and return a writer that goes on there."""
     fresh = found.unused if found.unused is not None else found.torn_number
-    if fresh is not None:
-        if file is not None:
-            file.close()
-        path = f"{directory}/{segment_name(fresh)}"
-        file = disk.open(path)
-        if found.torn_number is not None:
-            file.truncate(0)
-            file.sync()
+    generation = found.chain.generation
+    segments = list(found.segments)
+    if not segments:
+        assert fresh is not None, "a log has a segment"
         generation += 1
+        path = f"{directory}/{segment_name(fresh)}"
         segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
-    assert file is not None, "a log has a segment"
-    if file.size() < options.segment_bytes:
-        fill_with_zeros(file, segments[-1].length, options.segment_bytes)
-    catalogue = Catalogue(segments, found.end)
+    if found.torn_number is not None:
+        _empty(disk, f"{directory}/{segment_name(found.torn_number)}")
+    file = disk.open(segments[-1].path)
+    if found.segments:
+        _settle(file, segments[-1], found)
     writer = Writer(
         disk,
         directory,
         options.segment_bytes,
-        catalogue,
+        Catalogue(segments, found.end),
         file,
         allocated=file.size(),
         group=found.chain.number,
@@ -510,9 +548,21 @@ def _open_last(cls: type[Wal], disk: Disk, directory: str, options: Options, fou
         closed=True,
     )
     writer.commit_hint = found.chain.commit_hint
-    if found.verdict == "torn-tail" or (found.last_group is not None and not found.last_group.is_empty):
+    if found.segments and fresh is not None:
+        writer.enter(fresh)
+    elif found.segments and (found.last_group is None or not found.last_group.is_empty or found.verdict != "clean"):
         writer.close_group()
-    return cls(disk, directory, options, found, catalogue, writer)
+    writer.fill()
+    return writer
+
+
+def _empty(disk: Disk, path: str) -> None:
+    file = disk.open(path)
+    try:
+        file.truncate(0)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _settle(file: File, segment: Segment, found: Survey) -> None:
@@ -521,7 +571,7 @@ def _settle(file: File, segment: Segment, found: Survey) -> None:
     The last group is the only one that may never have been synced, or whose sync failed: the page cache can then
     show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So it is written again.
     """
-    if file.size() > segment.length and (segment.sealed or (found.verdict == "torn-tail" and not found.torn_number)):
+    if segment.sealed or (found.verdict == "torn-tail" and found.torn_number is None):
         file.truncate(segment.length)
     start = found.last_group.location if found.last_group is not None else 0
     if start == SEGMENT_HEADER_SIZE:

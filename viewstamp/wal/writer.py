@@ -25,7 +25,9 @@ from viewstamp.wal.format import (
     batch_checksum,
     segment_name,
 )
+from viewstamp.wal.preparation import fill_with_zeros
 from viewstamp.wal.segment import Window
+from viewstamp.wal.truncation import Mark, carry_out, place_mark
 from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer
 
 __all__ = ["Append", "Close", "Cut", "Item", "Job", "Outcome", "Writer"]
@@ -85,7 +87,7 @@ class Outcome:
     """
 
     succeeded: int
-    error: BaseException | None
+    error: Exception | None
     room: int
     took_prepared: bool
     groups: int
@@ -133,7 +135,7 @@ class Writer:
         self._disk = disk
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._file = file
         self._position = catalogue.last.length
         self._allocated = allocated
@@ -142,7 +144,7 @@ class Writer:
         self._end = end
         self._term = term
         self._closed = closed
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._took_prepared = False
         self.prepared = False
         """Set from outside when ``next.prepared`` is there; cleared here when it is taken."""
@@ -174,13 +176,19 @@ class Writer:
                 else:
                     self._do(item)
                     at += 1
-        except BaseException as error:
+        except Exception as error:
             # The root of the writer's work: from here on nothing is written, whatever it was.
             self._failure = error
         took, self._took_prepared = self._took_prepared, False
         return Outcome(
             succeeded=at, error=self._failure, room=self.room, took_prepared=took, groups=self.groups - before
         )
+
+    def fill(self) -> None:
+        """Bring the open segment to its full length with zeros, so that syncs in it are cheap."""
+        if self._allocated < self._segment_bytes:
+            fill_with_zeros(self._file, self._position, self._segment_bytes)
+            self._allocated = self._segment_bytes
 
     def close(self) -> None:
         """Close the file without writing anything."""
@@ -225,7 +233,8 @@ class Writer:
             assert batch.term >= term, f"{batch!r} after term {term}"
             end = batch.end
             term = batch.term
-        if self.prepared and self._position + GROUP_HEADER_SIZE + size > self._segment_bytes and self._position:
+        full = self._position + GROUP_HEADER_SIZE + size > self._segment_bytes
+        if full and self.prepared and self.catalogue.last.first_index < self._end:
             self._roll()
         location = self._write_group(batches, size, seals=False)
         self._sync()
@@ -235,20 +244,20 @@ class Writer:
         self._end = end
         self._term = term
         self._closed = False
-        self._catalogue.extend(entries, self._position, end)
+        self.catalogue.extend(entries, self._position, end)
 
     def close_group(self) -> None:
         """Write and sync an empty group: it calls everything before it durable."""
         self._write_group([], 0, seals=False)
         self._sync()
         self._closed = True
-        self._catalogue.extend([], self._position, self._end)
+        self.catalogue.extend([], self._position, self._end)
 
     def _write_group(self, batches: list[Batch], size: int, *, seals: bool) -> int:
         """Write a group, with the segment header if this is the segment's first; return where the group stands."""
         buffers: list[Buffer] = []
         start = location = self._position
-        segment = self._catalogue.last
+        segment = self.catalogue.last
         if start == 0:
             location = SEGMENT_HEADER_SIZE
             header = SegmentHeader(
@@ -301,70 +310,53 @@ class Writer:
         seal and the old segment's length are durable before the first write to the new one, so a segment that
         is followed by a written one is complete.
         """
-        old = self._catalogue.last
-        number = old.number + 1
-        path = f"{self._directory}/{segment_name(number)}"
-        self._disk.rename(f"{self._directory}/{PREPARED_NAME}", path)
+        number = self.catalogue.last.number + 1
+        self._disk.rename(f"{self._directory}/{PREPARED_NAME}", f"{self._directory}/{segment_name(number)}")
         self._disk.sync_directory(self._directory)
         self.prepared = False
         self._took_prepared = True
-        self._write_group([], 0, seals=True)
-        self._file.truncate(self._position)
-        self._file.sync()
-        self._catalogue.seal(self._position)
+        self.enter(number)
+
+    def enter(self, number: int) -> None:
+        """Seal the open segment and go on in segment ``number``, whose name is durable and which is all zeros."""
+        if not self.catalogue.last.sealed:
+            self._write_group([], 0, seals=True)
+            self._file.truncate(self._position)
+            self._file.sync()
+            self.catalogue.seal(self._position)
+            self.groups += 1
         self._file.close()
+        path = f"{self._directory}/{segment_name(number)}"
         self._file = self._disk.open(path)
         self._generation += 1
         self._position = 0
         self._allocated = self._file.size()
-        self._catalogue.add(
+        self._closed = True
+        self.catalogue.add(
             Segment(number=number, generation=self._generation, path=path, first_index=self._end, length=0)
         )
 
     def _truncate(self, end: int) -> None:
-        """Cut the log to ``end``, a batch boundary; durable on return.
-
-        Later segments go first, the last one first. A seal promises that the next file exists, so it is cut off, and
-        that is synced, before the next file is removed. A crash anywhere leaves the old log or a
-        shorter prefix of it that still holds everything below ``end``.
-        """
+        """Cut the log to ``end``, a batch boundary; durable on return. The steps are those of ``truncation``."""
         if end == self._end:
             return
-        catalogue = self._catalogue
+        catalogue = self.catalogue
         assert catalogue.first_index <= end < self._end, f"truncation to {end} of {catalogue.first_index}..{self._end}"
         catalogue.begin_truncation(end)
-        while catalogue.last.first_index >= end and len(segments := catalogue.segments()) > 1:
-            self._unseal(segments[-2])
-            self._file.close()
-            dropped = catalogue.drop_last()
-            self._disk.remove(dropped.path)
-            self._disk.sync_directory(self._directory)
-            self._file = self._disk.open(catalogue.last.path)
-        segment = catalogue.last
-        if segment.length:
-            location, self._term = _find_end(self._file, segment, end, self._term)
-            self._file.truncate(location)
-            self._file.sync()
-            self._position = self._allocated = location
-        else:
-            self._position = 0
-            self._allocated = self._file.size()
+        segment = catalogue.boundary(end)
+        file = self._disk.open_read(segment.path)
+        length, self._term = _find_end(file, segment, end)
+        file.close()
+        mark = Mark(end=end, segment=segment.number, length=length, group=self._group, generation=self._generation)
+        place_mark(self._disk, self._directory, mark)
+        self._file.close()
+        carry_out(self._disk, self._directory, mark)
+        self._file = self._disk.open(segment.path)
+        self._position = self._allocated = length
         self._end = end
-        catalogue.cut_last(self._position, end)
+        catalogue.cut(segment.number, length, end)
         # The number of this group is above those that were cut, also after a restart.
         self.close_group()
-
-    def _unseal(self, segment: Segment) -> None:
-        if not segment.sealed:
-            return
-        file = self._disk.open(segment.path)
-        try:
-            file.truncate(segment.length - GROUP_HEADER_SIZE)
-            file.sync()
-        finally:
-            file.close()
-        segment.length -= GROUP_HEADER_SIZE
-        segment.sealed = False
 
 
 def _boundaries(batches: list[Batch], group: int, first: int) -> list[tuple[int, int]]:
@@ -377,14 +369,13 @@ def _boundaries(batches: list[Batch], group: int, first: int) -> list[tuple[int,
     return entries
 
 
-def _find_end(file: File, segment: Segment, end: int, term: int) -> tuple[int, int]:
+def _find_end(file: File, segment: Segment, end: int) -> tuple[int, int]:
     """Return the byte after the batch that ends at ``end``, and that batch's term.
 
     Where the segment begins at ``end``: the byte after the segment header, and the term before the segment.
     """
     if end == segment.first_index:
-        header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path)
-        return SEGMENT_HEADER_SIZE, header.previous_term
+        return SEGMENT_HEADER_SIZE, SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path).previous_term
     window = Window(file)
     at = segment.locate(end - 1)
     while True:

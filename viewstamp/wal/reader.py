@@ -1,0 +1,155 @@
+"""Reading a log from its files, without the node: in order, one forward pass, changing nothing.
+
+Works on the files of a dead node and of a running one; what a running node writes meanwhile may or may not be seen.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from viewstamp.errors import ConfigError
+from viewstamp.host.seam import Disk
+from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
+from viewstamp.wal.format import GroupHeader, parse_segment_name
+from viewstamp.wal.recovery import Survey
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Entry", "inspect", "read_batches", "survey_of"]
+
+WAL_DIRECTORY = "wal"
+"""The log's directory inside a data directory."""
+
+
+def survey_of(disk: Disk, path: str) -> Survey:
+    """Return a survey, not yet walked, of a data directory, a log directory or one segment file.
+
+    For a data directory the control file is read too: it says that a log must exist, and what was committed.
+
+    Raises:
+      ConfigError: ``path`` is none of these; or a newer format.
+      CorruptionError: no copy of the control file is readable.
+    """
+    path = posixpath.normpath(path)
+    name = posixpath.basename(path)
+    number = parse_segment_name(name)
+    if number is not None and disk.exists(path):
+        return Survey(disk=disk, directory=posixpath.dirname(path) or ".", only=number)
+    names = disk.list_directory(path)
+    if any(parse_segment_name(name) is not None for name in names):
+        return Survey(disk=disk, directory=path)
+    if WAL_DIRECTORY in names or any(name in names for name in CONTROL_NAMES):
+        state = read_control_state(disk, path)
+        return Survey(
+            disk=disk,
+            directory=f"{path}/{WAL_DIRECTORY}",
+            must_exist=state is not None,
+            commit_hint=state.commit_hint if state is not None else 0,
+        )
+    raise ConfigError(
+        f"{path} is no log",
+        remedy="name a node's data directory (it holds control-a, control-b and wal), its wal directory, or a segment",
+    )
+
+
+def read_batches(disk: Disk, path: str) -> Iterator[Batch]:
+    """Yield the batches of a log in order, from its first to the last intact one; a torn tail ends it quietly.
+
+    Batches above the commit point are yielded too: whether they are committed is not in the log of one node. Buffers
+    are views: holding one keeps the piece (1 MiB) that it was read with alive.
+
+    Args:
+      disk: where the files are.
+      path: a data directory, a log directory or a segment file.
+
+    Raises:
+      CorruptionError: at the first damage, after everything before it was yielded.
+      ConfigError: no log, or one of a newer format.
+      StorageError: a file cannot be read.
+    """
+    survey = survey_of(disk, path)
+    for item in survey.walk():
+        if isinstance(item, tuple):
+            yield item[1]
+    if survey.verdict == "corruption":
+        raise survey.error()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the tree that :func:`inspect` draws.
+
+    ``kind`` is "segment" (depth 0), "group" (1), "batch" (2) or "end" (0); ``location`` its byte in the segment;
+    ``fields`` what its header says, by name.
+    """
+
+    kind: str
+    depth: int
+    location: int
+    fields: dict[str, object]
+
+    def __str__(self) -> str:
+        fields = " ".join(f"{name}={value}" for name, value in self.fields.items())
+        return f"{'  ' * self.depth}{self.kind} @{self.location} {fields}"
+
+
+def inspect(disk: Disk, path: str) -> Iterator[Entry]:
+    """Yield a log as a tree: segments, their groups, their batches, and at the end what recovery would say of it.
+
+    Raises:
+      ConfigError: no log, or one of a newer format.
+      StorageError: a file cannot be read. Damage is no error here: it is the last entry.
+    """
+    survey = survey_of(disk, path)
+    for item in survey.walk():
+        if isinstance(item, Segment):
+            yield Entry(
+                "segment",
+                0,
+                0,
+                {
+                    "file": posixpath.basename(item.path),
+                    "number": item.number,
+                    "generation": item.generation,
+                    "first_index": item.first_index,
+                },
+            )
+        elif isinstance(item, GroupHeader):
+            yield Entry("group", 1, item.location, _group_fields(item))
+        else:
+            yield Entry("batch", 2, item[0], _batch_fields(item[1]))
+    fields: dict[str, object] = {"verdict": survey.verdict, "end": survey.end, "torn_bytes": survey.torn_bytes}
+    if survey.mark is not None:
+        fields["unfinished_truncation_to"] = survey.mark.end
+    for damage in survey.damage:
+        fields |= {"segment": damage.segment, "expected": damage.expected, "found": damage.found}
+    location = survey.damage[0].location if survey.damage else survey.segments[-1].length if survey.segments else 0
+    yield Entry("end", 0, location, fields)
+
+
+def _group_fields(group: GroupHeader) -> dict[str, object]:
+    return {
+        "number": group.number,
+        "durable": group.durable,
+        "commit_hint": group.commit_hint,
+        "first_index": group.first_index,
+        "batches": len(group.checksums),
+        "bytes": group.size + group.body_size,
+        "closes": "segment" if group.seals else "group" if group.is_empty else "",
+    }
+
+
+def _batch_fields(batch: Batch) -> dict[str, object]:
+    return {
+        "kind": batch.kind.name,
+        "term": batch.term,
+        "first_index": batch.first_index,
+        "count": batch.count,
+        "topic": batch.topic,
+        "first_position": batch.first_position,
+        "session": batch.session,
+        "sequence": batch.sequence,
+        "bytes": batch.size,
+    }

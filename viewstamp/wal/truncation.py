@@ -1,0 +1,123 @@
+"""The truncation mark: a small file that makes cutting the log one step, although it is many.
+
+Removing files and cutting one to a length are several changes, and even one ``truncate`` is not whole on a disk: the
+page in which the cut lies can arrive with its end zeroed while the old length stays, which would read as a hole
+in the middle of groups that later groups call durable. So what is going to be cut is written down first:
+
+1. the mark: temporary name → write → sync → rename → directory sync. From here on the log *is* cut;
+2. later segments are removed, the last one first, each removal synced;
+3. the boundary segment is cut to length and synced;
+4. the mark is removed, and that is synced.
+
+A recovery that finds the mark reads no further than it says, and does steps 2 to 4 (again); each can be
+repeated. Before step 1 is done the old log stands untouched.
+
+The file ``truncation.mark``, little-endian::
+
+     0  magic "VST" + format version (1)             4 bytes
+     4  checksum, crc32c of bytes 0..4 and 8..64     u32
+     8  end: the index after the last record kept    u64
+    16  number of the boundary segment               u64
+    24  its new length                               u64
+    32  highest group number before the cut          u64
+    40  highest generation before the cut            u64
+    48  reserved                                     16 bytes, 0
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from viewstamp.errors import FrameError
+from viewstamp.host.seam import Disk
+from viewstamp.wal.format import parse_segment_name, segment_name
+
+__all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
+
+MARK_NAME = "truncation.mark"
+_MAGIC = b"VST\x01"
+_MARK = struct.Struct("<4sI QQQQQ 16x")
+assert _MARK.size == 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A truncation that has been decided: the log ends at index ``end``, byte ``length`` of segment ``segment``.
+
+    ``group`` and ``generation`` are the highest that were used before: they go on rising after it.
+    """
+
+    end: int
+    segment: int
+    length: int
+    group: int
+    generation: int
+
+    def encode(self) -> bytes:
+        """Return the bytes of the file."""
+        packed = bytearray(_MARK.pack(_MAGIC, 0, self.end, self.segment, self.length, self.group, self.generation))
+        struct.pack_into("<I", packed, 4, _checksum(packed))
+        return bytes(packed)
+
+    @classmethod
+    def decode(cls, packed: bytes) -> Mark:
+        """Read the bytes of the file. Raises FrameError: they are no mark."""
+        if len(packed) != _MARK.size:
+            raise FrameError(f"{len(packed)} bytes")
+        magic, checksum, end, segment, length, group, generation = _MARK.unpack(packed)
+        found = _checksum(packed)
+        if magic != _MAGIC or found != checksum:
+            raise FrameError(f"bytes that start with {magic!r}, checksum {found:#010x} instead of {checksum:#010x}")
+        return cls(end=end, segment=segment, length=length, group=group, generation=generation)
+
+
+def place_mark(disk: Disk, directory: str, mark: Mark) -> None:
+    """Step 1; durable on return."""
+    temporary = f"{directory}/{MARK_NAME}.temporary"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.write(0, [mark.encode()])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, f"{directory}/{MARK_NAME}")
+    disk.sync_directory(directory)
+
+
+def read_mark(disk: Disk, directory: str) -> Mark | None:
+    """Return the mark of an unfinished truncation, None = there is none. Raises FrameError: it is not readable."""
+    try:
+        file = disk.open_read(f"{directory}/{MARK_NAME}")
+    except FileNotFoundError:
+        return None
+    try:
+        return Mark.decode(file.read(0, file.size()))
+    finally:
+        file.close()
+
+
+def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
+    """Steps 2 to 4, as far as they have not been done; durable on return. No file may be open for writing."""
+    numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
+    for number in reversed(numbers):
+        if number > mark.segment:
+            disk.remove(f"{directory}/{segment_name(number)}")
+            disk.sync_directory(directory)
+    file = disk.open(f"{directory}/{segment_name(mark.segment)}")
+    try:
+        file.truncate(mark.length)
+        file.sync()
+    finally:
+        file.close()
+    disk.remove(f"{directory}/{MARK_NAME}")
+    disk.sync_directory(directory)
+
+
+def _checksum(packed: bytes | bytearray) -> int:
+    view = memoryview(packed)
+    return crc32c(view[8:], crc32c(view[:4]))
