@@ -18,9 +18,10 @@ _PIECE = memoryview(bytes(_PIECE_BYTES))
 
 
 def prepare(disk: Disk, directory: str, size: int) -> None:
-    """Create ``next.prepared`` with ``size`` bytes of zeros; blocking. The name and the zeros are durable on return.
+    """Create ``next.prepared`` with ``size`` bytes of zeros; blocking. The zeros are durable on return, the name is not.
 
-    Temporary name → zeros → sync → rename → directory sync: whoever finds the final name finds synced zeros.
+    Temporary name → zeros → sync → rename: whoever finds the final name finds synced zeros. The directory is synced
+    when the file gets its name as a segment, before anything in it is called durable.
 
     Raises:
       StorageFullError: the space is not there; nothing of it is left on the disk.
@@ -39,7 +40,6 @@ def prepare(disk: Disk, directory: str, size: int) -> None:
     finally:
         file.close()
     disk.rename(temporary, f"{directory}/{PREPARED_NAME}")
-    disk.sync_directory(directory)
 
 
 def fill_with_zeros(file: File, start: int, end: int) -> None:

@@ -296,6 +296,17 @@ class Wal:
         self.fill(reservation, batches, partial(_resolve, future))
         await future
 
+    def append_now(self, batches: Sequence[Batch]) -> None:
+        """Append batches as one group on the caller's thread, blocking: for tools and tests, on a log not started.
+
+        Raises:
+          StorageError: final.
+        """
+        assert self._lane is None, "a started log writes on its own thread"
+        reservation = self.reserve(sum(batch.size for batch in batches))
+        self.fill(reservation, batches, _raise)
+        self._work_now()
+
     def truncate(self, end: Index, done: Done) -> None:
         """Cut the log to ``end``, a batch boundary, after everything handed over before. ``done`` as in :meth:`fill`.
 
@@ -334,7 +345,7 @@ class Wal:
             self._enqueue(Close(True, _ignore))
         self._closed = True
         if self._lane is None:
-            self._writer.work([reservation.item for reservation in self._waiting if reservation.item is not None])
+            self._work_now()
         else:
             assert self._preparing_lane is not None, "both lanes start together"
             await self._lane.close()
@@ -360,18 +371,29 @@ class Wal:
 
     def _pump(self) -> None:
         """Hand the ready prefix of the order to the writer."""
-        waiting = self._waiting
         lane = self._lane
-        while lane is not None and waiting and waiting[0].ready:
+        if lane is not None:
+            while (item := self._next_ready()) is not None:
+                lane.put(item)
+
+    def _next_ready(self) -> Item | None:
+        """Take the next item that is ready from the order, passing over what was cancelled."""
+        waiting = self._waiting
+        while waiting and waiting[0].ready:
             item = waiting.popleft().item
-            if item is None:
-                continue
             if isinstance(item, Append):
                 self._end = item.batches[-1].end
             elif isinstance(item, Cut):
                 self._end = item.end
                 self._cuts.append(item.end)
-            lane.put(item)
+            if item is not None:
+                return item
+        return None
+
+    def _work_now(self) -> None:
+        """Do what is ready without a lane."""
+        items: list[Item] = list(iter(self._next_ready, None))
+        self._on_done(items, self._writer.work(items))
 
     def _on_done(self, items: list[Item], outcome: Outcome | BaseException) -> None:
         """Take the writer's report: advance the durable end, complete the items in order."""
@@ -447,7 +469,7 @@ class Wal:
 
     def _watch_idle(self) -> None:
         """See to it that the last group does not stay the last for long."""
-        if self._idle is None and self._failure is None and not self._closed:
+        if self._idle is None and self._failure is None and not self._closed and self._lane is not None:
             self._groups_at_idle = self._groups
             self._idle = asyncio.get_running_loop().call_later(self._options.idle_seconds, self._on_idle)
 
@@ -587,6 +609,11 @@ def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
 
 
 def _ignore(error: BaseException | None) -> None:

@@ -1,0 +1,146 @@
+"""Batches, logs on a simulated disk, and a journal that knows which logs may be found after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from viewstamp.errors import StorageError
+from viewstamp.ids import Index, Position, Term
+from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.wal import Options, Wal
+from viewstamp.wire.batch import Batch, build_batch
+
+DIRECTORY = "/data/wal"
+SMALL = Options(segment_bytes=16 * 1024, reserve_bytes=0, idle_seconds=0.05)
+IDENTITY = {"cluster_id": "c", "node_id": "n1", "incarnation": "i"}
+
+
+def make_batch(first_index: int, count: int = 1, *, term: int = 1, size: int = 64, fill: bytes = b"") -> Batch:
+    """A stamped batch of ``count`` records, whose values say which they are."""
+    values = [fill or b"%d.%d" % (term, first_index + i) + b"." * size for i in range(count)]
+    batch = build_batch(values)
+    batch.stamp(
+        term=Term(term),
+        first_index=Index(first_index),
+        previous_term=Term(term),
+        log_time=first_index,
+        first_position=Position(first_index),
+    )
+    return batch
+
+
+def make_batches(first_index: int, batches: int, *, count: int = 1, term: int = 1, size: int = 64) -> list[Batch]:
+    return [make_batch(first_index + i * count, count, term=term, size=size) for i in range(batches)]
+
+
+def contents(batches: Sequence[Batch]) -> list[bytes]:
+    return [bytes(batch.buffer) for batch in batches]
+
+
+def new_disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    return disk
+
+
+def open_wal(disk: SimulatedDisk, options: Options = SMALL, **arguments: object) -> tuple[Wal, list[bytes]]:
+    """Open the log and return it with the bytes of every batch recovered."""
+    found: list[bytes] = []
+    wal = Wal.open(
+        disk,
+        DIRECTORY,
+        options,
+        on_batch=lambda batch: found.append(bytes(batch.buffer)),
+        **arguments,  # type: ignore[arg-type]
+    )
+    return wal, found
+
+
+def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: Options = SMALL) -> Wal:
+    """Write each of ``groups`` as a group of its own, blocking, and leave the log as a killed process would."""
+    wal, _ = open_wal(disk, options)
+    for group in groups:
+        wal.append_now(group)
+    return wal
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """Something handed to the log: batches, or the end of a truncation, or a control state."""
+
+    batches: Sequence[Batch] = ()
+    cut: int | None = None
+    state: ControlState | None = None
+    is_done: bool = False
+
+
+@dataclass
+class Journal:
+    """Everything that was handed to a log, in order, and how far the log has said that it is durable."""
+
+    log: list[Batch] = field(default_factory=list)
+    state: ControlState | None = None
+    steps: list[Step] = field(default_factory=list)
+    error: BaseException | None = None
+
+    def append(self, wal: Wal, batches: Sequence[Batch]) -> Step:
+        reservation = wal.reserve(sum(batch.size for batch in batches))
+        step = Step(batches=batches)
+        self.steps.append(step)
+        wal.fill(reservation, batches, partial(self._done, step))
+        return step
+
+    def truncate(self, wal: Wal, end: int) -> Step:
+        step = Step(cut=end)
+        self.steps.append(step)
+        wal.truncate(Index(end), partial(self._done, step))
+        return step
+
+    def write(self, wal: Wal, control: ControlFile, state: ControlState) -> Step:
+        step = Step(state=state)
+        self.steps.append(step)
+        wal.run(partial(control.write, state), partial(self._done, step))
+        return step
+
+    def _done(self, step: Step, error: BaseException | None) -> None:
+        if error is not None:
+            self.error = error
+            return
+        assert all(before.is_done for before in self.steps[: self.steps.index(step)]), "done in order"
+        step.is_done = True
+
+    async def settle(self) -> None:
+        """Wait until everything handed over is done, or failed."""
+        while self.error is None and not all(step.is_done for step in self.steps):
+            await asyncio.sleep(0.001)
+
+    def legal(self) -> list[tuple[list[bytes], ControlState | None]]:
+        """Return every (log, control state) that a crash now may leave: all that is done, any prefix of the rest."""
+        log = list(self.log)
+        state = self.state
+        allowed = []
+        for step in self.steps:
+            if not step.is_done:
+                allowed.append((contents(log), state))
+            if step.cut is not None:
+                log = [batch for batch in log if batch.end <= step.cut]
+            elif step.state is not None:
+                state = step.state
+            for batch in step.batches:
+                log.append(batch)
+                if not step.is_done:
+                    allowed.append((contents(log), state))
+        allowed.append((contents(log), state))
+        return allowed
+
+    def adopt(self, log: Sequence[Batch], state: ControlState | None) -> Journal:
+        """Return the journal that goes on from what was found."""
+        return Journal(list(log), state)
+
+
+def swallow(_: StorageError) -> None:
+    """For tests that expect the failure elsewhere."""
