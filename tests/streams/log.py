@@ -35,6 +35,7 @@ class Log:
         self.next_index = first_index
         self.term = term
         self.unapplied: list[Batch] = []
+        self.applied: list[Batch] = []
         machine.begin_leading()
 
     def propose(self, batch: Batch) -> Admission:
@@ -52,7 +53,9 @@ class Log:
         return admission
 
     def apply(self) -> Result:
-        return self.machine.apply(self.unapplied.pop(0))
+        batch = self.unapplied.pop(0)
+        self.applied.append(batch)
+        return self.machine.apply(batch)
 
     def run(self, batch: Batch) -> Result:
         """Propose a batch that must be accepted, apply everything, and return its result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -14,7 +15,7 @@ from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind
 
-SESSIONS_MAX = 3
+SESSIONS_MAX = 2
 TOPICS = 2
 
 
@@ -78,7 +79,12 @@ class History(RuleBasedStateMachine):
             assert any(b.kind is Kind.OPEN_SESSION for b in self.log.unapplied)
 
     @precondition(lambda self: self.decided)
-    @rule(data=st.data(), ahead=st.integers(-4, 2), topic=st.integers(1, TOPICS), count=st.integers(1, 3))
+    @rule(
+        data=st.data(),
+        ahead=st.sampled_from([1, 1, 1, 1, 0, 0, -1, -2, -4, 2]),
+        topic=st.integers(1, TOPICS),
+        count=st.integers(1, 3),
+    )
     def append(self, data: st.DataObject, ahead: int, topic: int, count: int) -> None:
         session = data.draw(st.sampled_from(sorted(self.decided)))
         logged = self._logged(session)
@@ -103,7 +109,7 @@ class History(RuleBasedStateMachine):
                 assert sequence == logged + 1
 
     @precondition(lambda self: self.decided)
-    @rule(data=st.data(), ahead=st.integers(-3, 3))
+    @rule(data=st.data(), ahead=st.sampled_from([1, 2, 3, 0, -1, -3]))
     def fence(self, data: st.DataObject, ahead: int) -> None:
         session = data.draw(st.sampled_from(sorted(self.decided)))
         sequence = max(1, self._logged(session) + ahead)
@@ -178,7 +184,7 @@ class History(RuleBasedStateMachine):
                 assert 1 <= found <= self.log.next_index
 
 
-TestHistory = History.TestCase
+TestHistory = pytest.mark.slow(History.TestCase)
 TestHistory.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

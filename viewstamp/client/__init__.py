@@ -1,1 +1,65 @@
-"""TODO-spec."""
+"""The client of a cluster: appends that happen once, reads in order, and no guess about either.
+
+``session.py`` is the sans-IO core: batches, sequences, retries. ``connection.py`` is one connection,
+``leader.py`` the search for the leader, ``line.py`` the waiting line, ``reader.py`` one pass over a topic;
+``aio.py`` is the shell for asyncio and its public face, ``Client``. Time is the event loop's, randomness and
+the network are handed in: the same client runs in the simulator.
+
+How appends travel
+  * Concurrent calls join the draft of their topic. A draft becomes a batch, and takes its sequence in the session,
+    in the moment in which it is first sent: what has no sequence was certainly never sent.
+  * A batch leaves in the next turn of the event loop while fewer than ``batches_eager`` are unanswered, a full one
+    while fewer than ``batches_in_flight`` are. There is no lingering and no limit of records: bytes decide.
+  * Each record is checked before it joins; a wrong one fails alone. An atomic group is never split.
+  * Within a topic records stand in the order of the calls. Between topics there is no order.
+  * Held bytes are bounded; above the bound callers wait, in order. Nothing is dropped.
+
+What is promised when things go wrong
+  * A lost connection, a leader that moved, a refusal "not now": every unanswered batch is sent again, in order, with
+    the same session and sequence, so it is applied once however often it is sent. After a move the first one goes
+    alone, until the node has shown that it leads.
+  * A batch never changes its session. When the session is forgotten, what was refused at its only attempt fails with
+    UnavailableError, what was lost on the way with OutcomeUnknownError; only what was never sent goes to the next one.
+  * A batch that is refused for good is out of the log, but a lost copy of it may still arrive. So its sequence is
+    fenced (the OUTCOME request) before later batches pass, and a caller is told "refused" before that only where
+    no attempt was lost.
+  * A timeout of a record that was not sent is UnavailableError: nothing was written, nothing will be. Of one that was
+    sent it is OutcomeUnknownError with a token; the batch goes on being sent, because those behind it need its
+    sequence. ``outcome(token)`` then waits for its answer, or asks the leader, who fences what is not in the log.
+  * Whoever else asks for the outcome of an unanswered batch fences it and all before it that are not in the log: they
+    fail with UnavailableError, and certainly were not written.
+  * ``close`` tells every caller: ClosedError where nothing was sent, else OutcomeUnknownError.
+  * A cancelled append may still be committed, unless it was not sent yet; then it never is.
+  * A receipt for another number of records than were sent, and batches that do not follow on each other, end the
+    connection: an answer is believed only if it fits the question.
+  * Reads are linearizable and each position comes once, in order, whichever nodes answer; ``node=`` alone reads what
+    one member has. A node that misses a committed record is an error, never the end of the topic.
+
+What is assumed
+  * a refusal with UnavailableError or RequestError is certain: that attempt is not in the log. Errors that say
+    neither (NotLeaderError of a deposed leader, StorageError, one that this version does not know) are not believed
+    in that: the batch counts as perhaps written and is sent again
+  * answers of one connection belong to the requests of that connection; the node admits its batches in order
+  * sessions are long: a client keeps one until the cluster forgets it
+
+The state of a batch
+
+  state       | sent again on a new connection | its caller learns, if it ends here
+  ----------- | ------------------------------ | -----------------------------------------------------
+  draft       | (never sent)                   | UnavailableError, ClosedError: nothing was written
+  unanswered  | yes, same sequence             | OutcomeUnknownError
+  refused     | no: its sequence is fenced     | the refusal, at once if no attempt was lost, else after the fence
+  answered    | no                             | receipt; or UnavailableError where somebody fenced it
+
+Addresses are a start: members that nodes name are learnt. With ``cluster_id=""`` the first cluster that answers is
+the client's for good; somebody of another one is refused, and when nobody else is left, so are the callers.
+
+What it deliberately lacks: compression, a blocking face (trio comes later, over the same core), more than one session.
+"""
+
+from viewstamp.client.aio import Client
+from viewstamp.client.connection import parse_addresses
+from viewstamp.client.options import Options
+from viewstamp.client.results import Outcome, Receipt, TopicInfo
+
+__all__ = ["Client", "Options", "Outcome", "Receipt", "TopicInfo", "parse_addresses"]

@@ -1,0 +1,304 @@
+"""Nodes to test a client against: they speak the real frames over a real network, and share one real state machine.
+
+Everything is committed at once; what makes it a test's peer is ``script``: what to do with each APPEND that arrives.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+from tests.streams.log import Log
+
+from viewstamp.client import Client, Options
+from viewstamp.errors import NotLeaderError, UnknownTopicError, ViewstampError, WrongClusterError
+from viewstamp.host.network import RealNetwork
+from viewstamp.host.seam import Connection, Listener
+from viewstamp.ids import NodeId, Sequence, SessionId
+from viewstamp.node.state_machine import Accepted, Answered, Receipt, Result
+from viewstamp.streams import Streams
+from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+
+CLUSTER = "c1"
+
+
+@dataclass
+class Refuse:
+    """Answer an error; the batch is not in the log."""
+
+    error: ViewstampError
+
+
+class Act:
+    """What a node does with an APPEND."""
+
+    OK = "apply and answer"
+    LOSE = "lose the connection before anything is applied"
+    APPLY_AND_LOSE = "apply, and lose the connection before answering"
+    HOLD = "keep it without applying it, until it is released"
+    APPLY_AND_HOLD = "apply it, and keep the answer until it is released"
+
+
+@dataclass
+class Arrival:
+    """An APPEND, as it arrived."""
+
+    node: str
+    session: int
+    sequence: int
+    values: list[bytes]
+
+
+@dataclass
+class Node:
+    """One member, listening."""
+
+    cluster: Cluster
+    name: str
+    listener: Listener | None = None
+    address: str = ""
+    connections: list[Peer] = field(default_factory=list)
+    is_silent: bool = False
+    """Takes everything and answers nothing."""
+
+    def accept(self, connection: Connection) -> Peer:
+        peer = Peer(self, connection)
+        self.connections.append(peer)
+        return peer
+
+    def lose_connections(self) -> None:
+        for peer in self.connections:
+            peer.connection.abort()
+        self.connections = []
+
+    async def kill(self) -> None:
+        assert self.listener is not None
+        await self.listener.close()
+        self.lose_connections()
+
+
+class Cluster:
+    """Members that share one log; ``leader`` is the one that takes appends."""
+
+    def __init__(self) -> None:
+        self.log = Log(Streams())
+        self.nodes: list[Node] = []
+        self.leader: Node | None = None
+        self.arrived: list[Arrival] = []
+        self.requests: list[tuple[str, int]] = []
+        """Every request: the node's name and the kind of the frame."""
+        self.script: deque[str | Refuse] = deque()
+        """What to do with the next APPENDs; empty = ``Act.OK``."""
+        self.refuse_outcomes: deque[ViewstampError] = deque()
+        self.held: deque[Callable[[], None]] = deque()
+        self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
+        self.hints = True
+        self.default = Act.OK
+        self.clients: list[Client] = []
+        self.read_chunk = 1024 * 1024
+        """READ answers hold at most this many bytes, but one batch."""
+
+    async def start(self, nodes: int) -> None:
+        for n in range(nodes):
+            node = Node(self, f"n{n + 1}")
+            node.listener = await RealNetwork().listen("127.0.0.1:0", node.accept)
+            node.address = node.listener.address
+            self.nodes.append(node)
+        self.leader = self.nodes[0]
+
+    def client(self, *nodes: int, cluster_id: str = "", seed: int = 1, **options: Any) -> Client:
+        """Make a client that knows the given nodes' addresses, or all of them."""
+        known = [self.nodes[n] for n in nodes] if nodes else self.nodes
+        client = Client(
+            [node.address for node in known],
+            network=RealNetwork(),
+            entropy=random.Random(seed),
+            cluster_id=cluster_id,
+            options=Options(**options),
+        )
+        self.clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.close()
+        for node in self.nodes:
+            await node.kill()
+
+    def release(self) -> None:
+        """Let go of everything that is held, in order."""
+        while self.held:
+            self.held.popleft()()
+
+    def values(self, topic: int = 1) -> list[bytes]:
+        """Return what the topic holds, in order of position."""
+        return [value for batch in self.batches(topic) for value in batch.values()]
+
+    def batches(self, topic: int) -> list[Batch]:
+        return [b for b in self.log.applied if b.kind is Kind.RECORDS and b.topic == topic]
+
+    def propose(self, batch: Batch) -> Result:
+        """Admit a batch and apply it at once. Raises what the machine raises."""
+        admission = self.log.propose(batch)
+        if isinstance(admission, Answered):
+            return admission.result
+        assert isinstance(admission, Accepted)
+        return self.log.apply()
+
+
+class Peer:
+    """A node's end of one connection."""
+
+    def __init__(self, node: Node, connection: Connection) -> None:
+        self.node = node
+        self.cluster = node.cluster
+        self.connection = connection
+        self.decoder = FrameDecoder()
+
+    def on_closed(self, error: BaseException | None) -> None:
+        if self in self.node.connections:
+            self.node.connections.remove(self)
+
+    def on_bytes(self, data: bytes) -> None:
+        if self.node.is_silent:
+            return
+        for frame in self.decoder.feed(data):
+            self.on_frame(frame)
+
+    def on_frame(self, frame: Frame) -> None:
+        body = frame.body
+        if frame.kind == FrameKind.HELLO:
+            self.greet(body)
+            return
+        self.cluster.requests.append((self.node.name, frame.kind))
+        try:
+            self.on_request(frame)
+        except ViewstampError as error:
+            self.error(body["id"], error)
+
+    def greet(self, body: dict[str, Any]) -> None:
+        if body["cluster"] not in ("", CLUSTER):
+            error = WrongClusterError(f"this is {CLUSTER}, not {body['cluster']}")
+            self.connection.send(encode_frame(FrameKind.REFUSED, describe(error)))
+            self.connection.close()
+            return
+        welcome = {
+            "cluster": CLUSTER,
+            "node": self.node.name,
+            "incarnation": "1",
+            "version": PROTOCOL_VERSION,
+            "limits": self.cluster.limits,
+        }
+        self.connection.send(encode_frame(FrameKind.WELCOME, welcome))
+
+    def on_request(self, frame: Frame) -> None:
+        cluster = self.cluster
+        body = frame.body
+        request = body["id"]
+        if frame.kind in (FrameKind.APPEND, FrameKind.OPEN_SESSION, FrameKind.OUTCOME, FrameKind.CREATE_TOPIC):
+            if cluster.leader is not self.node:
+                leader = cluster.leader if cluster.hints else None
+                raise NotLeaderError(
+                    f"{self.node.name} does not lead",
+                    leader=None if leader is None else NodeId(leader.name),
+                    address=None if leader is None else leader.address,
+                )
+        if frame.kind == FrameKind.APPEND:
+            self.on_append(request, Batch.decode(bytearray(frame.payload)))
+        elif frame.kind == FrameKind.OPEN_SESSION:
+            self.ok(request, cluster.propose(build_batch([b""], kind=Kind.OPEN_SESSION)))
+        elif frame.kind == FrameKind.OUTCOME:
+            if cluster.refuse_outcomes:
+                raise cluster.refuse_outcomes.popleft()
+            session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
+            fence = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
+            self.ok(request, {"receipt": packed(cluster.propose(fence))})
+        elif frame.kind == FrameKind.CREATE_TOPIC:
+            settings = msgpack.packb({"name": body["name"]})
+            self.ok(request, cluster.propose(build_batch([settings], kind=Kind.CREATE_TOPIC)))
+        elif frame.kind == FrameKind.DESCRIBE_TOPIC:
+            topic = cluster.log.machine.query("describe_topic", name=body["name"])
+            self.ok(request, {"topic": topic, "applied_index": cluster.log.next_index - 1})
+        elif frame.kind == FrameKind.LIST_TOPICS:
+            self.ok(request, {"topics": cluster.log.machine.query("list_topics")})
+        elif frame.kind == FrameKind.STATUS:
+            members = {node.name: node.address for node in cluster.nodes}
+            status = {"id": self.node.name, "address": self.node.address, "members": members}
+            self.ok(request, {"status": status})
+        elif frame.kind == FrameKind.READ:
+            self.on_read(request, body)
+
+    def on_append(self, request: int, batch: Batch) -> None:
+        cluster = self.cluster
+        cluster.arrived.append(Arrival(self.node.name, batch.session, batch.sequence, batch.values()))
+        act = cluster.script.popleft() if cluster.script else cluster.default
+        if isinstance(act, Refuse):
+            raise act.error
+        if act == Act.LOSE:
+            self.connection.abort()
+        elif act == Act.HOLD:
+            cluster.held.append(lambda: self.apply(request, batch))
+        elif act == Act.APPLY_AND_LOSE:
+            cluster.propose(batch)
+            self.connection.abort()
+        elif act == Act.APPLY_AND_HOLD:
+            result = cluster.propose(batch)
+            cluster.held.append(lambda: self.ok(request, {"receipt": packed(result)}))
+        else:
+            self.apply(request, batch)
+
+    def apply(self, request: int, batch: Batch) -> None:
+        try:
+            self.ok(request, {"receipt": packed(self.cluster.propose(batch))})
+        except ViewstampError as error:
+            self.error(request, error)
+
+    def on_read(self, request: int, body: dict[str, Any]) -> None:
+        topics = self.cluster.log.machine.query("list_topics")
+        assert isinstance(topics, list)
+        if body["topic"] > len(topics):
+            raise UnknownTopicError("no such topic")
+        found: list[Batch] = []
+        size = 0
+        for batch in self.cluster.batches(body["topic"]):
+            if batch.first_position + batch.count <= body["position"]:
+                continue
+            if found and size + batch.size > min(body["bytes_max"], self.cluster.read_chunk):
+                break
+            found.append(batch)
+            size += batch.size
+        answer = {
+            "id": request,
+            "last_position": topics[body["topic"] - 1]["last_position"],
+            "applied_index": self.cluster.log.next_index - 1,
+        }
+        self.connection.send(encode_frame(FrameKind.OK, answer, [batch.buffer for batch in found]))
+
+    def ok(self, request: int, fields: object) -> None:
+        assert isinstance(fields, dict)
+        self.connection.send(encode_frame(FrameKind.OK, {"id": request, **fields}))
+
+    def error(self, request: int, error: ViewstampError) -> None:
+        self.connection.send(encode_frame(FrameKind.ERROR, {"id": request, **describe(error)}))
+
+
+def describe(error: ViewstampError) -> dict[str, object]:
+    return {
+        "error": type(error).__name__,
+        "message": error.message,
+        "remedy": error.remedy,
+        "leader": getattr(error, "leader", None),
+        "address": getattr(error, "address", None),
+    }
+
+
+def packed(result: Result) -> list[int] | None:
+    if not isinstance(result, Receipt):
+        return None
+    return [result.first_position, result.count, result.term, result.first_index, result.log_time]

@@ -1,0 +1,304 @@
+"""One connection to one node: handshake, requests and answers, and errors turned back into exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from viewstamp import errors
+from viewstamp.errors import (
+    ConfigError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    PeerError,
+    UnavailableError,
+    ViewstampError,
+    WrongClusterError,
+)
+from viewstamp.host.network import parse_address
+from viewstamp.host.seam import Buffer, Connection, Network
+from viewstamp.ids import NodeId
+from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+
+__all__ = ["ERRORS", "Link", "error_from", "open_link", "parse_addresses"]
+
+ERRORS: dict[str, type[ViewstampError]] = {
+    error.__name__: error
+    for error in (
+        errors.ClosedError,
+        errors.ConfigError,
+        errors.CorruptionError,
+        errors.DirectoryInUseError,
+        errors.FrameError,
+        errors.NoQuorumError,
+        errors.OverloadedError,
+        errors.PeerError,
+        errors.RecordTooLargeError,
+        errors.RequestError,
+        errors.StaleSessionError,
+        errors.StorageError,
+        errors.StorageFullError,
+        errors.TopicExistsError,
+        errors.UnavailableError,
+        errors.UnknownTopicError,
+        errors.ViewstampError,
+        errors.WrongClusterError,
+    )
+}
+"""The classes that a node may name in ERROR and REFUSED; two more carry other fields: ``error_from`` makes them."""
+
+
+def error_from(body: dict[str, Any]) -> ViewstampError:
+    """Turn the body of an ERROR or REFUSED back into the exception that the node raised.
+
+    A class that this version does not know becomes a plain ViewstampError that names it: never "nothing was written".
+    """
+    name = str(body.get("error", ""))
+    message = str(body.get("message", ""))
+    remedy = str(body.get("remedy") or "")
+    if name == "NotLeaderError":
+        leader = body.get("leader") or None
+        address = body.get("address") or None
+        return NotLeaderError(
+            message,
+            leader=None if leader is None else NodeId(str(leader)),
+            address=None if address is None else str(address),
+            remedy=remedy,
+        )
+    if name == "OutcomeUnknownError":
+        return OutcomeUnknownError(message, token=None, remedy=remedy)
+    error = ERRORS.get(name)
+    if error is None:
+        return ViewstampError(f"{name}: {message}", remedy=remedy)
+    return error(message, remedy=remedy)
+
+
+def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
+    """Return the addresses of ``"host:port,host:port"`` or of a sequence of them, in order, each once.
+
+    Raises:
+      ConfigError: there is none, or one has another shape.
+    """
+    parts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    parsed = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not parsed:
+        raise ConfigError(
+            f"no address in {addresses!r}", remedy="name at least one node: host:port, several joined by commas"
+        )
+    for address in parsed:
+        _, port = parse_address(address)
+        if port == 0:
+            raise ConfigError(f"{address!r} has port 0, where nobody can listen", remedy="name the node's real port")
+    return parsed
+
+
+class Link:
+    """One open connection to a node, after the handshake. Owned by the event loop.
+
+    Answers to requests that were sent with :meth:`ask` resolve their futures; all others go to ``on_answer``.
+
+    Invariants:
+      * every future that ``ask`` waits for is resolved when the connection ends
+      * ``closed`` resolves exactly once, and nothing is delivered after it
+    """
+
+    def __init__(self, address: str, request_ids: Iterator[int], *, frame_bytes_max: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.address = address
+        self.node = NodeId("")
+        self.cluster = ""
+        self.incarnation = ""
+        self.record_bytes_max = 0
+        self.batch_bytes_max = 0
+        self.heard = loop.time()
+        """When the node last sent anything, on the loop's clock."""
+        self.closed: asyncio.Future[ViewstampError] = loop.create_future()
+        """Resolves with the reason when the connection has ended."""
+        self.on_answer: Callable[[Link, Frame], None] | None = None
+        """Hears the answers to requests that were sent with :meth:`send`."""
+        self.on_chunk: Callable[[], None] | None = None
+        """Called after the frames of one chunk were delivered."""
+        self._loop = loop
+        self._request_ids = request_ids
+        self._decoder = FrameDecoder(frame_bytes_max)
+        self._connection: Connection | None = None
+        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._welcome: asyncio.Future[Frame] = loop.create_future()
+
+    # What the network calls.
+
+    def accept(self, connection: Connection) -> Link:
+        """Take the connection."""
+        self._connection = connection
+        return self
+
+    def on_bytes(self, data: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+          PeerError: the node does not speak our protocol; the network aborts the connection.
+        """
+        self.heard = self._loop.time()
+        for frame in self._decoder.feed(data):
+            try:
+                self._on_frame(frame)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise PeerError(
+                    f"{self.address} sent a frame of kind {frame.kind} with a wrong body: {error!r}"
+                ) from error
+        if self.on_chunk is not None:
+            self.on_chunk()
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """Tell everybody who waits that no answer will come."""
+        if self.closed.done():
+            return
+        if isinstance(error, ViewstampError):
+            reason: ViewstampError = error
+        else:
+            detail = f": {error}" if error is not None and str(error) else ""
+            reason = UnavailableError(f"the connection to {self.address} was lost{detail}", remedy="try again")
+        self.closed.set_result(reason)
+        for future in (self._welcome, *self._asked.values()):
+            if not future.done():
+                future.set_exception(reason)
+                future.exception()  # Marks it as retrieved: nobody may be waiting for the handshake any more.
+        self._asked.clear()
+
+    def _on_frame(self, frame: Frame) -> None:
+        if frame.kind == FrameKind.OK or frame.kind == FrameKind.ERROR:
+            future = self._asked.pop(frame.body["id"], None)
+            if future is None:
+                if self.on_answer is not None:
+                    self.on_answer(self, frame)
+            elif not future.done():
+                if frame.kind == FrameKind.OK:
+                    future.set_result(frame)
+                else:
+                    future.set_exception(error_from(frame.body))
+        elif frame.kind == FrameKind.WELCOME:
+            if self._welcome.done():
+                raise PeerError(f"{self.address} sent a second WELCOME")
+            self._greet(frame)
+        elif frame.kind == FrameKind.REFUSED:
+            raise error_from(frame.body)
+        else:
+            raise PeerError(f"{self.address} sent a frame of kind {frame.kind}, which no client expects")
+
+    def _greet(self, frame: Frame) -> None:
+        body = frame.body
+        if body["version"] != PROTOCOL_VERSION:
+            raise PeerError(
+                f"{self.address} speaks version {body['version']} of the protocol, this client {PROTOCOL_VERSION}",
+                remedy="run compatible releases on both sides",
+            )
+        self.node = NodeId(str(body["node"]))
+        self.cluster = str(body["cluster"])
+        self.incarnation = str(body.get("incarnation", ""))
+        self.record_bytes_max = int(body["limits"]["record_bytes_max"])
+        self.batch_bytes_max = int(body["limits"]["batch_bytes_max"])
+        self._welcome.set_result(frame)
+
+    # What the client calls.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may still be answered."""
+        return not self.closed.done()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an answer to :meth:`ask` is outstanding."""
+        return bool(self._asked)
+
+    async def greet(self, cluster_id: str) -> None:
+        """Say hello and wait for the welcome.
+
+        Raises:
+          WrongClusterError: the node belongs to another cluster than ``cluster_id``; "" takes any.
+          PeerError: no node of ours, or of another version.
+          UnavailableError: the connection was lost.
+        """
+        hello = {"cluster": cluster_id, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
+        self.send(FrameKind.HELLO, hello, ())
+        await self._welcome
+        if cluster_id and self.cluster != cluster_id:
+            raise WrongClusterError(
+                f"{self.address} belongs to cluster {self.cluster!r}, not {cluster_id!r}",
+                remedy="check the addresses: all of them must be nodes of one cluster",
+            )
+
+    def send(self, kind: FrameKind, body: dict[str, object], payload: Sequence[Buffer]) -> None:
+        """Send a frame. Never awaits; dropped silently when the connection has ended."""
+        assert self._connection is not None, "the network gave no connection"
+        self._connection.send(encode_frame(kind, body, payload))
+
+    async def ask(self, kind: FrameKind, body: dict[str, object], *, timeout: float) -> Frame:
+        """Send a request and wait for its answer. Cancelled: the answer is dropped when it comes.
+
+        Raises:
+          TimeoutError: no answer within ``timeout`` seconds; it may still be carried out.
+          ViewstampError: what the node answered, or UnavailableError when the connection was lost.
+        """
+        if self.closed.done():
+            raise self.closed.result()
+        request_id = next(self._request_ids)
+        future: asyncio.Future[Frame] = self._loop.create_future()
+        self._asked[request_id] = future
+        self.send(kind, {"id": request_id, **body}, ())
+        timer = self._loop.call_later(timeout, _expire, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._asked.pop(request_id, None)
+
+    def abort(self) -> None:
+        """End the connection at once; ``closed`` resolves."""
+        if self._connection is not None:
+            self._connection.abort()
+        self.on_closed(None)
+
+
+async def open_link(
+    network: Network,
+    address: str,
+    request_ids: Iterator[int],
+    *,
+    cluster_id: str,
+    timeout: float,
+    frame_bytes_max: int,
+) -> Link:
+    """Connect to a node and shake hands. Cancelled: the connection is closed again.
+
+    Raises:
+      UnavailableError: nobody answers there within ``timeout`` seconds.
+      WrongClusterError, PeerError, FrameError: somebody else answers there.
+    """
+    link = Link(address, request_ids, frame_bytes_max=frame_bytes_max)
+    try:
+        async with asyncio.timeout(timeout):
+            await network.connect(address, link.accept)
+            await link.greet(cluster_id)
+    except TimeoutError:
+        link.abort()
+        raise UnavailableError(
+            f"{address} did not answer within {timeout:g} s", remedy="check that the node runs and can be reached"
+        ) from None
+    except OSError as error:
+        link.abort()
+        raise UnavailableError(
+            f"cannot connect to {address}: {error.strerror or error}",
+            remedy="check that the node runs and that the address is right",
+        ) from error
+    except BaseException:
+        link.abort()
+        raise
+    return link
+
+
+def _expire(future: asyncio.Future[Frame]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())

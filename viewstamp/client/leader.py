@@ -1,0 +1,91 @@
+"""Which address to try next, and when: the search for the leader. Knows no connection and no clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from viewstamp.errors import NotLeaderError, PeerError, ViewstampError
+
+__all__ = ["LeaderSearch"]
+
+_ADDRESSES_MAX = 64
+"""Addresses that are remembered; those that the caller named are never dropped."""
+_GROWTH = 1.5
+
+
+class LeaderSearch:
+    """Goes round the known addresses, follows hints, and waits a little longer after each failure.
+
+    Invariants:
+      * a hint is followed once; one that names the address that failed last is not followed
+      * ``delay`` is 0 only right after a hint that is worth following
+    """
+
+    def __init__(self, addresses: Sequence[str], *, entropy: random.Random, back_off: tuple[float, float]) -> None:
+        self.addresses = list(addresses)
+        self.last_error: ViewstampError | None = None
+        """Why the latest attempt failed; None = it did not."""
+        self._given = len(self.addresses)
+        self._entropy = entropy
+        self._back_off = back_off
+        self._at = entropy.randrange(len(self.addresses))
+        self._hint: str | None = None
+        self._failed: str | None = None
+        self._failures = 0
+        self._redirects = 0
+        self._strangers: dict[str, PeerError] = {}
+
+    def next_address(self) -> str:
+        """Return the address to try now."""
+        hint, self._hint = self._hint, None
+        if hint is not None:
+            return hint
+        self._at = (self._at + 1) % len(self.addresses)
+        return self.addresses[self._at]
+
+    def learn(self, address: str) -> None:
+        """Remember the address of a member, as another one named it."""
+        if address not in self.addresses and len(self.addresses) < max(self._given, _ADDRESSES_MAX):
+            self.addresses.append(address)
+
+    def failed(self, address: str, error: ViewstampError) -> None:
+        """Take note that ``address`` could not help."""
+        self.last_error = error
+        self._failures += 1
+        if isinstance(error, PeerError):
+            self._strangers[address] = error
+        else:
+            self._strangers.pop(address, None)
+        if isinstance(error, NotLeaderError):
+            hint = error.address
+            if hint is not None:
+                self.learn(hint)
+                if hint not in (address, self._failed):
+                    self._hint = hint
+                    self._redirects += 1
+        else:
+            # Followers name a dead leader for a while: going there again and again finds the new one no sooner.
+            self._failed = address
+
+    def succeeded(self) -> None:
+        """Take note that the leader was found and has answered."""
+        self.last_error = None
+        self._failures = 0
+        self._redirects = 0
+        self._failed = None
+
+    @property
+    def strangers(self) -> PeerError | None:
+        """The latest refusal, if at every known address somebody answers who is none of ours."""
+        if self._strangers and all(address in self._strangers for address in self.addresses):
+            return next(reversed(self._strangers.values()))
+        return None
+
+    def delay(self) -> float:
+        """Return how many seconds to wait before the next attempt."""
+        if self._hint is not None and self._redirects <= 2:
+            return 0.0
+        shortest, longest = self._back_off
+        # The exponent is bounded because a cluster may be away for days, and floats overflow.
+        return min(longest, shortest * _GROWTH ** min(self._failures, 64)) * self._entropy.uniform(0.5, 1.0)

@@ -1,0 +1,130 @@
+"""Reading a topic: chunk after chunk from any node, one ahead, each position exactly once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Protocol
+
+from viewstamp.client.connection import Link
+from viewstamp.client.options import Options
+from viewstamp.errors import PeerError, RequestError
+from viewstamp.ids import Position, TopicId
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["Reader"]
+
+Spawn = Callable[[Coroutine[Any, Any, list[Batch]]], asyncio.Task[list[Batch]]]
+
+
+class Nodes(Protocol):
+    """Whom a reader asks."""
+
+    async def ask_any(
+        self, kind: FrameKind, body: dict[str, object], *, seconds: float, wait: float = 0.0, node: str | None = None
+    ) -> tuple[Link, Frame]:
+        """Ask any node, or the member ``node``, until one answers."""
+        ...
+
+
+class Reader:
+    """One pass over a topic.
+
+    Invariants:
+      * the batches that it yields follow on each other: each begins with the position after the one before, so that
+        nothing is skipped and nothing comes twice, whichever nodes answered
+      * ``applied_index`` only grows: a node that is behind what was read already has to catch up before it answers
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        options: Options,
+        topic: str,
+        start: int,
+        *,
+        end: int | None,
+        follow: bool,
+        node: str | None,
+    ) -> None:
+        if start < 1:
+            raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
+        self.end = end
+        """The position after the last one; None = none, the reader follows."""
+        self._nodes = nodes
+        self._options = options
+        self._topic = topic
+        self._topic_id = TopicId(0)
+        self._start = Position(start)
+        self._follow = follow
+        self._node = node
+        self._applied_index = 0
+
+    async def batches(self, spawn: Spawn) -> AsyncIterator[Batch]:
+        """Yield the batches that hold a position of the range, in order. The next chunk is fetched meanwhile."""
+        await self._begin()
+        position = self._start
+        ahead: asyncio.Task[list[Batch]] | None = None
+        try:
+            while self._wants(position):
+                batches = await (ahead or self._fetch(position))
+                ahead = None
+                if batches:
+                    position = Position(batches[-1].first_position + batches[-1].count)
+                    if self._wants(position):
+                        ahead = spawn(self._fetch(position))
+                for batch in batches:
+                    if self._wants(batch.first_position):
+                        yield batch
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    def _wants(self, position: Position) -> bool:
+        return self.end is None or position < self.end
+
+    async def _begin(self) -> None:
+        """Learn the topic's id, and fix the end."""
+        body: dict[str, object] = {"name": self._topic, "stale": self._node is not None}
+        _, frame = await self._ask(FrameKind.DESCRIBE_TOPIC, body, wait=0.0)
+        topic = frame.body["topic"]
+        self._topic_id = TopicId(topic["id"])
+        if self._node is None:
+            self._applied_index = int(frame.body["applied_index"])
+        if not self._follow:
+            last = int(topic["last_position"])
+            self.end = last + 1 if self.end is None else min(self.end, last + 1)
+
+    async def _fetch(self, position: Position) -> list[Batch]:
+        """Return the batches from the one that holds ``position`` on; [] = none there yet, for one who follows."""
+        wait = self._options.follow_wait if self._follow else 0.0
+        body: dict[str, object] = {
+            "topic": self._topic_id,
+            "position": position,
+            "bytes_max": self._options.read_bytes,
+            "applied_index": self._applied_index,
+            "wait": wait,
+        }
+        link, frame = await self._ask(FrameKind.READ, body, wait=wait)
+        batches = Batch.decode_all(frame.payload)
+        if not batches and not self._follow:
+            raise PeerError(
+                f"{link.address} has no record at position {position} of {self._topic!r}, which was committed before",
+                remedy="stop that node and compare its log with the others': viewstamp wal verify",
+            )
+        expected = position
+        for batch in batches:
+            wrong_start = batch.first_position > expected if expected == position else batch.first_position != expected
+            if wrong_start or batch.first_position + batch.count <= expected or batch.first_position == 0:
+                raise PeerError(f"{link.address} sent {batch!r} from {batch.first_position}, expected {expected}")
+            if batch.topic != self._topic_id or batch.kind is not Kind.RECORDS:
+                raise PeerError(f"{link.address} sent {batch!r} for a reader of topic {self._topic_id}")
+            expected = Position(batch.first_position + batch.count)
+        if self._node is None:
+            self._applied_index = max(self._applied_index, int(frame.body["applied_index"]))
+        return batches
+
+    async def _ask(self, kind: FrameKind, body: dict[str, object], *, wait: float) -> tuple[Link, Frame]:
+        return await self._nodes.ask_any(kind, body, seconds=self._options.timeout + wait, wait=wait, node=self._node)

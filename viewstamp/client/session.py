@@ -1,0 +1,654 @@
+"""The session: batches, sequences, retries and what may be said about them. Sans-IO: knows no loop, socket or clock.
+
+A shell feeds it records and answers, sends what ``take_request`` returns, and tells the waiters in each
+``Settled`` what became of their records. The package's docstring states the rules.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgpack
+
+from viewstamp.client.options import Options
+from viewstamp.errors import (
+    ClosedError,
+    NoQuorumError,
+    NotLeaderError,
+    OutcomeToken,
+    OutcomeUnknownError,
+    PeerError,
+    RequestError,
+    StaleSessionError,
+    StorageFullError,
+    UnavailableError,
+    ViewstampError,
+)
+from viewstamp.ids import Sequence, SessionId, TopicId
+from viewstamp.wire.batch import HEADER_SIZE, Buffer, build_batch
+from viewstamp.wire.requests import FrameKind
+
+__all__ = [
+    "RECORD_COST",
+    "Action",
+    "Draft",
+    "Receipt",
+    "Request",
+    "Sent",
+    "Session",
+    "Settled",
+    "Waiter",
+    "record_size",
+]
+
+RECORD_COST = 32
+"""Bytes that a record counts beside its own: offsets, and a share of what holds it here. So empty records count too."""
+
+_BATCH_COST = HEADER_SIZE + 160
+"""More than what a batch takes beside its records: the header, three paddings, three first offsets, the bitmap's."""
+
+Headers = Mapping[str, bytes]
+
+
+class Waiter(Protocol):
+    """Who waits for a record: a future of the shell."""
+
+    def done(self) -> bool:
+        """Say whether it needs no answer any more: told already, or cancelled."""
+        ...
+
+
+WaiterT = TypeVar("WaiterT", bound=Waiter)
+
+
+class Receipt(NamedTuple):
+    """The receipt of a batch, as the node sends it."""
+
+    first_position: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a receipt
+    term: int
+    first_index: int
+    log_time: int
+
+
+class Request(NamedTuple):
+    """A frame to send to the leader now."""
+
+    id: int
+    kind: FrameKind
+    body: dict[str, object]
+    payload: tuple[Buffer, ...]
+
+
+class Action(Enum):
+    """What the shell does after a refusal."""
+
+    GO_ON = 1
+    """Ask ``take_request`` again."""
+    BACK_OFF = 2
+    """Wait a little, then ``resume``: the same node may take it later."""
+    MOVE = 3
+    """Find the leader, then go on there: ``lost`` has been called."""
+    REOPEN = 4
+    """The session is gone; open another one for what was not sent yet."""
+
+
+class Draft(Generic[WaiterT]):
+    """Records that will be one batch, and who waits for each.
+
+    Invariants:
+      * ``waiters`` is as long as the batch; an atomic group has its waiter at its first record and None after it
+      * ``keys`` and ``headers`` are None until a record has one; then they are as long as ``values``
+      * ``values``, ``keys`` and ``headers`` are given up once the batch is built
+    """
+
+    __slots__ = (
+        "bytes",
+        "cancelled",
+        "count",
+        "groups",
+        "headers",
+        "is_open",
+        "keys",
+        "sent",
+        "tick",
+        "topic",
+        "values",
+        "waiters",
+        "watchers",
+    )
+
+    def __init__(self, topic: TopicId) -> None:
+        self.topic = topic
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Headers | None] | None = None
+        self.waiters: list[WaiterT | None] = []
+        self.groups: dict[int, int] = {}
+        """Offset -> count of each atomic group."""
+        self.bytes = 0
+        self.count = 0
+        """Records in the batch; 0 until it is built."""
+        self.tick = 0
+        """The shell's mark of when it began."""
+        self.is_open = True
+        """More records may join."""
+        self.cancelled = False
+        """A waiter has gone before the batch was built: its records need not be sent."""
+        self.sent: Sent[WaiterT] | None = None
+        """Set once the batch has a sequence: from then on it may have been written."""
+        self.watchers: list[WaiterT] = []
+        """Who asked for the outcome of this batch while it was unanswered."""
+
+    def spans(self) -> Iterator[tuple[int, int, WaiterT]]:
+        """Yield (offset, count, waiter) of every append in the batch, in order."""
+        for offset, waiter in enumerate(self.waiters):
+            if waiter is not None:
+                yield offset, self.groups.get(offset, 1), waiter
+
+
+class Sent(Generic[WaiterT]):
+    """A batch with a sequence: it has been handed to a connection at least once and is not answered for good."""
+
+    __slots__ = ("answered", "doubtful", "draft", "payload", "refusal", "request_id", "sequence", "settled")
+
+    def __init__(self, draft: Draft[WaiterT], sequence: Sequence, payload: Buffer) -> None:
+        self.draft = draft
+        self.sequence = sequence
+        self.payload = payload
+        self.request_id = 0
+        """The attempt whose refusal counts; 0 = none is under way."""
+        self.doubtful = False
+        """An attempt was lost without an answer: a refusal now says nothing about that one."""
+        self.refusal: ViewstampError | None = None
+        """It will never be accepted: its sequence has to be fenced before later ones can pass."""
+        self.settled = False
+        """Its waiters know for certain."""
+        self.answered = False
+        """It is out of the session: applied, or fenced."""
+
+
+class Settled(NamedTuple, Generic[WaiterT]):
+    """What became of a draft's records: a receipt, or ``error(offset, count)`` for each append in it."""
+
+    draft: Draft[WaiterT]
+    receipt: Receipt | None
+    error: Callable[[int, int], ViewstampError]
+
+
+class Session(Generic[WaiterT]):
+    """One session at a time, and the drafts that wait for their turn in it.
+
+    Invariants:
+      * unanswered batches have consecutive sequences, in the order in which they were built
+      * a batch is built, and takes its sequence, in the moment in which it is first sent: what has none was never sent
+      * while a refusal is to be fenced, nothing behind it is sent
+      * a batch never changes its session
+    """
+
+    def __init__(
+        self, options: Options, request_ids: Iterator[int], on_draft: Callable[[Draft[WaiterT]], None]
+    ) -> None:
+        self.id = SessionId(0)
+        self.held_bytes = 0
+        """Bytes of the appends that are held here, sent or not."""
+        self.record_bytes_max = 1024 * 1024
+        self.batch_bytes_max = 8 * 1024 * 1024
+        self._options = options
+        self._request_ids = request_ids
+        self._on_draft = on_draft
+        self._batch_bytes = options.batch_bytes
+        self._next_sequence = Sequence(1)
+        self._open: dict[TopicId, Draft[WaiterT]] = {}
+        self._ready: deque[Draft[WaiterT]] = deque()
+        """Drafts in order of their beginning; an open one is in ``_open`` too."""
+        self._closed = 0
+        """How many drafts of ``_ready`` are closed."""
+        self._unanswered: deque[Sent[WaiterT]] = deque()
+        self._to_send: deque[Sent[WaiterT]] = deque()
+        """Unanswered batches that this connection has to get (again), in order."""
+        self._by_request: dict[int, Sent[WaiterT]] = {}
+        self._paused = False
+        self._probing = False
+        """Only the first unanswered batch is sent, until an answer shows that this node leads."""
+        self._refused: Sent[WaiterT] | None = None
+        """The first unanswered batch with a refusal."""
+        self._fence: tuple[int, Sent[WaiterT]] | None = None
+        """The request that asks for the outcome of a refused batch, and the batch."""
+
+    # Records come in.
+
+    def set_limits(self, *, record_bytes_max: int, batch_bytes_max: int) -> None:
+        """Take the limits that the cluster announced. Open drafts stay as they are: they are far below."""
+        self.record_bytes_max = record_bytes_max
+        self.batch_bytes_max = batch_bytes_max
+        self._batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
+
+    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> Draft[WaiterT]:
+        """Put a record without key and headers into the topic's draft. The hot path: called once a record."""
+        draft = self._open.get(topic)
+        if draft is None or draft.bytes + size > self._batch_bytes:
+            draft = self._begin(topic)
+        draft.bytes += size
+        self.held_bytes += size
+        draft.values.append(value)
+        draft.waiters.append(waiter)
+        if draft.keys is not None:
+            draft.keys.append(None)
+        if draft.headers is not None:
+            draft.headers.append(None)
+        return draft
+
+    def add_group(
+        self,
+        topic: TopicId,
+        values: list[bytes],
+        keys: list[bytes | None] | None,
+        headers: list[Headers | None] | None,
+        size: int,
+        waiter: WaiterT,
+        *,
+        atomic: bool,
+    ) -> Draft[WaiterT]:
+        """Put records that belong together into one draft; ``atomic`` says that their waiter wants all receipts."""
+        draft = self._open.get(topic)
+        if draft is None or draft.bytes + size > self._batch_bytes:
+            draft = self._begin(topic)
+        held = len(draft.values)
+        if keys is not None and draft.keys is None:
+            draft.keys = [None] * held
+        if headers is not None and draft.headers is None:
+            draft.headers = [None] * held
+        if draft.keys is not None:
+            draft.keys.extend(keys or [None] * len(values))
+        if draft.headers is not None:
+            draft.headers.extend(headers or [None] * len(values))
+        if atomic:
+            draft.groups[held] = len(values)
+        draft.values.extend(values)
+        draft.waiters.append(waiter)
+        draft.waiters.extend([None] * (len(values) - 1))
+        draft.bytes += size
+        self.held_bytes += size
+        return draft
+
+    def fits_batch(self, size: int) -> bool:
+        """Say whether records of ``size`` bytes in all (``record_size`` each) may be one batch."""
+        return size + _BATCH_COST <= self.batch_bytes_max
+
+    def close_drafts(self) -> None:
+        """Let no more records join the drafts that are there."""
+        for draft in self._open.values():
+            draft.is_open = False
+            self._closed += 1
+        self._open.clear()
+
+    def compact(self) -> None:
+        """Take the records of those who have gone out of the drafts that were not sent."""
+        for draft in [draft for draft in self._ready if draft.cancelled]:
+            self._drop_cancelled(draft)
+            if not draft.waiters:
+                self._take_out(draft)
+
+    def _begin(self, topic: TopicId) -> Draft[WaiterT]:
+        full = self._open.get(topic)
+        if full is not None:
+            full.is_open = False
+            self._closed += 1
+        draft: Draft[WaiterT] = Draft(topic)
+        self._open[topic] = draft
+        self._ready.append(draft)
+        self._on_draft(draft)
+        return draft
+
+    def _take_out(self, draft: Draft[WaiterT]) -> None:
+        self._ready.remove(draft)
+        if draft.is_open:
+            del self._open[draft.topic]
+            draft.is_open = False
+        else:
+            self._closed -= 1
+
+    def _drop_cancelled(self, draft: Draft[WaiterT]) -> None:
+        """Keep only the records somebody waits for. Nothing of this draft was sent, so nothing can come of them."""
+        kept = [(at, count) for at, count, waiter in draft.spans() if not waiter.done()]
+        old = draft.values, draft.keys, draft.headers, draft.waiters, draft.groups, draft.bytes
+        values, keys, headers, waiters, groups, size = old
+        draft.values = [value for at, count in kept for value in values[at : at + count]]
+        draft.waiters = [waiter for at, count in kept for waiter in waiters[at : at + count]]
+        draft.keys = None if keys is None else [key for at, count in kept for key in keys[at : at + count]]
+        draft.headers = None if headers is None else [h for at, count in kept for h in headers[at : at + count]]
+        draft.groups = {}
+        offset = 0
+        for at, count in kept:
+            if at in groups:
+                draft.groups[offset] = count
+            offset += count
+        none: list[None] = [None] * len(draft.values)
+        draft.bytes = sum(map(record_size, draft.values, draft.keys or none, draft.headers or none))
+        self.held_bytes -= size - draft.bytes
+        draft.cancelled = False
+
+    # Requests go out.
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the leader is needed: something waits to be sent or answered."""
+        return bool(self._ready or self._unanswered)
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a leader owes an answer."""
+        return bool(self._unanswered)
+
+    def opened(self, session: SessionId) -> None:
+        """Begin a session that a leader has opened. Not while batches of another one are unanswered."""
+        assert not self._unanswered, "batches never change their session"
+        self.id = session
+        self._next_sequence = Sequence(1)
+
+    def resume(self) -> None:
+        """Go on after a back-off."""
+        self._paused = False
+
+    def lost(self) -> None:
+        """The connection to the leader is gone: every unanswered batch goes to the next one again, in order.
+
+        The first one goes alone: nodes that do not lead would get and refuse all of them, one node after the other.
+        """
+        for sent in self._unanswered:
+            # Settled ones were refused before anything was in doubt.
+            sent.doubtful = sent.doubtful or not sent.settled
+        self._by_request.clear()
+        self._fence = None
+        self._paused = False
+        self._probing = bool(self._unanswered)
+        self._rewind()
+
+    def take_request(self) -> Request | None:
+        """Return the next frame for the leader; None = nothing may be sent now. Call until None."""
+        if not self.id or self._paused:
+            return None
+        to_send = self._to_send
+        while to_send and to_send[0].answered:
+            to_send.popleft()
+        if self._probing and self._unanswered and self._unanswered[0].request_id:
+            return None
+        if self._refused is not None:
+            if to_send and to_send[0].sequence < self._refused.sequence:
+                return self._transmit(to_send.popleft())
+            return self._ask_outcome()
+        if to_send:
+            return self._transmit(to_send.popleft())
+        draft = self._next_draft()
+        return None if draft is None else self._transmit(self._build(draft))
+
+    def _next_draft(self) -> Draft[WaiterT] | None:
+        in_flight = len(self._unanswered)
+        while self._ready and in_flight < self._options.batches_in_flight:
+            draft = self._ready[0]
+            if draft.is_open and in_flight >= self._options.batches_eager:
+                if not self._closed:
+                    return None
+                draft = next(draft for draft in self._ready if not draft.is_open)
+            self._take_out(draft)
+            if draft.cancelled:
+                self._drop_cancelled(draft)
+            if draft.waiters:
+                return draft
+        return None
+
+    def _build(self, draft: Draft[WaiterT]) -> Sent[WaiterT]:
+        batch = build_batch(
+            draft.values,
+            topic=draft.topic,
+            session=self.id,
+            sequence=self._next_sequence,
+            keys=draft.keys,
+            headers=draft.headers,
+        )
+        sent = Sent(draft, self._next_sequence, batch.buffer)
+        self._next_sequence = Sequence(self._next_sequence + 1)
+        draft.sent = sent
+        draft.count = len(draft.values)
+        draft.values = []
+        draft.keys = draft.headers = None
+        self._unanswered.append(sent)
+        return sent
+
+    def _transmit(self, sent: Sent[WaiterT]) -> Request:
+        request_id = next(self._request_ids)
+        sent.request_id = request_id
+        self._by_request[request_id] = sent
+        return Request(request_id, FrameKind.APPEND, {"id": request_id}, (sent.payload,))
+
+    def _ask_outcome(self) -> Request | None:
+        """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
+        head = self._unanswered[0]
+        if self._fence is not None or head.refusal is None:
+            return None
+        last = head
+        for sent in self._unanswered:
+            if not sent.settled:
+                break
+            last = sent
+        request_id = next(self._request_ids)
+        self._fence = request_id, last
+        body: dict[str, object] = {"id": request_id, "session": self.id, "sequence": last.sequence}
+        return Request(request_id, FrameKind.OUTCOME, body, ())
+
+    def _rewind(self) -> None:
+        self._to_send = deque(self._unanswered)
+        for sent in self._unanswered:
+            sent.request_id = 0
+
+    # Answers come back.
+
+    def is_fence(self, request_id: int) -> bool:
+        """Say whether a request of this session asked for an outcome."""
+        return self._fence is not None and self._fence[0] == request_id
+
+    def on_receipt(self, request_id: int, receipt: Receipt | None) -> list[Settled[WaiterT]]:
+        """Take the answer to an APPEND; None = the sequence was fenced, so the batch was and will not be applied.
+
+        Raises:
+          PeerError: the receipt is not of this batch; the connection must end.
+        """
+        sent = self._by_request.pop(request_id, None)
+        if sent is None or sent.answered:
+            return []
+        if receipt is not None and receipt.count != sent.draft.count:
+            raise PeerError(f"a receipt for {receipt.count} records answers a batch of {sent.draft.count}")
+        self._probing = False
+        return self._answer(sent, receipt, _fenced)
+
+    def on_outcome(self, request_id: int, receipt: Receipt | None) -> list[Settled[WaiterT]]:
+        """Take the answer to the OUTCOME of a refused batch: its sequence is decided, those behind it can pass."""
+        if self._fence is None or self._fence[0] != request_id:
+            return []
+        last = self._fence[1]
+        self._fence = None
+        self._probing = False
+        settled = []
+        while self._unanswered and self._unanswered[0].sequence <= last.sequence:
+            sent = self._unanswered[0]
+            applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
+            refusal = sent.refusal
+            assert refusal is not None, "only refused batches are fenced"
+            settled += self._answer(sent, applied, _copies(refusal))
+        self._refused = next((sent for sent in self._unanswered if sent.refusal is not None), None)
+        self._rewind()
+        return settled
+
+    def on_refused(self, request_id: int, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
+        """Take the refusal of a request of this session, and say what to do."""
+        if self._fence is not None and self._fence[0] == request_id:
+            return self._on_fence_refused(error)
+        sent = self._by_request.pop(request_id, None)
+        if sent is None or sent.answered or sent.request_id != request_id:
+            return Action.GO_ON, []
+        if isinstance(error, StaleSessionError):
+            return Action.REOPEN, self._on_stale(error)
+        if isinstance(error, RequestError | StorageFullError):
+            return Action.GO_ON, self._refuse(sent, error)
+        if isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE):
+            return self._back_off()
+        # Not the leader, or a node in trouble. It may have taken the batch before it found out.
+        self.lost()
+        return Action.MOVE, []
+
+    def _on_fence_refused(self, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
+        self._fence = None
+        if isinstance(error, StaleSessionError):
+            return Action.REOPEN, self._on_stale(error)
+        if isinstance(error, StorageFullError):
+            self._paused = True
+            return Action.BACK_OFF, self.fail_drafts(_copies(error))
+        if isinstance(error, RequestError) or (
+            isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
+        ):
+            return self._back_off()
+        self.lost()
+        return Action.MOVE, []
+
+    def _back_off(self) -> tuple[Action, list[Settled[WaiterT]]]:
+        self._paused = True
+        self._rewind()
+        return Action.BACK_OFF, []
+
+    def _refuse(self, sent: Sent[WaiterT], error: ViewstampError) -> list[Settled[WaiterT]]:
+        """Take a refusal for good. Callers hear it now where this was the only attempt, else after the fence."""
+        refused = [sent]
+        if isinstance(error, StorageFullError):
+            # What is behind it can only be refused for the gap, and waits for the same space.
+            refused += [later for later in self._unanswered if later.sequence > sent.sequence]
+        settled = []
+        for each in refused:
+            if not each.doubtful and not each.settled:
+                each.refusal = error
+                settled += self._settle(each, None, _copies(error))
+        sent.refusal = error
+        if self._refused is None or sent.sequence < self._refused.sequence:
+            self._refused = sent
+        self._rewind()
+        if isinstance(error, StorageFullError):
+            settled += self.fail_drafts(_copies(error))
+        return settled
+
+    def _on_stale(self, error: ViewstampError) -> list[Settled[WaiterT]]:
+        """The session is forgotten: nothing of it is accepted any more, and what was lost on the way stays unknown."""
+
+        def refused(offset: int, count: int) -> ViewstampError:
+            return UnavailableError(
+                f"the session was forgotten, nothing was written: {error.message}", remedy="append again"
+            )
+
+        settled = []
+        for sent in list(self._unanswered):
+            unknown = self._unknown(sent.draft, "the session was forgotten while the answer was outstanding")
+            settled += self._answer(sent, None, unknown if sent.doubtful else refused)
+        self._forget()
+        return settled
+
+    def _forget(self) -> None:
+        self.id = SessionId(0)
+        self._to_send.clear()
+        self._by_request.clear()
+        self._refused = None
+        self._fence = None
+        self._paused = False
+        self._probing = False
+
+    def _answer(
+        self, sent: Sent[WaiterT], receipt: Receipt | None, error: Callable[[int, int], ViewstampError]
+    ) -> list[Settled[WaiterT]]:
+        sent.answered = True
+        if self._unanswered[0] is sent:
+            self._unanswered.popleft()
+        else:
+            self._unanswered.remove(sent)
+        return self._settle(sent, receipt, error)
+
+    def _settle(
+        self, sent: Sent[WaiterT], receipt: Receipt | None, error: Callable[[int, int], ViewstampError]
+    ) -> list[Settled[WaiterT]]:
+        if sent.settled:
+            return []
+        sent.settled = True
+        self.held_bytes -= sent.draft.bytes
+        return [Settled(sent.draft, receipt, error)]
+
+    # Ends.
+
+    def fail_drafts(self, error: Callable[[int, int], ViewstampError]) -> list[Settled[WaiterT]]:
+        """Give up everything that was never sent."""
+        settled: list[Settled[WaiterT]] = [Settled(draft, None, error) for draft in self._ready]
+        for draft in self._ready:
+            self.held_bytes -= draft.bytes
+            draft.is_open = False
+        self._ready.clear()
+        self._open.clear()
+        self._closed = 0
+        return settled
+
+    def close(self) -> list[Settled[WaiterT]]:
+        """Give up everything: unknown where a batch was sent, "nothing was written" where not."""
+        settled = []
+        for sent in list(self._unanswered):
+            unknown = self._unknown(sent.draft, "the client was closed while the answer was outstanding")
+            settled += self._answer(sent, None, unknown)
+        settled += self.fail_drafts(lambda offset, count: ClosedError("the client was closed, nothing was written"))
+        self._forget()
+        return settled
+
+    def find(self, session: SessionId, sequence: Sequence) -> Draft[WaiterT] | None:
+        """Return the batch with this sequence if it is of this session and its waiters do not know yet."""
+        if session != self.id:
+            return None
+        return next((s.draft for s in self._unanswered if s.sequence == sequence and not s.settled), None)
+
+    def token(self, draft: Draft[WaiterT], offset: int, count: int) -> OutcomeToken:
+        """Return what asks for the outcome of records of a batch that was sent."""
+        assert draft.sent is not None, "a batch that was not sent has no outcome"
+        return OutcomeToken(
+            session=self.id, sequence=draft.sent.sequence, topic=draft.topic, offset=offset, count=count
+        )
+
+    def _unknown(self, draft: Draft[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:
+        assert draft.sent is not None
+        session, sequence, topic = self.id, draft.sent.sequence, draft.topic
+
+        def error(offset: int, count: int) -> ViewstampError:
+            token = OutcomeToken(session=session, sequence=sequence, topic=topic, offset=offset, count=count)
+            return OutcomeUnknownError(why, token=token, remedy="ask what became of it: client.outcome(error.token)")
+
+        return error
+
+
+ELSEWHERE = (NotLeaderError, ClosedError, NoQuorumError)
+"""Refusals that another node may not share."""
+
+
+def record_size(value: bytes, key: bytes | None, headers: Headers | None) -> int:
+    """Return the bytes that a record counts in a batch and in what a client holds."""
+    size = len(value) + RECORD_COST
+    if key is not None:
+        size += len(key)
+    if headers:
+        size += len(msgpack.packb(dict(headers)))
+    return size
+
+
+def _fenced(offset: int, count: int) -> ViewstampError:
+    return UnavailableError(
+        "somebody asked for the outcome of this append before it was applied, so it was fenced: nothing was written",
+        remedy="append again",
+    )
+
+
+def _copies(error: ViewstampError) -> Callable[[int, int], ViewstampError]:
+    """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
+    return lambda offset, count: type(error)(error.message, remedy=error.remedy)
