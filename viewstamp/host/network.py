@@ -66,8 +66,14 @@ class RealNetwork(Network):
         """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is closed again."""
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
+        connection = _TcpConnection(accept)
         try:
-            _, connection = await loop.create_connection(lambda: _TcpConnection(accept), host, port)
+            await loop.create_connection(lambda: connection, host, port)
+        except asyncio.CancelledError:
+            # uvloop drops a connection that came about in the same turn without telling its protocol of the end.
+            connection.abort()
+            loop.call_soon(connection.connection_lost, None)
+            raise
         except UnicodeError as error:
             raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no host name") from error
         if connection.refused is not None:
@@ -121,6 +127,9 @@ class _TcpConnection(asyncio.Protocol, Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand the new connection to ``accept``."""
         self._transport = cast(asyncio.Transport, transport)
+        if self._closing:
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH, low=_UNSENT_BYTES_LOW)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -163,7 +172,7 @@ class _TcpConnection(asyncio.Protocol, Connection):
             drained.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Report the end, once."""
+        """Report the end, once, however often it is called."""
         self._closing = True
         self.resume_writing()
         handler, self._handler = self._handler, None

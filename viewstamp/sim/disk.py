@@ -188,6 +188,8 @@ class SimulatedDisk(Disk):
         """Take the exclusive lock of a data directory."""
         self.check(self._life)
         directory = posixpath.normpath(directory)
+        if directory not in self.volume.directories:
+            raise StorageError(f"cannot lock {directory}: there is no such directory")
         holder = self._locks.get(directory)
         if holder is not None:
             raise DirectoryInUseError(
