@@ -93,6 +93,7 @@ class Client:
         self._session: Session[Future] = Session(options, self._request_ids, self._on_draft)
         self._topics: dict[str, TopicId] = {}
         self._resolving: set[str] = set()
+        self._held_max = options.bytes_in_flight_max
         self._line = Line(self._may_go)
         self._links: dict[str, Link] = {}
         self._opening: dict[str, asyncio.Lock] = {}
@@ -138,6 +139,16 @@ class Client:
             link.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def record_bytes_max(self) -> int:
+        """The largest record that the cluster takes; the default limit until a node has told its own."""
+        return self._session.record_bytes_max
+
+    @property
+    def batches_retried(self) -> int:
+        """How often a batch was sent again, because a connection or a leader was lost or refused it for the moment."""
+        return self._session.batches_retried
+
     # Appending.
 
     async def append(
@@ -174,11 +185,11 @@ class Client:
             and key is None
             and headers is None
             and type(value) is bytes
-            and not self._line
+            and not self._line.places
         ):
             session = self._session
             size = len(value) + RECORD_COST
-            if size - RECORD_COST <= session.record_bytes_max and self._fits(size):
+            if size - RECORD_COST <= session.record_bytes_max and session.held_bytes + size <= self._held_max:
                 future: asyncio.Future[Receipt] = self._loop.create_future()
                 draft = session.add(topic_id, value, size, future)
                 try:
@@ -239,7 +250,7 @@ class Client:
         started = self._loop.time()
         seconds = self._seconds(timeout)
         place = None
-        if self._line or topic not in self._topics or not self._fits(size):
+        if self._line.places or topic not in self._topics or not self._fits(size):
             place = self._line.join(topic, size)
         try:
             if place is not None:
@@ -301,7 +312,7 @@ class Client:
 
     def _fits(self, size: int) -> bool:
         held = self._session.held_bytes + self._line.reserved_bytes
-        return held + size <= self._options.bytes_in_flight_max or held == 0
+        return held + size <= self._held_max or held == 0
 
     def _check_sizes(self, sizes: list[int]) -> None:
         limit = self._session.record_bytes_max
@@ -321,7 +332,7 @@ class Client:
     async def _resolve(self, topic: str) -> None:
         """Ask for a topic's id until it is known, refused, or nobody waits for it any more."""
         try:
-            while any(place.topic == topic and not place.turn.done() for place in self._line):
+            while any(place.topic == topic and not place.turn.done() for place in self._line.places):
                 try:
                     _, frame = await self.ask_any(
                         FrameKind.DESCRIBE_TOPIC, {"name": topic, "stale": False}, seconds=self._options.silence
@@ -366,7 +377,7 @@ class Client:
         expiring = self._expiring
         while expiring and not expiring[0].waiters:
             expiring.popleft()
-        if self._line:
+        if self._line.places:
             self._line.serve()
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:

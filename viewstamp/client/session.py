@@ -195,6 +195,8 @@ class Session(Generic[WaiterT]):
         self.id = SessionId(0)
         self.held_bytes = 0
         """Bytes of the appends that are held here, sent or not."""
+        self.batches_retried = 0
+        """Batches that were handed to a connection and have to be again, counted each time."""
         self.record_bytes_max = 1024 * 1024
         self.batch_bytes_max = 8 * 1024 * 1024
         self._options = options
@@ -443,6 +445,7 @@ class Session(Generic[WaiterT]):
     def _rewind(self) -> None:
         self._to_send = deque(self._unanswered)
         for sent in self._unanswered:
+            self.batches_retried += sent.request_id != 0
             sent.request_id = 0
 
     # Answers come back.
