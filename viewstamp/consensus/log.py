@@ -7,6 +7,7 @@ want. What has been evicted is read back by the node (``Fetch``).
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
@@ -75,6 +76,15 @@ class Log:
             size += self._batches[stop].size
             stop += 1
         return self._batches[at:stop]
+
+    def newest(self) -> Iterator[Batch]:
+        """Yield the batches in memory, from the newest down."""
+        for at in range(len(self._batches) - 1, self._evicted - 1, -1):
+            yield self._batches[at]
+
+    def since(self, start: Index) -> list[Batch]:
+        """Return the batches in memory that end after ``start``, in order. For checkers."""
+        return self._batches[max(self._evicted, bisect_right(self._starts, start, self._evicted) - 1) :]
 
     def hand_out(self) -> list[Batch]:
         """Return what has been committed since the last call, in order."""

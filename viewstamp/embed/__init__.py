@@ -1,1 +1,30 @@
-"""TODO-spec."""
+"""Viewstamp inside a program: ``open_node``, ``connect``, ``local_cluster``.
+
+The only place that sees settings, node, streams and clients together. What it promises:
+
+  * **open_node** runs one member in a thread and an event loop of its own (uvloop where there is one): a service
+    that blocks its loop for a second does not cost the cluster its leader. Between the two loops goes one hand-off
+    for each batch, in each direction, never one for each record. ``thread=False`` runs it in the caller's loop.
+  * **connect** needs no node: it is the thin client, with a real network under it.
+  * **local_cluster** is made of real nodes with real disks and sockets, in a temporary directory.
+  * **run_node** is the process that ``viewstamp node run`` starts: until SIGTERM, or until a part of the node fails.
+
+Invariants
+  * A context that has been left, or whose entering failed or was cancelled, leaves no thread, socket or lock.
+  * A node that has failed is not restarted here: it answers nothing, and says why in ``EmbeddedNode.failure``.
+"""
+
+from viewstamp.embed.connect import connect
+from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
+from viewstamp.embed.open_node import EmbeddedNode, open_node
+from viewstamp.embed.run_node import run_node, run_on_fast_loop
+
+__all__ = [
+    "ClusterHandle",
+    "EmbeddedNode",
+    "connect",
+    "local_cluster",
+    "open_node",
+    "run_node",
+    "run_on_fast_loop",
+]

@@ -47,7 +47,8 @@ async def run_node(settings: NodeSettings, log: FilteringBoundLogger) -> None:
     await node.start()
     log.info("= node started", node=settings.node.id, address=node.address)
     stopped = loop.create_task(stopping.wait())
-    await asyncio.wait([node.failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+    waiting: list[asyncio.Future[Any]] = [node.failed, stopped]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     failure = node.failed.result() if node.failed.done() else None
     stopped.cancel()
     await node.stop()

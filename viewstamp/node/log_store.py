@@ -55,7 +55,7 @@ class LogStore:
     def _queue(self, write: Write, done: Done) -> None:
         match write:
             case AppendLog(batches):
-                reservation = self._wal.reserve(sum(batch.size for batch in batches))
+                reservation = self._wal.reserve(sum(batch.size for batch in batches), urgent=True)
                 self._wal.fill(reservation, batches, done)
             case TruncateLog(end):
                 self._wal.truncate(end, done)

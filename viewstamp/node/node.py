@@ -91,15 +91,18 @@ class Node:
         self._log = log.bind(node=options.node)
         self._lock: Lock | None = None
         self._listener: Listener | None = None
-        self._server: Server | None = None
-        self._wal: Wal | None = None
-        self._replica: Replica | None = None
+        self.server: Server | None = None
+        self.wal: Wal | None = None
+        """The log, once it is open; owned by the replica."""
+        self.replica: Replica | None = None
+        """The role state machine, once the log has been replayed; others only look."""
         self._replica_ref: Ref[Item] | None = None
         self._reader: LogReader | None = None
         self._log_store: LogStore | None = None
         self._links: dict[NodeId, PeerLink] = {}
         self._membership = Membership(dict(options.members), dict(options.learners))
-        self._incarnation = ""
+        self.incarnation = ""
+        """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
         self._system: System | None = None
         self._changed: dict[asyncio.Future[None], None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
@@ -123,10 +126,8 @@ class Node:
         try:
             self.host.disk.make_directory(options.data_dir)
             self._lock = self.host.disk.lock(options.data_dir)
-            self._server = Server(
-                self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._log
-            )
-            self._listener = await self.host.network.listen(options.listen, self._server.accept)
+            self.server = Server(self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._log)
+            self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
                 self.address = self._listener.address
             self._assemble(await self._off_loop(self._recover))
@@ -163,13 +164,13 @@ class Node:
             task.cancel()
         if self._system is not None:
             await self._system.stop()
-        if self._server is not None:
-            await self._server.close()
+        if self.server is not None:
+            await self.server.close()
         if self._reader is not None:
             await self._reader.close()
-        if self._wal is not None:
+        if self.wal is not None:
             with suppress(StorageError):
-                await self._wal.close()
+                await self.wal.close()
         if self._lock is not None:
             self._lock.release()
         for waiter in list(self._changed):
@@ -200,7 +201,7 @@ class Node:
             must_exist=state is not None,
             commit_hint=state.commit_hint if state is not None else 0,
         )
-        self._wal = wal
+        self.wal = wal
         replay.apply(wal.recovery.commit_hint)
         if state is None:
             if wal.recovery.end > 1:
@@ -215,7 +216,7 @@ class Node:
             state = ControlState(cluster_id=options.cluster, node_id=options.node, incarnation=incarnation)
             control.write(state)
         check_history(TermHistory(state.history), wal, options.data_dir)
-        self._incarnation = state.incarnation
+        self.incarnation = state.incarnation
         self._log_store = LogStore(wal, control, state)
         memberships = [stored_membership(state, self._membership), *replay.memberships]
         is_new = len(memberships) == 1 and not state.membership
@@ -235,13 +236,13 @@ class Node:
     def _assemble(self, recovered: tuple[Raft, Applier]) -> None:
         raft, applier = recovered
         options = self.options
-        assert self._wal is not None
+        assert self.wal is not None
         assert self._log_store is not None
-        wal = self._wal
+        wal = self.wal
         self._system = System(str(options.node), on_failed=self._on_failed)
         wal.start(self._system.fail)
         self._reader = LogReader(self.host.disk, wal, raft.core.log, str(options.node))
-        self._replica = Replica(
+        self.replica = Replica(
             raft,
             self._log_store,
             wal,
@@ -253,9 +254,9 @@ class Node:
             read_retry_ticks=options.core.election_timeout_ticks,
             log=self._log,
         )
-        self._replica.on_change = self._on_change
+        self.replica.on_change = self._on_change
         self._on_change()
-        self._replica_ref = self._system.spawn(self._replica, name="replica")
+        self._replica_ref = self._system.spawn(self.replica, name="replica")
 
     def _link(self, peer: NodeId) -> PeerLink:
         """Return the link to ``peer``, spawned when it is first needed."""
@@ -268,7 +269,7 @@ class Node:
                 hello={
                     "cluster": self.options.cluster,
                     "node": self.options.node,
-                    "incarnation": self._incarnation,
+                    "incarnation": self.incarnation,
                     "version": PROTOCOL_VERSION,
                 },
                 network=self.host.network,
@@ -310,14 +311,14 @@ class Node:
 
     async def _do_fetch(self, fetch: Fetch) -> None:
         assert self._reader is not None
-        assert self._replica is not None
+        assert self.replica is not None
         assert self._system is not None
         try:
             batches = await self._reader.read_log(fetch.start, fetch.bytes_max)
         except ViewstampError as error:
             self._system.fail(error)
             return
-        self._replica.on_batches_read(fetch, batches)
+        self.replica.on_batches_read(fetch, batches)
 
     def _on_change(self) -> None:
         """Role, term, leader or lifecycle changed: keep links to all members, wake those who wait for RUNNING."""
@@ -358,7 +359,7 @@ class Node:
 
     async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
         """Ask the state machine; unless ``stale``, after all that was committed when the question came."""
-        if self._replica is None:
+        if self.replica is None:
             raise self._not_ready()
         if not stale:
             await self._barrier()
@@ -376,7 +377,7 @@ class Node:
           applied_index: wait until this has been applied here.
           wait: seconds to wait for ``position`` to exist; 0 = answer at once.
         """
-        replica, reader = self._replica, self._reader
+        replica, reader = self.replica, self._reader
         if replica is None or reader is None:
             raise self._not_ready()
         applier = replica.applier
@@ -407,7 +408,7 @@ class Node:
             acknowledged and voted may be gone, so it is no member any more (protocol rule 18).
           UnavailableError: this node is still starting.
         """
-        if self._log_store is None or self._replica is None:
+        if self._log_store is None or self.replica is None:
             raise self._not_ready()
         if peer not in self._addresses:
             raise WrongClusterError(
@@ -426,12 +427,12 @@ class Node:
     @property
     def applied_index(self) -> Index:
         """The last index that has been applied here; 0 = none."""
-        return Index(self._replica.applier.applied_end - 1) if self._replica is not None else Index(0)
+        return Index(self.replica.applier.applied_end - 1) if self.replica is not None else Index(0)
 
     @property
     def lifecycle(self) -> Lifecycle:
         """How far this member has come."""
-        return self._replica.raft.lifecycle if self._replica is not None else Lifecycle.BOOTSTRAPPING
+        return self.replica.raft.lifecycle if self.replica is not None else Lifecycle.BOOTSTRAPPING
 
     @property
     def status(self) -> dict[str, object]:
@@ -442,13 +443,13 @@ class Node:
             "address": self.address,
             "lifecycle": self.lifecycle.value,
         }
-        if self._replica is not None and self._wal is not None:
-            status |= self._replica.status
+        if self.replica is not None and self.wal is not None:
+            status |= self.replica.status
             status |= {
                 "members": dict(self._addresses),
                 "connected": [peer for peer, link in self._links.items() if link.is_connected],
-                "log_bytes": self._wal.bytes_used,
-                "groups": self._wal.groups,
+                "log_bytes": self.wal.bytes_used,
+                "groups": self.wal.groups,
             }
         return status
 
@@ -456,7 +457,7 @@ class Node:
 
     @property
     def _addresses(self) -> dict[NodeId, str]:
-        membership = self._replica.raft.core.membership if self._replica is not None else self._membership
+        membership = self.replica.raft.core.membership if self.replica is not None else self._membership
         return membership.addresses
 
     def _running_replica(self) -> Ref[Item]:
@@ -483,7 +484,7 @@ class Node:
             ) from None
 
     async def _wait_applied(self, index: Index) -> None:
-        replica = self._replica
+        replica = self.replica
         assert replica is not None
         if index < replica.applier.applied_end:
             return
@@ -498,10 +499,10 @@ class Node:
         return Position(last)
 
     def _why_not_running(self) -> str:
-        if self._replica is None:
+        if self.replica is None:
             return "it is replaying its log"
         connected = [peer for peer, link in self._links.items() if link.is_connected]
-        core = self._replica.raft.core
+        core = self.replica.raft.core
         return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}"
 
 

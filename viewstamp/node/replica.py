@@ -23,7 +23,7 @@ from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
 from viewstamp.consensus.roles import Lifecycle, Role
-from viewstamp.errors import NotLeaderError, StorageFullError, ViewstampError
+from viewstamp.errors import ClosedError, NotLeaderError, StorageFullError, ViewstampError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
@@ -145,6 +145,12 @@ class Replica(Actor[Item]):
         if ready is not None:
             self._act(ready)
         self._note_changes()
+
+    def on_dropped(self, messages: list[Item]) -> None:
+        """Answer proposals that came too late to be looked at: nothing of them was written."""
+        for item in messages:
+            if isinstance(item, Proposal):
+                item.answer(ClosedError(f"{self.raft.core.me} is stopping", remedy="ask another node"))
 
     def on_stop(self, error: BaseException | None) -> None:
         """Tell everybody who waits that this node answers no more."""

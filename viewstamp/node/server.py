@@ -70,6 +70,11 @@ class Service(Protocol):
         ...
 
     @property
+    def incarnation(self) -> str:
+        """Which disk this node has; "" until its log has been replayed."""
+        ...
+
+    @property
     def applied_index(self) -> Index:
         """Up to where this node has applied."""
         ...
@@ -185,6 +190,7 @@ class _ServerConnection:
                 {
                     "cluster": self._server.cluster,
                     "node": self._server.node,
+                    "incarnation": self._service.incarnation,
                     "version": PROTOCOL_VERSION,
                     "limits": {
                         "record_bytes_max": self._server.limits.record_bytes_max,

@@ -6,7 +6,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | frame           | from → to     | body                                                                   | payload |
 | --------------- | ------------- | ---------------------------------------------------------------------- | ------- |
 | HELLO           | opener → node | cluster, node (a peer's id, "" = a client), incarnation, version       |         |
-| WELCOME         | node → opener | cluster, node, version, limits {record_bytes_max, batch_bytes_max} | |
+| WELCOME         | node → opener | cluster, node, incarnation, version, limits {record_bytes_max, batch_bytes_max} | |
 | REFUSED         | node → opener | error, message, remedy; then the connection ends                       |         |
 | PEER            | peer → peer   | one consensus message (``node/codec.py``)                              | batches |
 | APPEND          | client → node | id                                                                     | 1 batch |

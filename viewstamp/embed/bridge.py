@@ -1,0 +1,146 @@
+"""A network whose one end is in this process: callers reach the node they embed without a socket.
+
+The node may run on another event loop, in another thread. Each ``send``, so each batch and not each record, is
+one hand-off between the loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
+
+__all__ = ["BridgeNetwork"]
+
+Accept = Callable[[Connection], ConnectionHandler]
+
+_UNSENT_BYTES_HIGH = 1024 * 1024
+
+
+class BridgeNetwork(Network):
+    """Connects to ``address`` within the process, to everything else through ``outside``."""
+
+    def __init__(self, address: str, accept: Accept, loop: asyncio.AbstractEventLoop, outside: Network) -> None:
+        """Bridge to a node.
+
+        Args:
+          address: what stands for the node.
+          accept: the node's server takes new connections by it, on its loop.
+          loop: the node's loop.
+          outside: the network for every other address.
+        """
+        self._address = address
+        self._accept = accept
+        self._loop = loop
+        self._outside = outside
+
+    async def listen(self, address: str, accept: Accept) -> Listener:
+        """Listen outside; the bridge itself only connects."""
+        return await self._outside.listen(address, accept)
+
+    async def connect(self, address: str, accept: Accept) -> Connection:
+        """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is aborted."""
+        if address != self._address:
+            return await self._outside.connect(address, accept)
+        here = asyncio.get_running_loop()
+        if self._loop.is_closed():
+            raise ConnectionRefusedError("the embedded node has stopped")
+        mine, theirs = _End(here, "the embedded node"), _End(self._loop, "its own process")
+        mine.other, theirs.other = theirs, mine
+        theirs.run(lambda: theirs.begin(self._accept))  # Before anything that ``accept`` sends.
+        mine.handler = accept(mine)
+        return mine
+
+
+class _End(Connection):
+    """One end of a bridge; ``send`` is called on its own loop and delivers on the other's.
+
+    Invariants:
+      * the handler hears ``on_closed`` once, last
+      * ``_unsent`` are the bytes sent from here that the other end's handler has not been given
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, peer: str) -> None:
+        self.peer = peer
+        self.other: _End
+        self.handler: ConnectionHandler | None = None
+        self._loop = loop
+        self._unsent = 0
+        self._is_closed = False
+        self._drained: asyncio.Future[None] | None = None
+
+    def begin(self, accept: Accept) -> None:
+        """Take the connection, on its own loop."""
+        if not self._is_closed:
+            self.handler = accept(self)
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called on this end's loop, in order; dropped when that loop is gone."""
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            return
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Hand ``buffers`` to the other end's loop."""
+        if self._is_closed:
+            return
+        data = b"".join(buffers)
+        self._unsent += len(data)
+        self.other.run(lambda: self.other.deliver(data))
+
+    def deliver(self, data: bytes) -> None:
+        """Give bytes to the handler, on its loop, and tell the sender that they are gone."""
+        if self.handler is not None and not self._is_closed:
+            try:
+                self.handler.on_bytes(data)
+            except Exception as error:
+                self._end(error)
+        size = len(data)
+        self.other.run(lambda: self.other.taken(size))
+
+    def taken(self, size: int) -> None:
+        """Hear that the other end has taken ``size`` bytes."""
+        self._unsent -= size
+        if self._drained is not None and self._unsent <= _UNSENT_BYTES_HIGH:
+            drained, self._drained = self._drained, None
+            if not drained.done():
+                drained.set_result(None)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the other end has not taken."""
+        return self._unsent
+
+    async def drain(self) -> None:
+        """Wait until little is unsent. Safe to cancel: other waiters go on waiting."""
+        if self._is_closed or self._unsent <= _UNSENT_BYTES_HIGH:
+            return
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+        await asyncio.shield(self._drained)
+
+    def close(self) -> None:
+        """Close both ends; what was sent before arrives before."""
+        self._end(None)
+
+    def abort(self) -> None:
+        """Close both ends."""
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        """End this side, and the other one behind what is under way."""
+        if self._is_closed:
+            return
+        self._finish(error)
+        self.other.run(lambda: self.other._finish(None))
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self.handler is not None:
+            self._loop.call_soon(self.handler.on_closed, error)

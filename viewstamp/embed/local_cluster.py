@@ -1,0 +1,91 @@
+"""A whole cluster in this process, in a temporary directory: for the tests of a service that uses viewstamp."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from viewstamp.client.aio import Client
+from viewstamp.config import create_cluster, load_settings, node_file
+from viewstamp.embed.connect import connect
+from viewstamp.embed.open_node import EmbeddedNode, open_node
+from viewstamp.errors import RequestError
+
+__all__ = ["ClusterHandle", "local_cluster"]
+
+
+class ClusterHandle:
+    """The running nodes, by id, and clients for them.
+
+    Invariants:
+      * ``nodes`` holds exactly the nodes that run
+    """
+
+    def __init__(self, directory: Path, ids: list[str]) -> None:
+        self.directory = directory
+        self.ids = ids
+        self.nodes: dict[str, EmbeddedNode] = {}
+        self._contexts: dict[str, AsyncExitStack] = {}
+        self._clients: list[Client] = []
+
+    def client(self) -> Client:
+        """Return a new client, which is closed with the cluster."""
+        client = connect(",".join(self.address(node) for node in self.ids))
+        self._clients.append(client)
+        return client
+
+    def address(self, node: str) -> str:
+        """Return where a node listens."""
+        return load_settings(node_file(str(self.directory), node)).settings.node.advertise
+
+    async def start(self, node: str, *, timeout: float = 30.0) -> EmbeddedNode:
+        """Start a node that does not run, and wait until it is RUNNING."""
+        if node not in self.ids:
+            raise RequestError(f"no node is named {node}; there are {', '.join(self.ids)}")
+        context = AsyncExitStack()
+        embedded = await context.enter_async_context(open_node(node_file(str(self.directory), node), timeout=timeout))
+        self._contexts[node] = context
+        self.nodes[node] = embedded
+        return embedded
+
+    async def stop(self, node: str) -> None:
+        """Stop a node; nothing happens where it does not run."""
+        context = self._contexts.pop(node, None)
+        self.nodes.pop(node, None)
+        if context is not None:
+            await context.aclose()
+
+    async def close(self) -> None:
+        """Close the clients, then stop every node."""
+        for client in self._clients:
+            await client.close()
+        for node in list(self._contexts):
+            await self.stop(node)
+
+
+@asynccontextmanager
+async def local_cluster(
+    *, nodes: int = 3, directory: str | Path | None = None, timeout: float = 30.0
+) -> AsyncIterator[ClusterHandle]:
+    """Run ``nodes`` real nodes in this process, with real disks and sockets; enters when they are RUNNING.
+
+    Args:
+      nodes: how many, 1 to 9.
+      directory: where their data goes, and stays; None = a temporary directory that is removed at the end.
+      timeout: seconds to wait for RUNNING.
+
+    Raises:
+      NoQuorumError: the nodes did not come up in time.
+      ConfigError, StorageError: the directory cannot be used.
+    """
+    with tempfile.TemporaryDirectory(prefix="viewstamp-", ignore_cleanup_errors=True) as temporary:
+        root = Path(directory) if directory is not None else Path(temporary)
+        cluster = ClusterHandle(root, [str(node) for node in create_cluster(str(root), nodes)])
+        try:
+            await asyncio.gather(*(cluster.start(node, timeout=timeout) for node in cluster.ids))
+            yield cluster
+        finally:
+            await cluster.close()

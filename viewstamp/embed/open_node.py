@@ -1,0 +1,153 @@
+"""Embedding: a node inside the caller's own process, and a client of it in the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.client.aio import Client
+from viewstamp.config.model import NodeSettings
+from viewstamp.embed.bridge import BridgeNetwork
+from viewstamp.embed.compose import compose_node, prepare_process, real_host, resolve_settings
+from viewstamp.embed.run_node import new_event_loop
+from viewstamp.node.node import Node
+
+__all__ = ["EmbeddedNode", "open_node", "stdlib_logger"]
+
+ResultT = TypeVar("ResultT")
+
+
+class EmbeddedNode(Client):
+    """A node of the cluster inside this process, with every call of a client.
+
+    Calls go to this member first, without a socket; where another one leads, appends are handed to it.
+    """
+
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        others = [address for address in node.options.members.values() if address != node.address]
+        assert node.server is not None, "a started node has a server"
+        host = real_host()
+        super().__init__(
+            [node.address, *others],
+            network=BridgeNetwork(node.address, node.server.accept, loop, host.network),
+            entropy=host.entropy,
+            cluster_id=node.options.cluster,
+        )
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self._node.options.node
+
+    @property
+    def address(self) -> str:
+        """Where the node listens."""
+        return self._node.address
+
+    @property
+    def node_status(self) -> dict[str, object]:
+        """What ``viewstamp status`` shows of this node."""
+        return self._node.status
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the node has failed; None = it has not. A failed node answers nothing any more: leave the context."""
+        failed = self._node.failed
+        return failed.result() if failed.done() and not failed.cancelled() else None
+
+
+@asynccontextmanager
+async def open_node(
+    settings: str | Path | NodeSettings,
+    *,
+    timeout: float = 30.0,
+    thread: bool = True,
+    log: FilteringBoundLogger | None = None,
+) -> AsyncIterator[EmbeddedNode]:
+    """Run a node while the context is open; enters when the group is RUNNING.
+
+    Args:
+      settings: a settings file, or settings as ``viewstamp.config`` loads them.
+      timeout: seconds to wait for RUNNING; a group needs a majority of its members for it.
+      thread: run the node on an event loop of its own in a thread of its own, so that a caller that blocks its
+        loop does not cost the group its leader. False: in the caller's loop, for tests and benchmarks.
+      log: where the node logs; None = the standard library's logger "viewstamp".
+
+    Cancelled while it enters, it leaves nothing running.
+
+    Raises:
+      ConfigError: the settings, the address or the directory are wrong; the message says which.
+      NoQuorumError: the group is not RUNNING after ``timeout``; the message says what is missing.
+      StorageError, CorruptionError: the disk failed, or damage was found; nothing was cut.
+    """
+    prepare_process()
+    loaded = resolve_settings(settings)
+    runner = _Runner() if thread else None
+    node_loop = runner.loop if runner is not None else asyncio.get_running_loop()
+
+    async def on_node_loop(work: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        if runner is None:
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), node_loop))
+
+    async def start() -> Node:
+        node = compose_node(loaded, real_host(), log if log is not None else stdlib_logger())
+        await node.start()
+        try:
+            await node.wait_running(timeout)
+        except BaseException:
+            await node.stop()
+            raise
+        return node
+
+    try:
+        node = await on_node_loop(start)
+        try:
+            async with EmbeddedNode(node, node_loop) as embedded:
+                yield embedded
+        finally:
+            await asyncio.shield(on_node_loop(node.stop))
+    finally:
+        if runner is not None:
+            runner.close()
+
+
+def stdlib_logger() -> FilteringBoundLogger:
+    """Return a structlog logger that hands its events to the standard library's logger "viewstamp"."""
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        logging.getLogger("viewstamp"),
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    return logger
+
+
+class _Runner:
+    """A thread with an event loop that runs until it is closed."""
+
+    def __init__(self) -> None:
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="viewstamp-node", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the loop and wait for the thread, which has nothing left to do."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()

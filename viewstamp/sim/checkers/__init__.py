@@ -1,0 +1,1 @@
+"""The checkers: each file states one property and looks for its violation."""

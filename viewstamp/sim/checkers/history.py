@@ -1,0 +1,67 @@
+"""What holds of the clients' history and the final logs: exactly once, in order, on every member.
+
+| invariant | sentence |
+| --- | --- |
+| NothingLost | what was acknowledged stands at its position, on every member |
+| NothingInvented | what stands in a topic was appended to it |
+| OnceOnly | no value stands twice |
+| NeverMeansNever | what a client was told did not happen stands nowhere |
+| InOrder | the values of one caller stand in the order of its calls |
+| RealTime | an append stands behind everything that was acknowledged before it was called |
+| ReplicasEqual | all members hold the same |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from viewstamp.ids import NodeId
+from viewstamp.sim.checkers.violation import Violation
+
+if TYPE_CHECKING:
+    from viewstamp.sim.workload import Append
+
+__all__ = ["check_history", "check_replicas"]
+
+Contents = Mapping[str, Sequence[bytes]]
+"""The values of each topic, in the order of their positions, from 1."""
+
+
+def check_replicas(contents: Mapping[NodeId, Mapping[str, list[bytes]]]) -> None:
+    """Compare what the members hold, by member id. Raises Violation."""
+    first = next(iter(contents))
+    for member, topics in contents.items():
+        if topics != contents[first]:
+            raise Violation("ReplicasEqual", f"{first} and {member} differ")
+
+
+def check_history(appends: Sequence[Append], contents: Contents) -> None:
+    """Judge the clients' history by what a member holds in the end. Raises Violation."""
+    from viewstamp.sim.workload import Fate
+
+    positions: dict[bytes, tuple[str, int]] = {}
+    asked = {append.value: append for append in appends}
+    for topic, values in contents.items():
+        for position, value in enumerate(values, 1):
+            if value in positions:
+                raise Violation("OnceOnly", f"{value[:40]!r} stands at {positions[value]} and {(topic, position)}")
+            positions[value] = (topic, position)
+            if value not in asked or asked[value].topic != topic:
+                raise Violation("NothingInvented", f"{topic} holds {value[:40]!r} at {position}")
+    last: dict[tuple[str, str], int] = {}
+    for append in appends:
+        topic, position = positions.get(append.value, ("", 0))
+        if append.fate is Fate.APPLIED and position != append.position:
+            raise Violation(
+                "NothingLost",
+                f"{append.value[:40]!r} was acknowledged at {append.topic} {append.position}, it stands at {position}",
+            )
+        if append.fate is Fate.NEVER and position:
+            raise Violation("NeverMeansNever", f"{append.value[:40]!r} stands at {topic} {position}")
+        if position:
+            if position <= append.after:
+                raise Violation("RealTime", f"{append.value[:40]!r} stands at {position}, before {append.after}")
+            if position <= last.get((append.caller, topic), 0):
+                raise Violation("InOrder", f"{append.value[:40]!r} stands at {position}, before an earlier one")
+            last[append.caller, topic] = position

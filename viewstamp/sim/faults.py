@@ -1,0 +1,124 @@
+"""The one who breaks things: draws a fault, does it, undoes it later."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from viewstamp.sim.disk import DiskOptions
+
+if TYPE_CHECKING:
+    from viewstamp.sim.world import Member, World
+
+__all__ = ["Faults"]
+
+_CALLS_UNTIL_CRASH_MAX = 40
+
+
+class Faults:
+    """Breaks the world at random, as its swarm says, until it is told to stop.
+
+    Everything is drawn from one generator in the order of events, so that a seed is the whole story.
+    """
+
+    def __init__(self, world: World, entropy: random.Random) -> None:
+        self.counts: dict[str, int] = {}
+        self._world = world
+        self._entropy = entropy
+        self._kinds: dict[str, Callable[[Member], None]] = {
+            "kill": self._kill,
+            "power": self._power,
+            "power-all": self._power_all,
+            "crash-in-call": self._crash_in_call,
+            "isolate": self._isolate,
+            "one-way": self._one_way,
+            "break": self._break,
+            "pause": self._pause,
+            "stall": self._stall,
+            "failed-sync": self._failed_sync,
+            "clock": self._clock,
+        }
+
+    async def run(self) -> None:
+        """Break something now and then. To be cancelled."""
+        swarm = self._world.swarm
+        kinds = [kind for kind in self._kinds if swarm.faults.get(kind, 0) > 0]
+        weights = [swarm.faults[kind] for kind in kinds]
+        while kinds:
+            await asyncio.sleep(self._entropy.expovariate(1 / swarm.fault_seconds))
+            kind = self._entropy.choices(kinds, weights)[0]
+            member = self._entropy.choice(self._world.members)
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            self._world.note(member.id, "!", f"fault {kind}")
+            self._kinds[kind](member)
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self._world.loop.call_later(self._entropy.expovariate(1 / self._world.swarm.down_seconds), call)
+
+    def _kill(self, member: Member) -> None:
+        """Kill -9: memory and connections are gone, what was written is there."""
+        self._world.take_down(member, power=False)
+        self._later(lambda: self._world.bring_up(member))
+
+    def _power(self, member: Member) -> None:
+        """A power cut: what was not synced may be gone, in any subset."""
+        self._world.take_down(member, power=True)
+        self._later(lambda: self._world.bring_up(member))
+
+    def _power_all(self, _: Member) -> None:
+        """A power cut of the whole site."""
+        for member in self._world.members:
+            self._power(member)
+
+    def _crash_in_call(self, member: Member) -> None:
+        """Die inside one of the next disk calls, by kill or by power cut."""
+        if not member.is_up:
+            return
+        power = self._entropy.random() < 0.7
+
+        def died() -> None:
+            self._world.take_down(member, power=power)
+            self._later(lambda: self._world.bring_up(member))
+
+        member.disk.crash_at(member.disk.calls + self._entropy.randint(1, _CALLS_UNTIL_CRASH_MAX), died)
+
+    def _isolate(self, member: Member) -> None:
+        """Nobody hears the node, and it hears nobody."""
+        others = [other.id for other in self._world.members if other is not member]
+        self._world.network.isolate(member.id, others)
+        self._later(lambda: self._world.heal(member.id))
+
+    def _one_way(self, member: Member) -> None:
+        """Nothing passes from one node to another; the way back is open."""
+        other = self._entropy.choice(self._world.members)
+        if other is not member:
+            self._world.network.partition(member.id, other.id)
+            self._later(lambda: self._world.network.heal(member.id, other.id))
+
+    def _break(self, member: Member) -> None:
+        """Every connection of the node breaks."""
+        self._world.network.break_connections(member.id)
+
+    def _pause(self, member: Member) -> None:
+        """SIGSTOP: the process stands still while its disk and its peers do not."""
+        process = member.process
+        if process is not None and not process.is_dead:
+            process.pause()
+            self._later(process.resume)
+
+    def _stall(self, member: Member) -> None:
+        """The disk takes its time."""
+        slow = self._entropy.choice((0.01, 0.05, 0.2))
+        member.disk.options = DiskOptions(delay_min=slow, delay_mean=slow)
+        self._later(lambda: self._world.calm_disk(member))
+
+    def _failed_sync(self, member: Member) -> None:
+        """A sync fails: the node must stop for good, and what it acknowledged before must be there."""
+        if member.is_up:
+            member.disk.fail("sync", self._entropy.randint(0, 5))
+
+    def _clock(self, member: Member) -> None:
+        """The wall clock jumps, up to an hour either way."""
+        member.clock.wall_offset_us += self._entropy.randint(-3_600_000_000, 3_600_000_000)

@@ -1,0 +1,155 @@
+"""One seed, from its swarm to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.sim.checkers.history import check_history, check_replicas
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.faults import Faults
+from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.swarm import Swarm, draw_swarm
+from viewstamp.sim.trace import Trace
+from viewstamp.sim.workload import Workload
+from viewstamp.sim.world import Member, World
+from viewstamp.wire.batch import Kind
+
+if TYPE_CHECKING:
+    from viewstamp.node.node import Node
+
+__all__ = ["Verdict", "run_seed"]
+
+_RECOVERY_SECONDS = 60.0
+"""How long, in simulated seconds, a cluster may take to be RUNNING and to agree once all faults have stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a run came to. ``invariant`` is empty where nothing was violated; ``digest`` is the trace's."""
+
+    seed: int
+    events: int
+    appends: int
+    acknowledged: int
+    faults: dict[str, int]
+    digest: str
+    invariant: str = ""
+    detail: str = ""
+    tail: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The one command that repeats the run."""
+        return f"viewstamp sim run --seed {self.seed}"
+
+
+def run_seed(
+    seed: int,
+    *,
+    swarm: Swarm | None = None,
+    seconds: float | None = None,
+    sink: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Run one seed to its verdict. Never raises for what the product does wrong.
+
+    Args:
+      seed: decides everything.
+      swarm: the settings of the run; None = drawn from the seed.
+      seconds: how long faults and work go on, in simulated seconds, instead of what the swarm says.
+      sink: hears every line of the trace.
+    """
+    if swarm is None:
+        swarm = draw_swarm(SimulatedLoop(seed).entropy("swarm"))
+    if seconds is not None:
+        swarm = replace(swarm, seconds=seconds)
+    trace = Trace(sink=sink)
+    world = World(seed, swarm, trace=trace)
+    workload = Workload(world, world.loop.entropy("workload"))
+    faults = Faults(world, world.loop.entropy("faults"))
+    invariant = detail = ""
+    try:
+        _run(world, workload, faults)
+    except Violation as violation:
+        invariant, detail = violation.invariant, violation.detail
+    except Exception as error:
+        invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')}"
+    verdict = Verdict(
+        seed=seed,
+        events=world.loop.events,
+        appends=len(workload.appends),
+        acknowledged=sum(append.position > 0 for append in workload.appends),
+        faults=faults.counts,
+        digest=trace.digest(),
+        invariant=invariant,
+        detail=detail,
+        tail=tuple(trace.lines)[-40:] if invariant else (),
+    )
+    world.close()
+    return verdict
+
+
+def _run(world: World, workload: Workload, faults: Faults) -> None:
+    loop = world.loop
+    for member in world.members:
+        world.bring_up(member)
+    workload.start()
+    breaking = loop.create_task(faults.run())
+    loop.run_for(world.swarm.seconds)
+    breaking.cancel()
+    world.calm()
+    workload.stop()
+    if not loop.run_until(lambda: _has_recovered(world, workload), seconds=_RECOVERY_SECONDS):
+        workload.result()
+        raise Violation("Liveness", f"not recovered {_RECOVERY_SECONDS:g} s after the last fault: {_describe(world)}")
+    workload.result()
+    contents = {member.id: _contents(member) for member in world.members}
+    check_replicas(contents)
+    check_history(workload.appends, next(iter(contents.values())))
+
+
+def _has_recovered(world: World, workload: Workload) -> bool:
+    """Say whether every node is RUNNING with the same, wholly committed log, and every client has its answers."""
+    if not workload.is_done:
+        return False
+    ends = set()
+    for member in world.members:
+        node = _node(member)
+        if node is None or node.lifecycle is not Lifecycle.RUNNING or node.replica is None:
+            return False
+        log = node.replica.raft.core.log
+        ends |= {log.end, log.durable_end, log.commit_end}
+    return len(ends) == 1
+
+
+def _node(member: Member) -> Node | None:
+    return member.node if member.is_up else None
+
+
+def _contents(member: Member) -> dict[str, list[bytes]]:
+    """Read every topic from the member's own log on disk, as an offline reader would."""
+    node = _node(member)
+    assert node is not None
+    assert node.wal is not None
+    names = {topic["id"]: topic["name"] for topic in node.machine.query("list_topics")}  # type: ignore[attr-defined]
+    contents: dict[str, list[bytes]] = {name: [] for name in names.values()}
+    index = node.wal.first_index
+    while index < node.wal.durable_end:
+        for batch in node.wal.read(index, 1024 * 1024):
+            if batch.kind is Kind.RECORDS:
+                values = contents[names[batch.topic]]
+                if batch.first_position != len(values) + 1:
+                    raise Violation(
+                        "PositionsHaveNoGap", f"{member.id}: {batch!r} at {batch.first_position} after {len(values)}"
+                    )
+                values += batch.values()
+            index = batch.end
+    return contents
+
+
+def _describe(world: World) -> str:
+    return "; ".join(
+        f"{member.id}: {node.status if (node := _node(member)) is not None else 'down'}" for member in world.members
+    )

@@ -1,0 +1,83 @@
+"""What one seed decides before the run begins: the size of the cluster, the pace, and the mix of faults.
+
+Each seed leaves most kinds of faults out altogether (swarm testing): a bug that needs two rare things at once is
+found sooner where nothing else disturbs them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from viewstamp.sim.network import LinkOptions
+
+__all__ = ["FAULTS", "Swarm", "draw_swarm"]
+
+FAULTS = (
+    "kill",
+    "power",
+    "power-all",
+    "crash-in-call",
+    "isolate",
+    "one-way",
+    "break",
+    "pause",
+    "stall",
+    "failed-sync",
+    "clock",
+)
+"""The kinds of faults, by the names that the trace shows; each is described where it is done, in ``faults.py``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swarm:
+    """The settings of one run. Times are simulated seconds."""
+
+    nodes: int = 3
+    clients: int = 2
+    callers: int = 3
+    """Concurrent callers in each client: their appends coalesce."""
+    topics: int = 1
+    seconds: float = 8.0
+    """How long faults and work go on; then everything is healed."""
+    fault_seconds: float = 0.7
+    """The mean time between two faults."""
+    down_seconds: float = 0.5
+    """The mean time that a dead node stays down, a partition lasts."""
+    pause_seconds: float = 0.05
+    """The mean time that a caller rests between two appends."""
+    faults: dict[str, float] = field(default_factory=lambda: dict.fromkeys(FAULTS, 1.0))
+    """How often each kind of fault happens, relative to the others; 0 or missing = never."""
+    links: LinkOptions = field(default_factory=LinkOptions)
+    disk_stall: float = 0.0
+    segment_bytes: int = 64 * 1024
+    value_bytes_max: int = 200
+    timeout: float = 4.0
+
+
+def draw_swarm(entropy: random.Random) -> Swarm:
+    """Draw the settings of a run."""
+    chosen = {fault: entropy.choice((0.5, 1.0, 3.0)) for fault in FAULTS if entropy.random() < 0.45}
+    lossy = entropy.random() < 0.6
+    links = LinkOptions(
+        delay_min=0.0002,
+        delay_mean=entropy.choice((0.0003, 0.002, 0.01)),
+        drop=entropy.choice((0.0, 0.02, 0.1)) if lossy else 0.0,
+        double=entropy.choice((0.0, 0.05, 0.2)) if lossy else 0.0,
+        reorder=entropy.choice((0.0, 0.05, 0.2)) if lossy else 0.0,
+        break_connection=entropy.choice((0.0, 0.0, 0.005)),
+        split=entropy.choice((0.0, 0.1)),
+    )
+    return Swarm(
+        nodes=entropy.choice((1, 3, 3, 3, 3, 5)),
+        clients=entropy.randint(1, 3),
+        callers=entropy.choice((1, 2, 4)),
+        topics=entropy.randint(1, 2),
+        fault_seconds=entropy.choice((0.15, 0.4, 1.0)),
+        down_seconds=entropy.choice((0.1, 0.5, 1.5)),
+        pause_seconds=entropy.choice((0.005, 0.05, 0.2)),
+        faults=chosen,
+        links=links,
+        disk_stall=entropy.choice((0.0, 0.0, 0.02)),
+        value_bytes_max=entropy.choice((40, 300, 4000)),
+    )

@@ -1,0 +1,175 @@
+"""What clients do in a simulated world, and the record of it: the history that the checkers judge."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from viewstamp.client.aio import Client
+from viewstamp.client.options import Options
+from viewstamp.client.results import Receipt
+from viewstamp.errors import OutcomeUnknownError, StaleSessionError, UnavailableError
+from viewstamp.ids import Position
+from viewstamp.sim.checkers.violation import Violation
+
+if TYPE_CHECKING:
+    from viewstamp.sim.world import World
+
+__all__ = ["Append", "Fate", "Workload"]
+
+
+class Fate(Enum):
+    """What a client knows of an append."""
+
+    PENDING = "pending"
+    APPLIED = "applied"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Append:
+    """One append: what was asked, what was answered, and what was known when it was asked.
+
+    ``caller`` appends one after the other; ``after`` is the highest position of the topic that was acknowledged to
+    anybody before this append was called: it has to come behind.
+    """
+
+    topic: str
+    value: bytes
+    caller: str
+    after: Position
+    fate: Fate = Fate.PENDING
+    position: Position = Position(0)
+
+
+class Workload:
+    """Appends and reads through real clients, each in a process of its own.
+
+    Invariants:
+      * values are unique
+      * an append is PENDING only while its caller waits
+    """
+
+    def __init__(self, world: World, entropy: random.Random) -> None:
+        self.appends: list[Append] = []
+        self.reads = 0
+        self._world = world
+        self._entropy = entropy
+        self._acknowledged: dict[str, Position] = {}
+        self._is_over = False
+        self._callers: list[asyncio.Task[None]] = []
+        self._clients: list[Client] = []
+        self._topics = [f"topic-{number}" for number in range(world.swarm.topics)]
+
+    def start(self) -> None:
+        """Start the clients."""
+        for number in range(self._world.swarm.clients):
+            process = self._world.loop.process(f"c{number}")
+            self._callers.append(process.spawn(self._run_client(f"c{number}")))
+
+    def stop(self) -> None:
+        """Ask every caller to end after its present append."""
+        self._is_over = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every caller has ended."""
+        return all(task.done() for task in self._callers)
+
+    def result(self) -> None:
+        """Raise what a caller ended with, if it did."""
+        for task in self._callers:
+            if task.done():
+                task.result()
+
+    async def _run_client(self, name: str) -> None:
+        swarm = self._world.swarm
+        client = Client(
+            self._world.addresses,
+            network=self._world.network.view(name),
+            entropy=self._world.loop.entropy(f"client {name}"),
+            options=Options(timeout=swarm.timeout, batch_bytes=2048),
+        )
+        async with client:
+            callers = [
+                asyncio.ensure_future(self._run_caller(client, f"{name}.{number}")) for number in range(swarm.callers)
+            ]
+            callers.append(asyncio.ensure_future(self._run_reader(client)))
+            await asyncio.gather(*callers)
+
+    async def _run_caller(self, client: Client, name: str) -> None:
+        number = 0
+        entropy = self._world.loop.entropy(f"caller {name}")
+        for topic in self._topics:
+            await self._create(client, topic)
+        while not self._is_over:
+            number += 1
+            topic = entropy.choice(self._topics)
+            value = f"{name}-{number}-".encode() + b"x" * entropy.randrange(self._world.swarm.value_bytes_max)
+            append = Append(topic, value, name, self._acknowledged.get(topic, Position(0)))
+            self.appends.append(append)
+            await self._append(client, append)
+            await asyncio.sleep(entropy.expovariate(1 / self._world.swarm.pause_seconds))
+
+    async def _create(self, client: Client, topic: str) -> None:
+        while True:
+            try:
+                await client.create_topic(topic)
+                return
+            except (UnavailableError, OutcomeUnknownError):
+                await asyncio.sleep(0.1)
+
+    async def _append(self, client: Client, append: Append) -> None:
+        try:
+            receipt = await client.append(append.topic, append.value)
+        except OutcomeUnknownError as error:
+            await self._find_out(client, append, error)
+        except UnavailableError:
+            append.fate = Fate.NEVER
+        else:
+            self._acknowledge(append, receipt)
+
+    async def _find_out(self, client: Client, append: Append, error: OutcomeUnknownError) -> None:
+        """Ask what became of an append, until the answer comes."""
+        while error.token is not None:
+            try:
+                outcome = await client.outcome(error.token)
+            except (UnavailableError, OutcomeUnknownError):
+                await asyncio.sleep(0.1)
+                continue
+            except StaleSessionError:
+                break
+            if outcome.applied:
+                self._acknowledge(append, outcome.receipts[0])
+            else:
+                append.fate = Fate.NEVER
+            return
+        append.fate = Fate.UNKNOWN
+
+    def _acknowledge(self, append: Append, receipt: Receipt) -> None:
+        append.fate = Fate.APPLIED
+        append.position = receipt.position
+        self._acknowledged[append.topic] = max(receipt.position, self._acknowledged.get(append.topic, Position(0)))
+
+    async def _run_reader(self, client: Client) -> None:
+        """Read linearizably now and then: everything acknowledged before the read began must be in it."""
+        while not self._is_over:
+            await asyncio.sleep(self._entropy.expovariate(1 / 0.5))
+            topic = self._entropy.choice(self._topics)
+            acknowledged = self._acknowledged.get(topic, Position(0))
+            if acknowledged == 0:
+                continue
+            try:
+                info = await client.describe_topic(topic)
+            except (UnavailableError, OutcomeUnknownError):
+                continue
+            self.reads += 1
+            if info.last_position < acknowledged:
+                raise Violation(
+                    "ReadsAreLinearizable",
+                    f"{topic} ended at {info.last_position} after {acknowledged} had been acknowledged",
+                )

@@ -1,0 +1,206 @@
+"""A simulated world: a cluster of real nodes, with real clients, on simulated clock, network and disks.
+
+What runs in it is the product itself: the core, the WAL and its recovery, the node with its server and links, the
+client. Only the host underneath is simulated. One seed decides everything.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import random
+from dataclasses import replace
+from typing import Any, cast
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.consensus import core as consensus
+from viewstamp.errors import StorageError, ViewstampError
+from viewstamp.host.seam import Host
+from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.node import Node, Options
+from viewstamp.sim.checkers.consensus import ConsensusChecker
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.disk import DiskOptions, SimulatedDisk
+from viewstamp.sim.loop import Process, SimulatedClock, SimulatedLoop
+from viewstamp.sim.network import LinkOptions, SimulatedNetwork
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.trace import Trace
+from viewstamp.streams.machine import Streams
+from viewstamp.wal import wal
+
+__all__ = ["Member", "World"]
+
+_TICK_SECONDS = 0.02
+_RESTART_SECONDS = 0.3
+
+
+class Member:
+    """One machine of the world, and the node that runs on it at present."""
+
+    def __init__(self, world: World, node_id: NodeId, address: str) -> None:
+        self.id = node_id
+        self.address = address
+        self.disk = SimulatedDisk(f"{node_id}-disk", loop=world.loop)
+        self.clock = SimulatedClock(world.loop, offset=world.entropy.uniform(0, 1000))
+        self.host = Host(
+            self.clock,
+            self.disk,
+            world.network.view(node_id),
+            world.loop.entropy(f"node {node_id}"),
+        )
+        self.process: Process | None = None
+        self.node: Node | None = None
+        self.starts = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process of it lives."""
+        return self.process is not None and not self.process.is_dead
+
+
+class World:
+    """A cluster and what is done to it.
+
+    Invariants:
+      * the same seed and swarm give the same trace
+      * a member that went down for whatever reason is brought up again, unless the run ends before
+    """
+
+    def __init__(self, seed: int | str, swarm: Swarm, *, trace: Trace | None = None) -> None:
+        self.loop = SimulatedLoop(seed, trace=trace)
+        self.swarm = swarm
+        self.entropy: random.Random = self.loop.entropy("world")
+        self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
+        self.members = [
+            Member(self, NodeId(f"n{number}"), f"127.0.0.1:{7000 + number}") for number in range(1, swarm.nodes + 1)
+        ]
+        self.checker = ConsensusChecker(self)
+        self.loop.after_event = self.checker.after_event
+        self.is_calm = False
+        for member in self.members:
+            self.calm_disk(member)
+
+    # -- Life and death ----------------------------------------------------------------------------------------
+
+    def bring_up(self, member: Member) -> None:
+        """Start the member's node in a new process; nothing happens where one runs."""
+        if member.is_up:
+            return
+        member.starts += 1
+        self.note(member.id, "=", f"start {member.starts}")
+        process = self.loop.process(f"{member.id}.{member.starts}")
+        member.process = process
+        member.node = None
+        process.spawn(self._live(member, process))
+
+    def take_down(self, member: Member, *, power: bool) -> None:
+        """End the member's process at once; with ``power`` the disk keeps only what a power cut leaves."""
+        member.node = None
+        if power:
+            self.network.isolate(member.id, [other.id for other in self.members if other is not member])
+        if member.process is not None:
+            member.process.kill()
+        if power:
+            member.disk.crash()
+            self.heal(member.id)
+        else:
+            member.disk.kill()
+
+    def heal(self, node: str) -> None:
+        """End the partitions of one node."""
+        self.network.heal(source=node)
+        self.network.heal(target=node)
+
+    def calm_disk(self, member: Member) -> None:
+        """Let the member's disk be as quick as the swarm says."""
+        member.disk.options = DiskOptions(stall=0.0 if self.is_calm else self.swarm.disk_stall, stall_seconds=0.3)
+
+    def calm(self) -> None:
+        """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
+        self.is_calm = True
+        self.network.options = LinkOptions()
+        self.network.heal()
+        for member in self.members:
+            self.calm_disk(member)
+            member.disk.crash_at(None)
+            if member.process is not None:
+                member.process.resume()
+            self.bring_up(member)
+
+    def close(self) -> None:
+        """End the world."""
+        self.loop.close()
+
+    async def _live(self, member: Member, process: Process) -> None:
+        """Run one node until it fails; one that its disk failed is started again, like any service."""
+        node = Node(self._options(member), member.host, Streams(), _node_log(self, member.id))
+        member.node = node
+        try:
+            await node.start()
+            failure: BaseException = await node.failed
+        except ViewstampError as error:
+            failure = error
+        if not isinstance(failure, StorageError):
+            raise Violation("a node fails only when its disk does", f"{member.id}: {failure!r}") from failure
+        self.note(member.id, "!", f"stops: {failure}")
+        # In no process's context: this one is about to die, and its callbacks with it.
+        self.loop.call_soon(self._after_failure, member, process, context=contextvars.Context())
+
+    def _after_failure(self, member: Member, process: Process) -> None:
+        if member.process is process:
+            self.take_down(member, power=False)
+            self.loop.call_later(_RESTART_SECONDS, self.bring_up, member)
+
+    def _options(self, member: Member) -> Options:
+        return Options(
+            node=member.id,
+            cluster=ClusterId("simulated"),
+            data_dir=f"/{member.id}",
+            listen=member.address,
+            members={other.id: other.address for other in self.members},
+            leader_hint=self.members[0].id,
+            core=consensus.Options(
+                election_timeout_ticks=15,
+                heartbeat_ticks=3,
+                append_bytes_max=16 * 1024,
+                in_flight_bytes_max=64 * 1024,
+                cache_bytes_max=32 * 1024,
+            ),
+            wal=replace(wal.Options(), segment_bytes=self.swarm.segment_bytes, reserve_bytes=0),
+            tick_seconds=_TICK_SECONDS,
+            request_seconds=5.0,
+        )
+
+    # -- Looking ------------------------------------------------------------------------------------------------
+
+    def note(self, who: str, glyph: str, text: str) -> None:
+        """Add a line to the trace."""
+        self.loop.trace.note(self.loop.time(), who, glyph, text)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients connect."""
+        return [member.address for member in self.members]
+
+
+class _NodeLog:
+    """A node's log lines, in the trace instead of on a stream."""
+
+    def __init__(self, world: World, who: str, bound: dict[str, Any]) -> None:
+        self._world = world
+        self._who = who
+        self._bound = bound
+
+    def bind(self, **values: Any) -> _NodeLog:
+        return _NodeLog(self._world, self._who, {**self._bound, **values})
+
+    def info(self, event: str, **values: Any) -> None:
+        glyph, _, text = event.partition(" ")
+        shown = " ".join(f"{key}={value}" for key, value in {**self._bound, **values}.items())
+        self._world.note(self._who, glyph, f"{text} {shown}")
+
+    debug = warning = error = info
+
+
+def _node_log(world: World, who: str) -> FilteringBoundLogger:
+    return cast("FilteringBoundLogger", _NodeLog(world, who, {}))
