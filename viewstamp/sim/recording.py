@@ -324,6 +324,8 @@ class Replay:
             case OperationKind.OPEN:
                 self._files[handle] = volume.find(path)
             case OperationKind.CREATE:
+                # The directory may have been made by somebody else, before there was a disk to record it.
+                volume.make_directory(os.path.dirname(path))
                 self._files[handle] = volume.create(path)
             case OperationKind.WRITE:
                 self._files[handle].write(at, [self._recording.data(operation)])
