@@ -1,0 +1,221 @@
+"""``viewstamp append``: one record a line, as fast as the cluster takes them, and always says how far it came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, TimeoutOption, print_json
+from viewstamp.cli.target import Target, run_async
+from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, ViewstampError
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+    from viewstamp.client.results import Receipt
+
+__all__ = ["Appended", "append", "append_chunks", "chunks_of"]
+
+CHUNK_BYTES: Final = 64 * 1024
+CHUNK_RECORDS: Final = 2000
+CHUNKS_IN_FLIGHT: Final = 32
+GRACE_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class Appended:
+    """How far an append has come. ``unknown`` counts records that may or may not have been appended."""
+
+    acknowledged: int = 0
+    first_position: int | None = None
+    last_position: int | None = None
+    unknown: int = 0
+    error: ViewstampError | None = None
+    on_receipts: Callable[[list[Receipt]], None] | None = None
+    """Hears every list of receipts, in order."""
+
+    def acknowledge(self, receipts: list[Receipt]) -> None:
+        """Count what came back."""
+        self.acknowledged += len(receipts)
+        if self.first_position is None:
+            self.first_position = receipts[0].position
+        self.last_position = receipts[-1].position
+        if self.on_receipts is not None:
+            self.on_receipts(receipts)
+
+
+def append(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An existing topic.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where the lines are; - is stdin.")] = "-",
+    raw: Annotated[bool, typer.Option("--raw", help="The whole input is one record.")] = False,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Append each line of a file, without its newline, as one record. Bytes are kept as they are."""
+    target = Target.resolve(directory, cluster)
+    appended = Appended()
+    try:
+        with _opened(file) as descriptor, _progress(descriptor, output) as advance:
+            run_async(_append(target, topic, descriptor, appended, raw=raw, timeout=timeout, advance=advance))
+        if appended.error is None and not appended.acknowledged:
+            appended.error = RequestError(f"{_name(file)} is empty: nothing was appended", remedy="give it a line")
+    finally:
+        _print(topic, appended, output)
+    if appended.error is not None:
+        raise appended.error
+    return 0
+
+
+async def _append(
+    target: Target,
+    topic: str,
+    descriptor: int,
+    appended: Appended,
+    *,
+    raw: bool,
+    timeout: float,
+    advance: Callable[[int], None],
+) -> None:
+    from viewstamp.cli.lines import read_all, read_lines
+
+    async with target.connect() as client:
+        await client.describe_topic(topic, timeout=timeout)  # An unknown topic is told before any input is read.
+        limit = client.record_bytes_max
+        if raw:
+            data = await read_all(descriptor, limit)
+            chunks = _one([data] if data else [])
+        else:
+            chunks = chunks_of(read_lines(descriptor, limit), advance)
+        await append_chunks(client, topic, chunks, appended, timeout=timeout)
+
+
+async def _one(values: list[bytes]) -> AsyncIterator[list[bytes]]:
+    if values:
+        yield values
+
+
+async def chunks_of(
+    lines: AsyncIterator[tuple[list[bytes], int]], advance: Callable[[int], None]
+) -> AsyncIterator[list[bytes]]:
+    """Cut lists of lines into chunks that are appended atomically: big enough to be cheap, small enough to flow."""
+    async for found, taken in lines:
+        chunk: list[bytes] = []
+        size = 0
+        for line in found:
+            chunk.append(line)
+            size += len(line)
+            if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+        advance(taken)
+
+
+async def append_chunks(
+    client: Client, topic: str, chunks: AsyncIterator[list[bytes]], appended: Appended, *, timeout: float
+) -> None:
+    """Append the chunks in order, several at a time, and count in ``appended`` what became of them.
+
+    Stops reading at the first failure, which is left in ``appended.error``. Cancelled: what was on its way
+    is counted as unknown.
+    """
+    waiting: deque[tuple[asyncio.Task[list[Receipt]], int]] = deque()
+
+    async def settle() -> None:
+        task, count = waiting[0]
+        await asyncio.wait({task})  # Does not cancel the task where this one is cancelled.
+        try:
+            appended.acknowledge(task.result())
+        except OutcomeUnknownError as error:
+            appended.unknown += count
+            appended.error = appended.error or error
+        except ViewstampError as error:
+            appended.error = appended.error or error
+        waiting.popleft()
+
+    try:
+        try:
+            async for chunk in chunks:
+                while waiting and (len(waiting) >= CHUNKS_IN_FLIGHT or waiting[0][0].done()):
+                    await settle()
+                if appended.error is not None:
+                    break
+                waiting.append((asyncio.create_task(client.append_many(topic, chunk, timeout=timeout)), len(chunk)))
+        except ViewstampError as error:
+            appended.error = appended.error or error
+        while waiting:
+            await settle()
+    finally:
+        if waiting:  # Cancelled. What is on its way usually arrives in no time, and is then not unknown.
+            await asyncio.wait([task for task, _ in waiting], timeout=GRACE_SECONDS)
+        while waiting and waiting[0][0].done():
+            await settle()
+        for task, count in waiting:
+            task.cancel()
+            appended.unknown += count
+        await asyncio.gather(*(task for task, _ in waiting), return_exceptions=True)
+
+
+def _print(topic: str, appended: Appended, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(
+            {
+                "topic": topic,
+                "acknowledged": appended.acknowledged,
+                "first_position": appended.first_position,
+                "last_position": appended.last_position,
+                "unknown": appended.unknown,
+            }
+        )
+        return
+    where = f": positions {appended.first_position:,} to {appended.last_position:,}" if appended.acknowledged else ""
+    unknown = f"; the outcome of {appended.unknown:,} more is unknown" if appended.unknown else ""
+    print(f"{appended.acknowledged:,} records appended to {topic}{where}{unknown}", flush=True)
+
+
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[int]:
+    if file == "-":
+        yield sys.stdin.fileno()
+        return
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {file}: {error.strerror}", remedy="name a file of lines, or - for stdin"
+        ) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _progress(descriptor: int, output: Output) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr where a person looks and the size is known; yield what takes the bytes read so far."""
+    information = os.fstat(descriptor)
+    if output is Output.JSON or not sys.stderr.isatty() or not stat.S_ISREG(information.st_mode):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns: list[Any] = [BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=information.st_size)
+        yield lambda taken: progress.update(task, completed=taken)

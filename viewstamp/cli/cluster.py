@@ -1,0 +1,123 @@
+"""``viewstamp cluster``: start, break and stop a cluster of real processes on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from viewstamp.cli.options import LocalDirOption, Output, OutputOption, TimeoutOption, print_json, print_table
+from viewstamp.cli.target import DEFAULT_DIRECTORY
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Run a local cluster of real processes.", no_args_is_help=True)
+
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, ...")]
+
+
+@app.command()
+def start(
+    nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="Of a new cluster. [default: 3]")] = None,
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Start what is down, and return when all of it is RUNNING. Twice is harmless."""
+    from viewstamp.cli.local import LocalCluster
+    from viewstamp.cli.target import run_async
+
+    cluster = LocalCluster.open_or_create(directory, nodes)
+    started = {node.id for node in cluster.spawn_missing()}
+    run_async(cluster.wait_running(cluster.nodes.values(), timeout))
+    if output is Output.JSON:
+        listed = [
+            {"id": node.id, "address": node.address, "pid": node.pid(), "started": node.id in started}
+            for node in cluster.nodes.values()
+        ]
+        print_json({"cluster_id": cluster.id, "directory": cluster.directory, "nodes": listed})
+        return
+    print_table(
+        ["node", "address", "process", ""],
+        [
+            (node.id, node.address, str(node.pid()), "started" if node.id in started else "was running")
+            for node in cluster.nodes.values()
+        ],
+    )
+    print("RUNNING; try: viewstamp topic create orders; echo hello | viewstamp append orders; viewstamp read orders")
+
+
+@app.command()
+def stop(
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Stop all nodes cleanly. Twice is harmless; the data stays."""
+    from viewstamp.cli.local import LocalCluster
+    from viewstamp.cli.target import run_async
+
+    stopped = [node.id for node in run_async(LocalCluster.open(directory).stop(timeout))]
+    if output is Output.JSON:
+        print_json({"stopped": stopped})
+    else:
+        print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+@app.command()
+def status(
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show each node's process and state. Exit 3 where no node answers."""
+    from viewstamp.cli.local import LocalCluster
+    from viewstamp.cli.status import show
+
+    cluster = LocalCluster.open(directory)
+    processes = {str(name): node.pid() for name, node in cluster.nodes.items()}
+    show(cluster.target, output, processes=processes)
+
+
+@app.command()
+def kill(
+    node: NodeArgument,
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Kill a node with SIGKILL, and return when its process is gone."""
+    from viewstamp.cli.local import LocalCluster
+    from viewstamp.cli.target import run_async
+
+    ran = run_async(LocalCluster.open(directory).node(node).kill())
+    if output is Output.JSON:
+        print_json({"id": node, "killed": ran})
+    else:
+        print(f"killed {node}" if ran else f"{node} was not running")
+
+
+@app.command()
+def restart(
+    node: NodeArgument,
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Start a node, stopping it first if it runs, and return when it is RUNNING."""
+    from viewstamp.cli.local import LocalCluster
+    from viewstamp.cli.target import run_async
+
+    cluster = LocalCluster.open(directory)
+    chosen = cluster.node(node)
+
+    async def stop_and_start() -> bool:
+        ran = await chosen.stop(timeout)
+        cluster.spawn(chosen)
+        await cluster.wait_running([chosen], timeout)
+        return ran
+
+    ran = run_async(stop_and_start())
+    if output is Output.JSON:
+        print_json({"id": node, "pid": chosen.pid(), "was_running": ran})
+    else:
+        print(f"{node} is RUNNING (process {chosen.pid()})")

@@ -1,0 +1,74 @@
+"""``viewstamp config``: make settings files, and show what is in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from viewstamp.cli.options import Output, OutputOption, print_json, print_table
+
+__all__ = ["SetOption", "app", "overrides_of"]
+
+app = typer.Typer(help="Make and show settings.", no_args_is_help=True)
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting that wins over file and environment."),
+]
+
+
+def overrides_of(settings: list[str] | None) -> dict[str, str]:
+    """Split the values of ``--set``. Raises ConfigError where one has another shape."""
+    from viewstamp.errors import ConfigError
+
+    overrides = {}
+    for text in settings or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: there is no value", remedy="write --set section.key=value")
+        overrides[name] = value
+    return overrides
+
+
+@app.command()
+def new(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where nK.toml are written.")],
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="How many nodes.")] = 3,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write the settings of a new local cluster: DIR/n1.toml and so on, with free loopback ports."""
+    from viewstamp.config import create_cluster, load_settings, node_file
+
+    names = create_cluster(str(directory), nodes)
+    files = {name: node_file(str(directory), name) for name in names}
+    settings = {name: load_settings(file, environment={}).settings for name, file in files.items()}
+    if output is Output.JSON:
+        listed = [{"id": name, "file": files[name], "address": settings[name].node.listen} for name in names]
+        print_json({"cluster_id": settings[names[0]].cluster.id, "nodes": listed})
+    else:
+        print_table(["node", "address", "file"], [(name, settings[name].node.listen, files[name]) for name in names])
+        print(f"start it: viewstamp cluster start --dir {directory}")
+
+
+@app.command()
+def show(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The node's settings file.")],
+    settings: SetOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the effective settings of a node and where each came from."""
+    from viewstamp.config import load_settings
+
+    rows = load_settings(config, overrides=overrides_of(settings)).rows()
+    if output is Output.JSON:
+        print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in rows]})
+    else:
+        print_table(["key", "value", "origin"], [(key, _shown(value), origin) for key, value, origin in rows])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={address}" for name, address in value.items()) or "{}"
+    return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else '""'

@@ -1,0 +1,309 @@
+"""The processes of a local cluster: started, watched, killed, stopped. One directory, one settings file a node."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from viewstamp import errors
+from viewstamp.cli.process import command_line, start_mark
+from viewstamp.cli.target import Target
+from viewstamp.config import NodeSettings, create_cluster, load_settings, node_file
+from viewstamp.errors import ConfigError, StorageError, UnavailableError, ViewstampError
+from viewstamp.ids import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LocalCluster", "LocalNode"]
+
+POLL_SECONDS: Final = 0.02
+STATUS_SECONDS: Final = 0.1
+LOG_TAIL_BYTES: Final = 64 * 1024
+
+
+class LocalNode:
+    """One node of a local cluster, running or not.
+
+    The process is found by DIR/NODE/pid, which holds its number and a mark that no other process of that number
+    has; failing that by the data directory's lock file and the process's own command line, so that a node that
+    somebody started by hand is found too.
+    """
+
+    def __init__(self, settings: NodeSettings, file: str) -> None:
+        self.settings = settings
+        self.id = settings.node.id
+        self.address = settings.node.advertise
+        self.directory = settings.node.data_dir
+        self.file = file
+        self.log_file = os.path.join(self.directory, "log.jsonl")
+        self._pid_file = os.path.join(self.directory, "pid")
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    def pid(self) -> int | None:
+        """Return the number of the node's process; None = it does not run."""
+        if self._child is not None:
+            self._child.poll()  # A child that has ended is a zombie until somebody asks.
+        with suppress(FileNotFoundError, ValueError), open(self._pid_file, encoding="ascii") as stream:
+            number, mark = stream.read().split(maxsplit=1)
+            if start_mark(int(number)) == mark.strip():
+                return int(number)
+        with suppress(FileNotFoundError, ValueError), open(os.path.join(self.directory, "lock"), "rb") as stream:
+            pid = int(stream.read())
+            if start_mark(pid) is not None and self._is_ours(pid):
+                return pid
+        return None
+
+    def _is_ours(self, pid: int) -> bool:
+        """Say whether a process was started as ``viewstamp node run`` with this node's settings file."""
+        arguments = command_line(pid)
+        if "node" not in arguments or "run" not in arguments:
+            return False
+        with suppress(OSError):
+            base = os.readlink(f"/proc/{pid}/cwd")
+            files = [os.path.realpath(os.path.join(base, part.removeprefix("--config="))) for part in arguments]
+            return os.path.realpath(self.file) in files
+        return False
+
+    def spawn(self) -> None:
+        """Start the process; it is not RUNNING yet.
+
+        Raises:
+          StorageError: the directory cannot be written.
+        """
+        command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", self.file, "--output", "json"]
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            with open(self.log_file, "ab") as log:
+                self._log_start = log.tell()
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=_environment(os.environ),
+                    start_new_session=True,  # Ctrl-C in the terminal is for the command, not for the nodes.
+                )
+            mark = start_mark(self._child.pid)
+            with open(self._pid_file + ".new", "w", encoding="ascii") as stream:
+                stream.write(f"{self._child.pid} {mark}\n")
+            os.rename(self._pid_file + ".new", self._pid_file)
+        except OSError as error:
+            raise StorageError(
+                f"cannot start {self.id} in {self.directory}: {error.strerror}",
+                remedy="choose a directory that this user may write, on a disk with free space",
+            ) from error
+
+    def send_signal(self, number: signal.Signals) -> bool:
+        """Send a signal to the node's process; return whether there was one."""
+        pid = self.pid()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return pid is not None
+
+    async def wait_gone(self, timeout: float) -> bool:
+        """Wait until the process is gone; return whether it is."""
+        deadline = time.monotonic() + timeout
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        with suppress(FileNotFoundError):
+            os.remove(self._pid_file)
+        return True
+
+    async def kill(self) -> bool:
+        """Kill the process with SIGKILL and wait until it is gone; return whether it ran."""
+        ran = self.send_signal(signal.SIGKILL)
+        if not await self.wait_gone(30):
+            raise UnavailableError(f"{self.id} (process {self.pid()}) does not end, not even by SIGKILL")
+        return ran
+
+    async def stop(self, timeout: float) -> bool:
+        """Stop the process cleanly and wait until it is gone; return whether it ran.
+
+        Raises:
+          UnavailableError: it still runs after ``timeout`` seconds.
+        """
+        ran = self.send_signal(signal.SIGTERM)
+        if not await self.wait_gone(timeout):
+            raise UnavailableError(
+                f"{self.id} (process {self.pid()}) has not stopped within {timeout:g} s",
+                remedy=f"look into {self.log_file}, or kill it: viewstamp cluster kill {self.id}",
+            )
+        return ran
+
+    def last_words(self) -> ViewstampError:
+        """Return why the process that was spawned last has ended, as far as its log says."""
+        lines = self._log_lines()
+        for line in reversed(lines):
+            with suppress(ValueError, AttributeError):
+                words = json.loads(line)
+                kind = getattr(errors, str(words.get("error")), None)
+                if isinstance(kind, type) and issubclass(kind, ViewstampError) and "message" in words:
+                    error = UnavailableError(f"{self.id} did not start: {words['message']}")
+                    error.remedy = words.get("remedy", "")
+                    error.exit_code = kind.exit_code
+                    return error
+        last = lines[-1] if lines else "it printed nothing"
+        return UnavailableError(f"{self.id} did not start: {last}", remedy=f"look into {self.log_file}")
+
+    def _log_lines(self) -> list[str]:
+        try:
+            with open(self.log_file, "rb") as stream:
+                end = stream.seek(0, os.SEEK_END)
+                stream.seek(max(self._log_start, end - LOG_TAIL_BYTES))
+                return stream.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return []
+
+
+class LocalCluster:
+    """A directory with the settings of a local cluster, and its nodes."""
+
+    def __init__(self, directory: str, nodes: list[LocalNode]) -> None:
+        self.directory = directory
+        self.nodes = {node.id: node for node in nodes}
+        self.id = nodes[0].settings.cluster.id
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> LocalCluster:
+        """Read the settings of the cluster in ``directory``.
+
+        Raises:
+          ConfigError: there is none, or its files do not belong together.
+        """
+        path = os.path.abspath(directory)
+        first_file = node_file(path, "n1")
+        if not os.path.exists(first_file):
+            raise ConfigError(
+                f"there is no cluster in {path}",
+                remedy=f"make one with `viewstamp cluster start --dir {directory}`, or name one: --dir or --cluster",
+            )
+        first = load_settings(first_file, environment={}).settings
+        names = sorted([*first.cluster.members, *first.cluster.learners], key=lambda name: (len(name), name))
+        nodes = []
+        for name in names:
+            file = node_file(path, name)
+            settings = load_settings(file, environment={}).settings
+            if settings.cluster.id != first.cluster.id or settings.node.id != name:
+                raise ConfigError(
+                    f"{file} is for node {settings.node.id} of cluster {settings.cluster.id}, "
+                    f"not for {name} of {first.cluster.id}",
+                    remedy="the files in one directory belong to one cluster: put back the one that belongs here",
+                )
+            nodes.append(LocalNode(settings, file))
+        return cls(path, nodes)
+
+    @classmethod
+    def open_or_create(cls, directory: str | os.PathLike[str], nodes: int | None) -> LocalCluster:
+        """Open the cluster in ``directory``, or make the files of a new one of ``nodes`` (None: three) nodes.
+
+        Raises:
+          ConfigError: there is one with another number of nodes, or it cannot be made.
+        """
+        path = os.path.abspath(directory)
+        if not os.path.exists(node_file(path, "n1")):
+            create_cluster(path, 3 if nodes is None else nodes)
+        cluster = cls.open(path)
+        if nodes is not None and nodes != len(cluster.nodes):
+            raise ConfigError(
+                f"the cluster in {path} has {len(cluster.nodes)} nodes, not {nodes}",
+                remedy="leave out --nodes, or name another directory with --dir",
+            )
+        return cluster
+
+    def node(self, name: str) -> LocalNode:
+        """Return the node called ``name``. Raises ConfigError where there is none."""
+        if name not in self.nodes:
+            raise ConfigError(
+                f"there is no node {name} in {self.directory}; there are {', '.join(self.nodes)}",
+                remedy="name one of these",
+            )
+        return self.nodes[name]  # type: ignore[index]
+
+    @property
+    def target(self) -> Target:
+        """What a client connects to."""
+        names = {node.address: str(node.id) for node in self.nodes.values()}
+        return Target(list(names), self.id, names)
+
+    def spawn_missing(self) -> list[LocalNode]:
+        """Start every node that does not run; return those that were started."""
+        with self._held():
+            missing = [node for node in self.nodes.values() if node.pid() is None]
+            for node in missing:
+                node.spawn()
+        return missing
+
+    def spawn(self, node: LocalNode) -> None:
+        """Start one node unless it runs."""
+        with self._held():
+            if node.pid() is None:
+                node.spawn()
+
+    async def wait_running(self, nodes: Iterable[LocalNode], timeout: float) -> None:
+        """Wait until each of ``nodes`` says that it is RUNNING.
+
+        Raises:
+          UnavailableError: not within ``timeout`` seconds, or a process has ended; then with its last words.
+        """
+        waiting = {node.id: node for node in nodes}
+        deadline = time.monotonic() + timeout
+        lifecycles: dict[str, str] = {}
+        async with self.target.connect() as client:
+            while waiting:
+                for node in waiting.values():
+                    if node.pid() is None:
+                        raise node.last_words()
+                for status in await client.status():
+                    name = str(status.get("id") or self.target.names.get(status["address"]))
+                    lifecycles[name] = status.get("lifecycle") or f"silent ({status.get('error')})"
+                    if str(status.get("lifecycle")).lower() == "running":
+                        waiting.pop(NodeId(name), None)
+                if waiting and time.monotonic() > deadline:
+                    states = ", ".join(f"{name} is {lifecycles.get(name, 'silent')}" for name in waiting)
+                    raise UnavailableError(
+                        f"not RUNNING within {timeout:g} s: {states}",
+                        remedy=f"a majority has to run; see `viewstamp cluster status --dir {self.directory}` "
+                        f"and {next(iter(waiting.values())).log_file}",
+                    )
+                if waiting:
+                    await asyncio.sleep(STATUS_SECONDS)
+
+    async def stop(self, timeout: float) -> list[LocalNode]:
+        """Stop all nodes cleanly, all at once; return those that ran.
+
+        Raises:
+          UnavailableError: one of them has not stopped within ``timeout`` seconds.
+        """
+        nodes = list(self.nodes.values())
+        results = await asyncio.gather(*(node.stop(timeout) for node in nodes), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [node for node, ran in zip(nodes, results, strict=True) if ran]
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep other commands from starting the same nodes meanwhile."""
+        with open(os.path.join(self.directory, "cluster.lock"), "wb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Leave out what can only be meant for one node: every node has its own in its file."""
+    single = ("VIEWSTAMP_NODE__", "VIEWSTAMP_CLUSTER__")
+    return {name: value for name, value in environment.items() if not name.startswith(single)}

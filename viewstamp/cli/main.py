@@ -1,0 +1,120 @@
+"""Puts the commands together, and turns whatever goes wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from viewstamp.cli import append, bench, cluster, config, demo, node, read, sim, status, topic, wal
+from viewstamp.errors import StorageError, ViewstampError
+
+__all__ = ["app", "main", "run"]
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="viewstamp",
+    help="A replicated log: nothing acknowledged is lost.",
+    epilog="Start with: viewstamp demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(f"viewstamp {version_of('viewstamp')}")
+        raise typer.Exit
+
+
+app.command("demo")(demo.demo)
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(node.app, name="node")
+app.add_typer(config.app, name="config")
+app.add_typer(topic.app, name="topic")
+app.command("append")(append.append)
+app.command("read")(read.read)
+app.command("status")(status.status)
+app.add_typer(wal.app, name="wal")
+app.add_typer(bench.app, name="bench")
+app.add_typer(sim.app, name="sim")
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_stdout()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; errors have been printed."""
+    as_json = _asks_for_json(arguments)
+    try:
+        result = typer.main.get_command(app).main(list(arguments), prog_name="viewstamp", standalone_mode=False)
+    except ViewstampError as error:
+        return _report(type(error).__name__, error.message, error.remedy, error.exit_code, as_json=as_json)
+    except (typer.Abort, KeyboardInterrupt):
+        return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough, as in `viewstamp read ... | head`.
+        _give_up_stdout()
+        return 0
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        remedy = "check that the path exists, that this user may use it, and that the disk has space"
+        return _report(StorageError.__name__, message, remedy, StorageError.exit_code, as_json=as_json)
+    except Exception as error:
+        return _report_unforeseen(error, as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _report_unforeseen(error: Any, *, as_json: bool) -> int:
+    # Usage errors come from the parser; their class is another one in each version of it.
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "viewstamp"
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+            return 2
+        return _report("UsageError", error.format_message(), f"see {path} --help", error.exit_code, as_json=as_json)
+    if not as_json:
+        traceback.print_exception(error)
+    remedy = "this is a bug in viewstamp: please report it with what is above"
+    return _report(type(error).__name__, str(error), remedy, 1, as_json=as_json)
+
+
+def _report(name: str, message: str, remedy: str, code: int, *, as_json: bool) -> int:
+    if as_json:
+        text = json.dumps({"error": name, "message": message, "remedy": remedy}, ensure_ascii=False)
+    else:
+        text = f"viewstamp: {message}" + (f"\n  {remedy}" if remedy else "")
+    print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Say whether errors are to be JSON; asked of the raw arguments, because parsing them may be what fails."""
+    following = dict(itertools.pairwise(arguments))
+    return "--output=json" in arguments or following.get("--output") == "json"
+
+
+def _give_up_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

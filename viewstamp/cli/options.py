@@ -1,0 +1,74 @@
+"""The options that several commands have in common, and the shape of what they print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "ClusterOption",
+    "DirOption",
+    "LocalDirOption",
+    "Output",
+    "OutputOption",
+    "TimeoutOption",
+    "print_json",
+    "print_table",
+    "say",
+]
+
+
+class Output(StrEnum):
+    """How a result is printed: for people, or for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", help="For people, or for programs.")]
+DirOption = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="A local cluster. [default: ./viewstamp-data]")
+]
+LocalDirOption = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The local cluster's directory.")]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="HOST:PORT,...", help="Any cluster, by addresses. [env: VIEWSTAMP_CLUSTER]"),
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait at most.")]
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object on one line of stdout."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print aligned columns; numbers to the right. Plain text, so that other programs can cut it."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(len(row[at]) for row in [list(columns), *texts]) for at in range(len(columns))]
+    numeric = [bool(texts) and all(_is_number(row[at]) for row in texts) for at in range(len(columns))]
+    for row in [list(columns), *texts]:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def say(message: str) -> None:
+    """Tell a person something that is not the result: to stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def _text(cell: object) -> str:
+    return "-" if cell is None else f"{cell:,}" if type(cell) is int else str(cell)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "", 1).isdecimal() or text == "-"

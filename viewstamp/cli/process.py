@@ -1,0 +1,47 @@
+"""Who a process is: its number alone is never enough, because the system gives numbers out again.
+
+Linux has /proc; elsewhere ``ps`` is asked, which is untested there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+
+__all__ = ["command_line", "start_mark"]
+
+
+def start_mark(pid: int) -> str | None:
+    """Return a text that no other process of this number will ever have; None where there is no such process.
+
+    A process that has ended and was not waited for yet counts as gone.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+            # The name in brackets may hold spaces and brackets of its own.
+            fields = stream.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return _start_mark_by_ps(pid) if not os.path.exists("/proc/self/stat") else None
+    state, started = fields[0], fields[19]
+    return None if state in "ZX" else f"{_boot()}-{started}"
+
+
+def command_line(pid: int) -> list[str]:
+    """Return the arguments that a process was started with; [] where they cannot be seen."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
+        return [os.fsdecode(part) for part in stream.read().split(b"\0")[:-1]]
+    return []
+
+
+def _boot() -> str:
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        return stream.read().strip()
+    return "boot"
+
+
+def _start_mark_by_ps(pid: int) -> str | None:
+    found = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.split()
+    return None if not found or found[0].startswith("Z") else " ".join(found[1:])

@@ -1,0 +1,131 @@
+"""``viewstamp read``: a topic's records, to the end or following it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from viewstamp.cli.options import ClusterOption, DirOption
+from viewstamp.cli.target import Target, run_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from viewstamp.wire.batch import Record
+
+__all__ = ["ReadOutput", "ReadOutputOption", "RecordPrinter", "as_json", "formatter", "read"]
+
+WRITE_BYTES: Final = 256 * 1024
+
+
+class ReadOutput(StrEnum):
+    """How records are printed: the values alone, one object a line, or columns for people."""
+
+    RAW = "raw"
+    JSON = "json"
+    TABLE = "table"
+
+
+ReadOutputOption = Annotated[
+    ReadOutput, typer.Option("--output", help="Values, a line each; one JSON object a line; or columns.")
+]
+
+
+def read(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    start: Annotated[int, typer.Option("--from", metavar="P", min=1, help="First position.")] = 1,
+    last: Annotated[int | None, typer.Option("--to", metavar="P", min=1, help="Last position, inclusive.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended later.")] = False,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NODE", help="What this member alone has applied.")
+    ] = None,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    output: ReadOutputOption = ReadOutput.RAW,
+) -> None:
+    """Print records in order; without --follow up to the commit point seen at the beginning."""
+    if last is not None and last < start:
+        raise typer.BadParameter(f"--to {last} is before --from {start}")
+    target = Target.resolve(directory, cluster)
+
+    async def copy() -> None:
+        printer = RecordPrinter(output, at_once=follow)
+        async with target.connect() as client:
+            end = None if last is None else last + 1
+            async for record in client.read(topic, start, end=end, follow=follow, node=node):
+                printer.write(record)
+        printer.flush()
+
+    run_async(copy())
+
+
+def formatter(output: ReadOutput) -> Callable[[Record], bytes]:
+    """Return what turns a record into the line that is printed for it."""
+    match output:
+        case ReadOutput.RAW:
+            return lambda record: record.value + b"\n"
+        case ReadOutput.JSON:
+            return as_json
+        case ReadOutput.TABLE:
+            return _as_columns
+
+
+def as_json(record: Record) -> bytes:
+    """Write a record as one JSON object and a newline; bytes that are not UTF-8 go as base64 under another key."""
+    fields: dict[str, object] = {
+        "position": record.position,
+        "term": record.term,
+        "index": record.index,
+        "timestamp": record.timestamp,
+        **_text_or_base64("value", record.value),
+    }
+    if record.key is not None:
+        fields |= _text_or_base64("key", record.key)
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _text_or_base64(name: str, data: bytes) -> dict[str, object]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _as_columns(record: Record) -> bytes:
+    from datetime import UTC, datetime
+
+    time = datetime.fromtimestamp(record.timestamp / 1e6, UTC).isoformat(sep=" ", timespec="milliseconds")
+    key = (record.key or b"").decode("utf-8", "backslashreplace")
+    value = record.value.decode("utf-8", "backslashreplace")
+    return f"{record.position:>10}  {time}  {key}  {value}\n".encode()
+
+
+class RecordPrinter:
+    """Prints records to stdout; gathers them, because a write for each would cost more than reading it."""
+
+    def __init__(self, output: ReadOutput, *, at_once: bool = False) -> None:
+        self._stream = sys.stdout.buffer
+        self._format = formatter(output)
+        self._bytes_max = 0 if at_once else WRITE_BYTES
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def write(self, record: Record) -> None:
+        """Print a record, now or soon."""
+        line = self._format(record)
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= self._bytes_max:
+            self.flush()
+
+    def flush(self) -> None:
+        """Print what was gathered."""
+        self._stream.write(b"".join(self._lines))
+        self._stream.flush()
+        self._lines.clear()
+        self._size = 0

@@ -1,0 +1,86 @@
+"""Which cluster a command talks to, and the loop on which it does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from viewstamp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+
+__all__ = ["DEFAULT_DIRECTORY", "Target", "run_async"]
+
+DEFAULT_DIRECTORY: Final = "viewstamp-data"
+VARIABLE: Final = "VIEWSTAMP_CLUSTER"
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The addresses of a cluster. ``cluster_id`` "" = whichever cluster answers there.
+
+    ``names`` says who should be at which address, so that a node that does not answer has a name too.
+    """
+
+    addresses: list[str]
+    cluster_id: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def resolve(cls, directory: Path | None, cluster: str | None) -> Target:
+        """Find the cluster that is meant: ``--dir`` or ``--cluster``, else the environment, else ./viewstamp-data.
+
+        Raises:
+          ConfigError: both are given, or there is none.
+        """
+        if directory is not None and cluster is not None:
+            raise ConfigError("--dir and --cluster are both given", remedy="name the cluster one way")
+        if directory is None and cluster is None:
+            cluster = os.environ.get(VARIABLE)
+        if cluster is not None:
+            return cls(_split(cluster))
+        from viewstamp.cli.local import LocalCluster
+
+        return LocalCluster.open(directory or DEFAULT_DIRECTORY).target
+
+    def connect(self) -> Client:
+        """Return a client of the cluster; use it as ``async with``."""
+        from viewstamp.client.aio import Client
+        from viewstamp.host.network import RealNetwork
+
+        return Client(self.addresses, network=RealNetwork(), entropy=random.SystemRandom(), cluster_id=self.cluster_id)
+
+
+def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run a coroutine to its end, on uvloop where there is one. Ctrl-C cancels it and raises KeyboardInterrupt."""
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _split(cluster: str) -> list[str]:
+    from viewstamp.host.network import parse_address
+
+    addresses = [part.strip() for part in cluster.split(",") if part.strip()]
+    if not addresses:
+        raise ConfigError(
+            f"{cluster!r} names no node", remedy="write HOST:PORT,HOST:PORT,... in --cluster or VIEWSTAMP_CLUSTER"
+        )
+    for address in addresses:
+        parse_address(address)
+    return addresses

@@ -1,0 +1,100 @@
+"""``viewstamp wal``: look at a node's files without the node. Offline and read-only."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from viewstamp.cli.options import Output, OutputOption, print_json, print_table
+from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
+
+if TYPE_CHECKING:
+    from viewstamp.wire.batch import Record
+
+__all__ = ["app", "offline_records"]
+
+CORRUPTION = 7
+
+app = typer.Typer(help="Look at a node's files, offline and read-only.", no_args_is_help=True)
+
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A data directory, a wal directory or a segment.")]
+
+
+@app.command()
+def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> None:
+    """Print a log as a tree: segments, groups, batches. With --output json one object a line."""
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.wal.reader import inspect as entries_of
+
+    for entry in entries_of(RealDisk(), os.path.abspath(path)):
+        if output is Output.JSON:
+            fields = {"kind": entry.kind, "depth": entry.depth, "location": entry.location, **entry.fields}
+            sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        else:
+            sys.stdout.write(f"{entry}\n")
+
+
+@app.command()
+def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
+    """Check every checksum and tell a torn tail from corruption. Exit 7 only for corruption."""
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.wal.verify import verify as verify_files
+
+    found = verify_files(RealDisk(), os.path.abspath(path))
+    if output is Output.JSON:
+        print_json(found.as_dict())
+    else:
+        counts = {name: value for name, value in found.as_dict().items() if name not in ("damage", "groups")}
+        print_table(list(counts), [list(counts.values())])
+        for damage in found.damage:
+            print(f"damage in {damage.segment} at byte {damage.location}: expected {damage.expected}, {damage.found}")
+        if found.verdict == "corruption":
+            print("nothing was cut: keep these files, and let the node fetch the range from the other members")
+    return CORRUPTION if found.verdict == "corruption" else 0
+
+
+@app.command()
+def read(
+    path: PathArgument,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    output: ReadOutputOption = ReadOutput.RAW,
+) -> None:
+    """Print a topic's records out of the files. The last of them may not be committed: one node cannot know."""
+    printer = RecordPrinter(output)
+    for record in offline_records(os.path.abspath(path), topic):
+        printer.write(record)
+    printer.flush()
+
+
+def offline_records(path: str, topic: str) -> Iterator[Record]:
+    """Yield a topic's records by running the log through the state machine, which checks positions and sequences.
+
+    Raises:
+      UnknownTopicError: the log holds no such topic.
+      CorruptionError: damage; what stands before it has been yielded.
+    """
+    from viewstamp.errors import RequestError
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.streams.machine import Streams
+    from viewstamp.wal.reader import read_batches
+    from viewstamp.wire.batch import Kind
+
+    machine = Streams()
+    names: dict[int, str] = {}
+    for batch in read_batches(RealDisk(), path):
+        try:
+            machine.apply(batch)
+        except RequestError:
+            continue  # A deterministic refusal is the result of that batch; it holds no records of the topic.
+        if batch.kind is Kind.RECORDS:
+            if batch.topic not in names:
+                names = {each["id"]: each["name"] for each in machine.query("list_topics")}  # type: ignore[attr-defined]
+            if names[batch.topic] == topic:
+                yield from batch.records()
+    machine.query("describe_topic", name=topic)
