@@ -122,10 +122,16 @@ async def open_node(
 
 
 def stdlib_logger() -> FilteringBoundLogger:
-    """Return a structlog logger that hands its events to the standard library's logger "viewstamp"."""
+    """Return a structlog logger that hands its events to the standard library's logger "viewstamp".
+
+    Silent until the program sets up logging: a library does not print.
+    """
+    target = logging.getLogger("viewstamp")
+    if not target.handlers:
+        target.addHandler(logging.NullHandler())
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        logging.getLogger("viewstamp"),
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        target,
+        processors=[structlog.stdlib.filter_by_level, structlog.processors.LogfmtRenderer(key_order=("event", "node"))],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     return logger

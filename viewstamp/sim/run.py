@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from viewstamp.consensus.roles import Lifecycle
@@ -50,7 +50,7 @@ def run_seed(
     seed: int,
     *,
     swarm: Swarm | None = None,
-    seconds: float | None = None,
+    steps: int | None = None,
     sink: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Run one seed to its verdict. Never raises for what the product does wrong.
@@ -58,20 +58,18 @@ def run_seed(
     Args:
       seed: decides everything.
       swarm: the settings of the run; None = drawn from the seed.
-      seconds: how long faults and work go on, in simulated seconds, instead of what the swarm says.
+      steps: end faults and work after so many events, if the swarm does not end them before.
       sink: hears every line of the trace.
     """
     if swarm is None:
         swarm = draw_swarm(SimulatedLoop(seed).entropy("swarm"))
-    if seconds is not None:
-        swarm = replace(swarm, seconds=seconds)
     trace = Trace(sink=sink)
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))
     faults = Faults(world, world.loop.entropy("faults"))
     invariant = detail = ""
     try:
-        _run(world, workload, faults)
+        _run(world, workload, faults, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
@@ -91,13 +89,13 @@ def run_seed(
     return verdict
 
 
-def _run(world: World, workload: Workload, faults: Faults) -> None:
+def _run(world: World, workload: Workload, faults: Faults, steps: int | None) -> None:
     loop = world.loop
     for member in world.members:
         world.bring_up(member)
     workload.start()
     breaking = loop.create_task(faults.run())
-    loop.run_for(world.swarm.seconds)
+    loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
     breaking.cancel()
     world.calm()
     workload.stop()

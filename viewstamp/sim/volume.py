@@ -16,8 +16,8 @@ names                 a name made, moved or removed is durable after ``sync_dire
 unsynced names        any subset of the changes, each of them whole (a rename both takes the old name away and gives
                       the new one); a change of a name that an earlier unsynced change made needs that one too
 directories           durable when they are made
-failed sync           what was unsynced then is never made durable by a later ``sync`` that succeeds: the system has
-                      marked those pages clean, and a retry has nothing to write
+failed sync           the system marks the pages that were unsynced then as clean: a later ``sync`` that succeeds does
+                      not write them, unless they have been written to again; a power cut may take them back
 kill -9               loses nothing: the system still has every byte that was written
 ====================  ================================================================================================
 """
@@ -77,7 +77,7 @@ class Inode:
       * ``_changes`` are the unsynced changes in their order; empty if and only if nothing is unsynced
     """
 
-    __slots__ = ("_before", "_changes", "_durable_size", "_number", "_sync_failed", "data", "number")
+    __slots__ = ("_before", "_changes", "_durable_size", "_number", "_clean", "data", "number")
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number = number
@@ -86,7 +86,7 @@ class Inode:
         self._before: dict[int, bytes] = {}
         self._changes: list[_Change] = []
         self._number = 0
-        self._sync_failed = False
+        self._clean: set[int] = set()
 
     @property
     def cursor(self) -> int:
@@ -105,6 +105,8 @@ class Inode:
             return
         end = offset + len(data)
         self._keep(offset, end)
+        if self._clean:
+            self._clean.difference_update(range(offset // PAGE_SIZE, -(-end // PAGE_SIZE)))
         if len(self.data) < offset:
             self.data.extend(bytes(offset - len(self.data)))
         self.data[offset:end] = data
@@ -123,10 +125,10 @@ class Inode:
 
     def sync(self, through: int | None = None) -> None:
         """Make bytes and length durable, of the changes up to number ``through`` (None = all)."""
-        if self._sync_failed:
-            return
         covered = self._count(through)
-        if covered == len(self._changes):
+        if self._clean:
+            self._settle_all_but_clean()
+        elif covered == len(self._changes):
             self._settle_everything()
         else:
             durable, size = self._durable_pages(self._changes[:covered], self._durable_size, data_only_below=None)
@@ -134,22 +136,27 @@ class Inode:
 
     def sync_data(self, through: int | None = None) -> None:
         """Make bytes below the durable length durable, of the changes up to number ``through`` (None = all)."""
-        if self._sync_failed or not self._changes:
+        if not self._changes:
             return
         covered = self._count(through)
         sizes = [change.offset for change in self._changes if change.data is None]
         low = min([self._durable_size, *sizes])
         whole = covered == len(self._changes)
         if whole and not sizes and len(self.data) == self._durable_size:
-            self._settle_everything()
+            if self._clean:
+                self._settle_all_but_clean()
+            else:
+                self._settle_everything()
             return
+        if self._clean:
+            return  # Both a failed sync and a changed length: nothing is promised before the next ``sync``.
         durable, _ = self._durable_pages(self._changes[:covered], self._durable_size, data_only_below=low)
         rest = [kept for change in self._changes[:covered] if (kept := _above(change, low)) is not None]
         self._settle(durable, rest + self._changes[covered:], self._durable_size)
 
     def fail_sync(self) -> None:
-        """Have a sync fail: what is unsynced now stays so for ever, whatever a later sync says."""
-        self._sync_failed = self._sync_failed or bool(self._changes)
+        """Have a sync fail: the pages that are unsynced now are taken for clean, until they are written to again."""
+        self._clean.update(self._before)
 
     def flip(self, offset: int, bit: int = 0) -> None:
         """Rot: change one bit, both of what is read and of what is durable."""
@@ -243,6 +250,17 @@ class Inode:
         self._changes.clear()
         self._before.clear()
         self._durable_size = len(self.data)
+
+    def _settle_all_but_clean(self) -> None:
+        """Make everything durable but the pages of a failed sync: each of them may be the old one or this one."""
+        before = {page: self._before[page] for page in sorted(self._clean) if page in self._before}
+        self._settle_everything()
+        for page, content in before.items():
+            data = bytes(self.data[page * PAGE_SIZE : (page + 1) * PAGE_SIZE])
+            if data:
+                self._before[page] = content
+                self._number += 1
+                self._changes.append(_Change(self._number, page * PAGE_SIZE, data))
 
     def _settle(self, durable: dict[int, bytes], changes: list[_Change], size: int) -> None:
         self._changes = changes
