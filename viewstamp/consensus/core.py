@@ -43,7 +43,7 @@ class Options:
     append_bytes_max: int = 1024 * 1024
     """The most bytes of batches in one AppendRequest; a larger single batch goes alone."""
     in_flight_bytes_max: int = 8 * 1024 * 1024
-    """The most bytes sent to one member and not acknowledged by it."""
+    """A member that has not acknowledged this many bytes is sent no more: the bound is this plus one AppendRequest."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     """A leader refuses proposals above this many bytes that are not committed."""
     cache_bytes_max: int = 16 * 1024 * 1024

@@ -229,7 +229,9 @@ def send_appends(core: Core) -> None:
             batches = log.slice(progress.next_end, core.options.append_bytes_max)
             if batches is None:
                 progress.is_fetching = True
-                core.fetches.append(Fetch(member, core.term, progress.number, progress.next_end, core.options.append_bytes_max))
+                core.fetches.append(
+                    Fetch(member, core.term, progress.number, progress.next_end, core.options.append_bytes_max)
+                )
             else:
                 _send_batches(core, member, progress, tuple(batches))
 
