@@ -86,6 +86,7 @@ class Journal:
     state: ControlState | None = None
     steps: list[Step] = field(default_factory=list)
     error: BaseException | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def append(self, wal: Wal, batches: Sequence[Batch]) -> Step:
         reservation = wal.reserve(sum(batch.size for batch in batches))
@@ -107,6 +108,7 @@ class Journal:
         return step
 
     def _done(self, step: Step, error: BaseException | None) -> None:
+        self.changed.set()
         if error is not None:
             self.error = error
             return
@@ -116,7 +118,8 @@ class Journal:
     async def settle(self) -> None:
         """Wait until everything handed over is done, or failed."""
         while self.error is None and not all(step.is_done for step in self.steps):
-            await asyncio.sleep(0.001)
+            self.changed.clear()
+            await self.changed.wait()
 
     def legal(self) -> list[tuple[list[bytes], ControlState | None]]:
         """Return every (log, control state) that a crash now may leave: all that is done, any prefix of the rest."""

@@ -18,7 +18,7 @@ _PIECE = memoryview(bytes(_PIECE_BYTES))
 
 
 def prepare(disk: Disk, directory: str, size: int) -> None:
-    """Create ``next.prepared`` with ``size`` bytes of zeros; blocking. The zeros are durable on return, the name is not.
+    """Create ``next.prepared`` with ``size`` bytes of zeros, durable on return; the name is not. Blocking.
 
     Temporary name → zeros → sync → rename: whoever finds the final name finds synced zeros. The directory is synced
     when the file gets its name as a segment, before anything in it is called durable.

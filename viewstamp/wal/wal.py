@@ -440,9 +440,14 @@ class Wal:
         """Have the next segment made ready, unless it is, is being made, or would take the log over its bounds."""
         if self._space.is_prepared or self._is_preparing or self._space.is_at_limit:
             return
-        if self._failure is None and not self._closed and self._preparing_lane is not None:
-            self._is_preparing = True
-            self._preparing_lane.put(self._options.segment_bytes)
+        if self._failure is not None or self._closed:
+            return
+        self._is_preparing = True
+        size = self._options.segment_bytes
+        if self._preparing_lane is not None:
+            self._preparing_lane.put(size)
+        else:
+            self._on_prepared([size], self._prepare([size]))
 
     def _prepare(self, sizes: list[int]) -> tuple[int, bool]:
         """Make the next segment ready (on a thread of its own); return the free bytes left, and whether it is."""
