@@ -163,14 +163,11 @@ def terms_of(history: TermHistory, end: Index) -> tuple[TermStart, ...]:
     )
 
 
-def _unseen(facts: Facts, core: Core) -> Iterable[Batch]:
-    """Yield the batches in memory, from the newest down, that were not there at the last look."""
+def _unseen(facts: Facts, core: Core) -> list[Batch]:
+    """Return the batches in memory that were not there at the last look; all of them under another history."""
     seen = facts.seen.get(core.me)
     is_known = seen is not None and seen.core is core and seen.history is core.history
-    for batch in core.log.newest():
-        if is_known and seen is not None and batch.end <= seen.end:
-            return
-        yield batch
+    return core.log.since(seen.end if seen is not None and is_known else Index(0))
 
 
 # -- Invariants of the cores --------------------------------------------------------------------------------

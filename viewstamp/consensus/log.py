@@ -7,14 +7,15 @@ want. What has been evicted is read back by the node (``Fetch``).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 
 from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
 
 __all__ = ["Log"]
 
-_COMPACT_AT = 32  # evicted batches leave the lists this many at a time: each deletion moves all that stay
+_COMPACT_AT = 32
+"""Evicted batches leave the lists so many at a time, since each deletion moves all that stay; or when they are more
+than those that stay, since a batch may be large and is held until then."""
 
 
 class Log:
@@ -77,14 +78,12 @@ class Log:
             stop += 1
         return self._batches[at:stop]
 
-    def newest(self) -> Iterator[Batch]:
-        """Yield the batches in memory, from the newest down."""
-        for at in range(len(self._batches) - 1, self._evicted - 1, -1):
-            yield self._batches[at]
-
     def since(self, start: Index) -> list[Batch]:
         """Return the batches in memory that end after ``start``, in order. For checkers."""
-        return self._batches[max(self._evicted, bisect_right(self._starts, start, self._evicted) - 1) :]
+        at = max(self._evicted, bisect_right(self._starts, start, self._evicted) - 1)
+        if at < len(self._batches) and self._batches[at].end <= start:
+            at += 1
+        return self._batches[at:]
 
     def hand_out(self) -> list[Batch]:
         """Return what has been committed since the last call, in order."""
@@ -107,7 +106,7 @@ class Log:
                 break
             self.cache_bytes -= batch.size
             self._evicted += 1
-        if self._evicted >= _COMPACT_AT:
+        if self._evicted >= _COMPACT_AT or 2 * self._evicted > len(self._batches):
             del self._batches[: self._evicted]
             del self._starts[: self._evicted]
             self._evicted = 0

@@ -1,0 +1,497 @@
+"""A group of real cores on modelled disks and a modelled network, in one thread and without time.
+
+Nothing happens by itself: every delivery, every write that reaches a disk, every notice of it, every tick and
+every crash is one call. After each, the invariants of ``viewstamp.consensus.invariants`` are checked. A scenario
+calls by name; the random schedules (``schedule.py``) call by dice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from viewstamp.consensus.core import Core, MembershipEntry, Options, Stored
+from viewstamp.consensus.invariants import Durable, Facts, check, check_sent, check_stored
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import BatchesRead, Message
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import AppendLog, Fetch, Ready, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.roles import Lifecycle, Role
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.ids import Index, NodeId, Position, Term, Viewstamp
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+__all__ = ["OPTIONS", "Disk", "Group", "Member", "names", "record"]
+
+OPTIONS = Options(election_timeout_ticks=10, heartbeat_ticks=2)
+
+
+def names(count: int) -> list[NodeId]:
+    """Return the ids of the first ``count`` members."""
+    return [NodeId(f"n{number}") for number in range(1, count + 1)]
+
+
+def record(term: int, index: int, value: bytes = b"", *, previous_term: int | None = None, count: int = 1) -> Batch:
+    """Return a batch that has its place in the log already."""
+    batch = build_batch([value or b"%d.%d" % (term, index + at) for at in range(count)])
+    batch.stamp(
+        term=Term(term),
+        first_index=Index(index),
+        previous_term=Term(previous_term if previous_term is not None else term),
+        log_time=0,
+        first_position=Position(0),
+    )
+    return batch
+
+
+@dataclass
+class Disk:
+    """What one member has made durable. A write is whole or absent, but an append may keep some of its batches."""
+
+    term: Term = Term(0)
+    vote: str = ""
+    history: TermHistory = field(default_factory=TermHistory)
+    batches: list[Batch] = field(default_factory=list)
+    commit_hint: Index = Index(1)
+    log: list[str] = field(default_factory=list)
+    """Every write, in order, in words."""
+
+    @property
+    def end(self) -> Index:
+        return self.batches[-1].end if self.batches else Index(1)
+
+    def write(self, write: Write) -> None:
+        match write:
+            case WriteTerm(term, vote):
+                self.term, self.vote = term, vote
+                self.log.append(f"term {term} vote {vote or '-'}")
+            case WriteHistory(history):
+                self.history = history
+                self.log.append(f"history {history}")
+            case TruncateLog(end):
+                self.truncate(end)
+            case AppendLog(batches):
+                for batch in batches:
+                    assert batch.first_index == self.end, f"{batch!r} does not start at the disk's end {self.end}"
+                    self.batches.append(batch)
+                    self.log.append(f"append {batch.term}.{batch.first_index}..{batch.last_index}")
+
+    def truncate(self, end: Index) -> None:
+        while self.batches and self.batches[-1].first_index >= end:
+            self.batches.pop()
+        assert self.end == end or not self.batches, f"{end} is inside {self.batches[-1]!r}"
+        self.log.append(f"truncate {end}")
+
+    def write_in_part(self, write: Write, entropy: random.Random) -> None:
+        """Die inside a write: some batches of an append, a part of what a truncation cuts, the rest not at all."""
+        if isinstance(write, AppendLog):
+            self.write(AppendLog(write.batches[: entropy.randrange(len(write.batches))]))
+        elif isinstance(write, TruncateLog):
+            ends = [batch.end for batch in self.batches if batch.end > write.end]
+            if ends:
+                self.truncate(entropy.choice(ends))
+
+    def durable(self) -> Durable:
+        return Durable(term=self.term, vote=self.vote, history=self.history, end=self.end)
+
+    def records(self) -> list[str]:
+        """Return the log as ``term.index`` of each record."""
+        return [f"{batch.term}.{index}" for batch in self.batches for index in range(batch.first_index, batch.end)]
+
+
+@dataclass
+class Pending:
+    """Writes of one Ready that wait for the disk, and what follows when the last is durable."""
+
+    writes: deque[Write]
+    notice: Viewstamp
+    after: list[Message]
+
+
+class Member:
+    """One member: its disk, and while it runs its core, its queue to the disk and what it has applied."""
+
+    def __init__(self, me: NodeId, disk: Disk) -> None:
+        self.me = me
+        self.disk = disk
+        self.raft: Raft | None = None
+        self.queue: deque[Pending] = deque()
+        self.notices: deque[Pending] = deque()
+        """Durable, but the core has not been told yet."""
+        self.fetches: list[tuple[Fetch, list[Batch]]] = []
+        self.applied: list[Batch] = []
+        self.applied_from = Index(1)
+        self.reads: dict[int, Index] = {}
+        self.reads_asked: dict[int, Index] = {}
+
+    @property
+    def core(self) -> Core:
+        assert self.raft is not None, f"{self.me} is down"
+        return self.raft.core
+
+    @property
+    def is_up(self) -> bool:
+        return self.raft is not None
+
+
+class Group:
+    """A group under test.
+
+    ``messages`` is the network: whatever was sent and neither delivered nor dropped. With ``is_quick_disk`` (the
+    default) every write is durable as soon as it is handed out; otherwise :meth:`sync` does it by hand.
+    """
+
+    def __init__(
+        self,
+        members: int | list[NodeId] = 3,
+        *,
+        options: Options = OPTIONS,
+        learners: Iterable[NodeId] = (),
+        disks: dict[NodeId, Disk] | None = None,
+        seed: int = 0,
+        is_quick_disk: bool = True,
+    ) -> None:
+        voters = names(members) if isinstance(members, int) else members
+        self.hint = Membership({v: f"at-{v}" for v in voters}, {learner: f"at-{learner}" for learner in learners})
+        self.options = {me: options for me in self.hint.addresses}
+        self.entropy = random.Random(seed)
+        self.is_quick_disk = is_quick_disk
+        self.messages: list[Message] = []
+        self.sent: list[Message] = []
+        """Everything that was ever sent, for scenarios that look back."""
+        self.facts = Facts()
+        self.applied: list[Batch] = []
+        self.token = 0
+        self.wall_us = 0
+        self.members: dict[NodeId, Member] = {
+            me: Member(me, (disks or {}).get(me) or Disk()) for me in self.hint.addresses
+        }
+        for me in self.members:
+            self.start(me)
+
+    def __getitem__(self, me: str) -> Member:
+        return self.members[NodeId(me)]
+
+    def up(self) -> list[Member]:
+        """Return the members that run."""
+        return [member for member in self.members.values() if member.is_up]
+
+    # -- Life and death -------------------------------------------------------------------------------------
+
+    def start(self, me: str, *, options: Options | None = None, hint: Membership | None = None) -> None:
+        """Start a member from what its disk holds."""
+        member = self[me]
+        assert not member.is_up
+        if options is not None:
+            self.options[member.me] = options
+        disk = member.disk
+        check_stored(me, disk.history, disk.batches)
+        memberships = [MembershipEntry(Index(0), Term(0), hint or self.hint)]
+        for batch in disk.batches:
+            if batch.kind is Kind.MEMBERSHIP:
+                value = Membership.decode(batch.values()[0])
+                memberships.append(MembershipEntry(batch.first_index, batch.term, value))
+        stored = Stored(
+            term=disk.term,
+            vote=disk.vote,
+            history=disk.history,
+            end=disk.end,
+            commit_end=disk.commit_hint,
+            log_time=max((batch.log_time for batch in disk.batches), default=0),
+            tail=[batch for batch in disk.batches if batch.end > disk.commit_hint],
+            memberships=memberships,
+        )
+        member.raft = Raft(member.me, self.options[member.me], stored, self.entropy)
+        member.applied = [batch for batch in disk.batches if batch.end <= disk.commit_hint]
+        self.after(me)
+
+    def crash(self, me: str, *, durable_writes: int = 0, torn: random.Random | None = None) -> None:
+        """Kill a member: of what waits for its disk the first ``durable_writes`` are kept, the next is perhaps torn."""
+        member = self[me]
+        for _ in range(durable_writes):
+            self._write_one(member)
+        if torn is not None and member.queue and member.queue[0].writes:
+            member.disk.write_in_part(member.queue[0].writes[0], torn)
+        member.raft = None
+        member.queue.clear()
+        member.notices.clear()
+        member.fetches.clear()
+        member.reads.clear()
+        member.reads_asked.clear()
+
+    def restart(self, me: str, *, options: Options | None = None) -> None:
+        """Kill a member, losing what waits for its disk, and start it again."""
+        if self[me].is_up:
+            self.crash(me)
+        self.start(me, options=options)
+
+    # -- Inputs ---------------------------------------------------------------------------------------------
+
+    def tick(self, me: str, count: int = 1) -> None:
+        """Let time pass for one member."""
+        for _ in range(count):
+            self.wall_us += 1000
+            raft = self[me].raft
+            assert raft is not None
+            raft.tick(self.wall_us)
+            self.after(me)
+
+    def campaign(self, me: str) -> None:
+        """Let a member's election timeout run out."""
+        core = self[me].core
+        self.tick(me, max(1, core.election_ticks - core.ticks_since_leader))
+
+    def propose(self, me: str, *values: bytes) -> Viewstamp:
+        """Propose one batch of ``values`` to a member."""
+        raft = self[me].raft
+        assert raft is not None
+        viewstamp = raft.propose(build_batch(values or [b"x"]))
+        self.after(me)
+        return viewstamp
+
+    def read(self, me: str) -> int:
+        """Ask a member for a read; what everybody had committed by now must be in it."""
+        self.token += 1
+        member = self[me]
+        assert member.raft is not None
+        member.reads_asked[self.token] = self.facts.committed_end
+        member.raft.read(self.token)
+        self.after(me)
+        return self.token
+
+    def step(self, me: str, *messages: Message) -> None:
+        """Step messages in one turn of a member; a member that is down loses them."""
+        member = self[me]
+        if member.raft is None:
+            return
+        for message in messages:
+            member.raft.step(message)
+        self.after(me)
+
+    # -- The network ----------------------------------------------------------------------------------------
+
+    def matching(
+        self,
+        kind: type[Message] | tuple[type[Message], ...] = Message,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> list[Message]:
+        """Return the messages under way that fit."""
+        return [
+            message
+            for message in self.messages
+            if isinstance(message, kind) and source in (None, message.source) and target in (None, message.target)
+        ]
+
+    def deliver(
+        self,
+        kind: type[Message] | tuple[type[Message], ...] = Message,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        keep: bool = False,
+    ) -> list[Message]:
+        """Deliver the messages that are under way now and fit, in the order of sending; ``keep`` = also leave a copy."""
+        found = self.matching(kind, source=source, target=target)
+        for message in found:
+            if not keep:
+                self._take(message)
+            self.step(message.target, message)
+        return found
+
+    def drop(
+        self,
+        kind: type[Message] | tuple[type[Message], ...] = Message,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> list[Message]:
+        """Lose the messages that are under way now and fit."""
+        found = self.matching(kind, source=source, target=target)
+        for message in found:
+            self._take(message)
+        return found
+
+    def _take(self, message: Message) -> None:
+        for at, each in enumerate(self.messages):
+            if each is message:
+                del self.messages[at]
+                return
+
+    def settle(self, *only: str, rounds: int = 200) -> None:
+        """Deliver and sync until nothing is under way among ``only`` (default: all that run); the rest is lost."""
+        chosen = [NodeId(me) for me in only] or [member.me for member in self.up()]
+        for _ in range(rounds):
+            for message in list(self.messages):
+                self._take(message)
+                if message.source in chosen and message.target in chosen:
+                    self.step(message.target, message)
+            for me in chosen:
+                self.sync(me)
+                self.answer_fetches(me)
+            if not self.messages and not any(self[me].queue for me in chosen):
+                return
+        raise AssertionError(f"the group does not come to rest: {self.messages[:5]}")
+
+    def run(self, ticks: int, *only: str) -> None:
+        """Let time pass for ``only`` (default: all that run), a tick at a time, settling after each."""
+        for _ in range(ticks):
+            for member in self.up():
+                if not only or member.me in only:
+                    self.tick(member.me)
+            self.settle(*only)
+
+    def elect(self, me: str, *only: str) -> None:
+        """Make a member the leader: its timeout runs out, and the others' with it so that they give their votes."""
+        for member in self.up():
+            if member.me != me and (not only or member.me in only):
+                member.core.ticks_since_leader = max(
+                    member.core.ticks_since_leader, member.core.options.election_timeout_ticks
+                )
+                member.core.election_ticks = member.core.ticks_since_leader + 2 * self.options[member.me].heartbeat_ticks
+        self.campaign(me)
+        self.settle(*only)
+        assert self[me].core.role is Role.LEADER, f"{me} is {self[me].core.role} in term {self[me].core.term}"
+
+    # -- The disks ------------------------------------------------------------------------------------------
+
+    def sync(self, me: str, count: int | None = None) -> None:
+        """Make ``count`` pending writes of a member durable (default: all) and tell its core."""
+        member = self[me]
+        done = 0
+        while member.queue and (count is None or done < count):
+            self._write_one(member)
+            done += 1
+        self.notify(me)
+
+    def _write_one(self, member: Member) -> None:
+        if not member.queue:
+            return
+        first = member.queue[0]
+        if first.writes:
+            member.disk.write(first.writes.popleft())
+            check_stored(member.me, member.disk.history, member.disk.batches)
+        if not first.writes:
+            member.notices.append(member.queue.popleft())
+
+    def write(self, me: str, count: int = 1) -> None:
+        """Make writes durable without telling the core."""
+        for _ in range(count):
+            self._write_one(self[me])
+
+    def notify(self, me: str, count: int | None = None) -> None:
+        """Tell the core of what has become durable."""
+        member = self[me]
+        done = 0
+        while member.notices and (count is None or done < count):
+            done += 1
+            notice = member.notices.popleft()
+            if member.raft is None:
+                continue
+            member.disk.commit_hint = max(
+                member.disk.commit_hint, min(member.core.log.handed_end, member.core.log.durable_end)
+            )
+            member.raft.durable(notice.notice)
+            for message in notice.after:
+                if message.target == me:
+                    member.raft.step(message)
+                else:
+                    self._send(member, message)
+            self.after(me)
+
+    def answer_fetches(self, me: str) -> None:
+        """Hand the batches that were read from disk to the core."""
+        member = self[me]
+        fetches, member.fetches = member.fetches, []
+        for fetch, batches in fetches:
+            self.step(
+                me,
+                BatchesRead(
+                    source=member.me,
+                    target=member.me,
+                    term=fetch.term,
+                    member=fetch.member,
+                    number=fetch.number,
+                    start=fetch.start,
+                    batches=tuple(batches),
+                ),
+            )
+
+    # -- After every input ----------------------------------------------------------------------------------
+
+    def after(self, me: str) -> None:
+        """Do what the core wants done, then check the invariants."""
+        member = self[me]
+        assert member.raft is not None
+        self.check()
+        ready = member.raft.ready()
+        if ready is not None:
+            self._act(member, ready)
+        self.check()
+
+    def check(self) -> None:
+        """Check the invariants of all that run."""
+        disks = {member.me: member.disk.durable() for member in self.members.values()}
+        check(self.facts, [member.core for member in self.up()], disks)
+
+    def _act(self, member: Member, ready: Ready) -> None:
+        for message in ready.messages:
+            self._send(member, message)
+        if ready.writes or ready.messages_after_durable:
+            # Where there is nothing to write, the messages still wait behind what is on its way to the disk.
+            notice = ready.durable or member.core.durable_viewstamp()
+            member.queue.append(Pending(deque(ready.writes), notice, ready.messages_after_durable))
+        for batch in ready.committed:
+            self._apply(member, batch)
+        for token, index in ready.reads:
+            needed = member.reads_asked.pop(token, None)
+            if needed is not None:
+                assert index + 1 >= needed, f"a read sees up to {index}, {needed} was committed when it came"
+                member.reads[token] = index
+        for fetch in ready.fetches:
+            batches: list[Batch] = []
+            size = 0
+            for batch in member.disk.batches:
+                if batch.first_index < fetch.start:
+                    continue
+                size += batch.size
+                if batches and size > fetch.bytes_max:
+                    break
+                batches.append(batch)
+            assert batches and batches[0].first_index == fetch.start, f"{fetch} is not on disk"
+            member.fetches.append((fetch, batches))
+        if self.is_quick_disk:
+            self.sync(member.me)
+
+    def _send(self, member: Member, message: Message) -> None:
+        check_sent(self.facts, message, member.disk.durable())
+        self.messages.append(message)
+        self.sent.append(message)
+
+    def _apply(self, member: Member, batch: Batch) -> None:
+        """Apply a committed batch: on every member the same one at the same place."""
+        place = len(member.applied)
+        end = member.applied[-1].end if member.applied else Index(1)
+        assert batch.first_index == end, f"{member.me} applied up to {end}, now {batch!r}"
+        member.applied.append(batch)
+        if place < len(self.applied):
+            assert bytes(self.applied[place].buffer) == bytes(batch.buffer), f"{member.me} applies {batch!r}"
+        else:
+            self.applied.append(batch)
+
+    # -- What scenarios look at -----------------------------------------------------------------------------
+
+    def leaders(self) -> list[NodeId]:
+        """Return who thinks to lead."""
+        return [member.me for member in self.up() if member.core.role is Role.LEADER]
+
+    def values(self, me: str) -> list[bytes]:
+        """Return the values of the records that a member has applied."""
+        return [value for batch in self[me].applied if batch.kind is Kind.RECORDS for value in batch.values()]
+
+    def is_running(self, me: str) -> bool:
+        """Say whether a member is RUNNING."""
+        return self[me].core.lifecycle is Lifecycle.RUNNING

@@ -1,0 +1,322 @@
+"""Random schedules: every event of a group drawn from one seed, by the weights of a mix."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from tests.consensus.group import Group, Member, names
+from viewstamp.consensus.core import Options
+from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse, Message
+from viewstamp.errors import UnavailableError
+from viewstamp.ids import Index, NodeId
+from viewstamp.wire.batch import build_batch
+
+__all__ = ["MIXES", "Mix", "Schedule"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """How often what happens: weights, and a few chances in percent."""
+
+    members: tuple[int, ...] = (3,)
+    learners: int = 0
+    steps: int = 600
+    deliver: int = 100
+    drop: int = 3
+    duplicate: int = 3
+    write: int = 40
+    notify: int = 40
+    tick: int = 8
+    campaign: int = 1
+    """An election timeout runs out, at one member and all who would listen to its leader."""
+    propose: int = 12
+    read: int = 3
+    crash: int = 2
+    restart: int = 6
+    partition: int = 1
+    heal: int = 2
+    fifo: int = 30
+    """Percent: the oldest message is delivered, not any."""
+    sync_only: int = 10
+    """Percent: a member that starts is in the mode that proposes nothing."""
+    lose_hint: int = 30
+    """Percent: a crash loses the commit hint."""
+    episode: int = 3
+    """A part of the group is alone for a while: one of them campaigns, and things go well for some events."""
+    sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 5)
+    """How many take part in an episode."""
+    hold: int = 40
+    """Percent: an episode holds back one kind of message."""
+    episode_restart: int = 25
+    """Percent: a member starts anew when an episode begins, with all its writes durable."""
+    old: int = 0
+    """An append or an announcement of a term that its target has left is delivered, where one is under way."""
+
+
+MIXES = {
+    "even": Mix(),
+    "five": Mix(members=(5,), steps=500),
+    "sizes": Mix(members=(1, 2, 4), learners=1, steps=400),
+    "quiet disk": Mix(write=12, notify=12, propose=20),
+    "crashes": Mix(crash=8, restart=20, campaign=3),
+    "old messages": Mix(fifo=0, duplicate=25, drop=0, crash=3, campaign=4, old=20),
+    "sync only": Mix(sync_only=60, campaign=2, crash=2, restart=10, episode=20, steps=300),
+    "episodes": Mix(episode=30, steps=200, old=5),
+}
+"""The mixes that the unmutated core must survive."""
+
+
+class Schedule:
+    """One random run. ``trace`` says in words what happened, for the one who reads a failure."""
+
+    def __init__(self, mix: Mix, seed: int) -> None:
+        self.mix = mix
+        self.entropy = entropy = random.Random(seed)
+        self.options = Options(
+            election_timeout_ticks=10,
+            heartbeat_ticks=2,
+            append_bytes_max=entropy.choice((150, 400, 4000)),
+            in_flight_bytes_max=entropy.choice((150, 600, 8000)),
+            uncommitted_bytes_max=5000,
+            cache_bytes_max=entropy.choice((0, 300, 100_000)),
+        )
+        count = entropy.choice(mix.members)
+        self.group = Group(
+            count,
+            options=self.options,
+            learners=[f"l{number}" for number in range(1, mix.learners + 1)],  # type: ignore[misc]
+            seed=entropy.getrandbits(32),
+            is_quick_disk=False,
+        )
+        self.cut: set[tuple[str, str]] = set()
+        self.trace: list[str] = []
+        self.counts = {"committed": 0, "elections": 0, "crashes": 0, "reads": 0}
+        self._actions = ("deliver", "drop", "duplicate", "write", "notify", "tick", "campaign", "propose", "read",
+                         "crash", "restart", "partition", "heal", "episode", "old")  # fmt: skip
+        self._weights = [getattr(mix, action) for action in self._actions]
+
+    def run(self) -> Schedule:
+        """Run all steps; raises what an invariant or the core raises."""
+        for action in self.entropy.choices(self._actions, self._weights, k=self.mix.steps):
+            getattr(self, f"_{action}")()
+        return self
+
+    def heal_and_finish(self) -> None:
+        """Stop all faults and let time pass: the group must come to a leader and commit something new."""
+        self.cut.clear()
+        group = self.group
+        group.is_quick_disk = True
+        for member in group.members.values():
+            group.options[member.me] = replace(self.options, sync_only=False)
+            if not member.is_up or member.core.options.sync_only:
+                group.restart(member.me)
+            group.sync(member.me)
+        for _ in range(40):
+            group.run(5)
+            running = [me for me in group.leaders() if group.is_running(me)]
+            if running:
+                leader = max(running, key=lambda me: group[me].core.term)
+                group.propose(leader, b"last")
+                group.run(5)
+                ends = {member.core.log.commit_end for member in group.up()}
+                if ends == {group[leader].core.log.end} and all(group.is_running(m.me) for m in group.up()):
+                    return
+        raise AssertionError(
+            "no progress: "
+            + ", ".join(f"{m.me} {m.core.role.name} {m.core.term} {m.core.log.commit_end}" for m in group.up())
+        )
+
+    # -- Events ---------------------------------------------------------------------------------------------
+
+    def _note(self, text: str) -> None:
+        self.trace.append(text)
+
+    def _any(self, members: list[Member]) -> Member | None:
+        return self.entropy.choice(members) if members else None
+
+    def _pick(self) -> Message | None:
+        messages = self.group.messages
+        if not messages:
+            return None
+        return messages[0] if self.entropy.randrange(100) < self.mix.fifo else self.entropy.choice(messages)
+
+    def _deliver(self, *, keep: bool = False) -> None:
+        first = self._pick()
+        if first is None:
+            return
+        batch = [first]
+        if self.entropy.randrange(4) == 0:  # Several messages in one turn.
+            others = self.group.matching(target=first.target)
+            batch = [first, *(m for m in others[:3] if m is not first)]
+        for message in batch:
+            if not keep:
+                self.group._take(message)
+        batch = [message for message in batch if (message.source, message.target) not in self.cut]
+        self._note(f"{'double' if keep else '<'} {batch}")
+        self.group.step(first.target, *batch)
+
+    def _duplicate(self) -> None:
+        self._deliver(keep=True)
+
+    def _drop(self) -> None:
+        message = self._pick()
+        if message is not None:
+            self._note(f"drop {message}")
+            self.group._take(message)
+
+    def _write(self) -> None:
+        member = self._any([member for member in self.group.up() if member.queue])
+        if member is not None:
+            self._note(f"{member.me} writes {list(member.queue[0].writes)[:1]}")
+            self.group.write(member.me)
+            self.group.check()
+
+    def _notify(self) -> None:
+        member = self._any([member for member in self.group.up() if member.notices or member.fetches])
+        if member is not None:
+            self._note(f"{member.me} hears of its disk: {[n.notice for n in member.notices][:1]}")
+            self.group.notify(member.me, 1)
+            if self.entropy.randrange(2):
+                self.group.answer_fetches(member.me)
+
+    def _tick(self) -> None:
+        count = self.entropy.choice((1, 1, 1, 2))
+        for member in self.group.up():
+            if self.entropy.randrange(5):
+                self._note(f"{member.me} ticks {count}")
+                self.group.tick(member.me, count)
+
+    def _campaign(self) -> None:
+        member = self._any(self.group.up())
+        if member is None or member.core.leader == member.me:
+            return
+        self._note(f"{member.me} campaigns")
+        self.counts["elections"] += 1
+        for other in self.group.up():
+            if self.entropy.randrange(4):
+                other.core.ticks_since_leader = max(other.core.ticks_since_leader, 10)
+        self.group.campaign(member.me)
+
+    def _propose(self) -> None:
+        leaders = [member for member in self.group.up() if member.core.leader == member.me]
+        member = self._any(leaders)
+        if member is not None:
+            self._propose_to(member.me)
+
+    def _propose_to(self, me: NodeId) -> None:
+        member = self.group[me]
+        if member.raft is not None:
+            values = [b"%d" % self.entropy.randrange(10**6)] * self.entropy.choice((1, 1, 2, 3))
+            try:
+                member.raft.propose(build_batch(values))
+            except UnavailableError:
+                return
+            self._note(f"{member.me} proposes {len(values)}, ends at {member.core.log.end}")
+            self.group.after(member.me)
+
+    def _read(self) -> None:
+        member = self._any(self.group.up())
+        if member is not None:
+            self.counts["reads"] += 1
+            self.group.read(member.me)
+
+    def _crash(self) -> None:
+        member = self._any(self.group.up())
+        if member is None:
+            return
+        waiting = sum(len(pending.writes) for pending in member.queue)
+        kept = self.entropy.randrange(waiting + 1)
+        self._note(f"{member.me} crashes, {kept} of {waiting} writes kept")
+        self.counts["crashes"] += 1
+        torn = self.entropy if self.entropy.randrange(2) else None
+        self.group.crash(member.me, durable_writes=kept, torn=torn)
+        if self.entropy.randrange(100) < self.mix.lose_hint:
+            ends = [Index(1), *(b.end for b in member.disk.batches if b.end <= member.disk.commit_hint)]
+            member.disk.commit_hint = self.entropy.choice(ends)
+
+    def _restart(self) -> None:
+        member = self._any([member for member in self.group.members.values() if not member.is_up])
+        if member is not None:
+            sync_only = self.entropy.randrange(100) < self.mix.sync_only
+            self._note(f"{member.me} restarts{' (sync only)' if sync_only else ''}: {member.disk.durable()}")
+            self.group.start(member.me, options=replace(self.options, sync_only=sync_only))
+
+    def _partition(self) -> None:
+        members = list(self.group.members)
+        if self.entropy.randrange(2):
+            first, second = self.entropy.choice(members), self.entropy.choice(members)
+            self.cut.add((first, second))
+            return
+        alone = self.entropy.choice(members)
+        for other in members:
+            self.cut |= {(alone, other), (other, alone)}
+
+    def _heal(self) -> None:
+        self.cut.clear()
+
+    def _old(self) -> None:
+        group, entropy = self.group, self.entropy
+        found = [
+            message
+            for message in group.messages
+            if isinstance(message, AppendRequest | Announcement)
+            and group[message.target].is_up
+            and message.term < group[message.target].core.term
+        ]
+        if found:
+            message = entropy.choice(found)
+            self._note(f"old {message}")
+            if entropy.randrange(2):
+                group._take(message)
+            group.step(message.target, message)
+
+    def _episode(self) -> None:
+        """Let a part of the group be alone for a while; one kind of message is perhaps held back meanwhile."""
+        group, entropy = self.group, self.entropy
+        voters = sorted(entropy.sample(sorted(group.hint.voters), min(entropy.choice(self.mix.sizes), len(group.hint.voters))))
+        for me in voters:
+            if not group[me].is_up or entropy.randrange(100) < self.mix.episode_restart:
+                if group[me].is_up:
+                    group.sync(me)
+                sync_only = entropy.randrange(100) < self.mix.sync_only
+                group.restart(me, options=replace(self.options, sync_only=sync_only))
+            core = group[me].core
+            core.ticks_since_leader = max(core.ticks_since_leader, 10)
+        stands = entropy.choice(voters)
+        held = entropy.choice((None, AppendRequest, AppendResponse, Announcement, AnnouncementResponse))
+        held = held if entropy.randrange(100) < self.mix.hold else None
+        self._note(f"episode of {voters}, {stands} stands, held back: {held and held.__name__}")
+        if group[stands].core.leader != stands:
+            group.campaign(stands)
+        for _ in range(entropy.randrange(60)):
+            match entropy.randrange(10):
+                case 0:
+                    self._propose_to(entropy.choice(voters))
+                case 1 | 2:
+                    group.sync(entropy.choice(voters), 1)
+                case _:
+                    self._deliver_among(voters, held)
+
+    def _deliver_among(self, chosen: list[NodeId], held: type[Message] | None) -> None:
+        group = self.group
+        for message in group.messages:
+            if message.source in chosen and message.target in chosen and not (held and isinstance(message, held)):
+                group._take(message)
+                self._note(f"< {message}")
+                group.step(message.target, message)
+                return
+        for me in chosen:
+            group.sync(me)
+
+
+def run(mix: str | Mix, seed: int, *, finish: bool = False) -> Schedule:
+    """Run one seed of a mix."""
+    schedule = Schedule(MIXES[mix] if isinstance(mix, str) else mix, seed)
+    schedule.run()
+    if finish:
+        schedule.heal_and_finish()
+    return schedule
+
+
+assert names(1) == ["n1"]

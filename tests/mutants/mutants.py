@@ -1,0 +1,233 @@
+"""The planted mistakes: each is one line of the table in the protocol's rules, made by replacing a function.
+
+A mutant is a name, what it does wrong, and a context manager that plants it. Nothing in the product knows of them.
+Cores must be made *inside* the context: the dispatch table is resolved when a core is made.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from viewstamp.consensus import candidate, follower, leader, raft, voter
+from viewstamp.consensus.core import Core
+from viewstamp.consensus.messages import Announcement, AppendRequest, Message, PreVoteRequest, VoteRequest, VoteResponse
+from viewstamp.consensus.progress import Progress, ProgressState
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import TruncateLog, WriteHistory
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.ids import Index, NodeId, Viewstamp
+
+__all__ = ["MUTANTS", "Mutant", "patched"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted mistake."""
+
+    name: str
+    mistake: str
+    plant: Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def patched(owner: Any, **replacements: Any) -> Iterator[None]:
+    """Replace attributes of a module or a class, and put them back."""
+    before = {name: owner.__dict__[name] for name in replacements}
+    for name, replacement in replacements.items():
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for name, original in before.items():
+            setattr(owner, name, original)
+
+
+def history_first() -> AbstractContextManager[None]:
+    original = follower.on_announcement
+
+    def on_announcement(core: Core, message: Announcement) -> None:
+        original(core, message)
+        writes = core.writes
+        if len(writes) >= 2 and isinstance(writes[-2], TruncateLog) and isinstance(writes[-1], WriteHistory):
+            writes[-2], writes[-1] = writes[-1], writes[-2]
+
+    return patched(follower, on_announcement=on_announcement)
+
+
+def strictly_advertised() -> AbstractContextManager[None]:
+    def advertised(self: TermHistory, end: Index) -> TermHistory:
+        return TermHistory(self.starts[: max(1, bisect_left(self._begins, end))])
+
+    return patched(TermHistory, advertised=advertised)
+
+
+def announce_early() -> AbstractContextManager[None]:
+    original = leader.become_leader
+
+    def become_leader(core: Core) -> None:
+        original(core)
+        core.installing = False
+        leader.on_durable(core, ended_silence=True)
+
+    return patched(leader, become_leader=become_leader)
+
+
+def vote_before_durable() -> AbstractContextManager[None]:
+    original = Core.send_after_durable
+
+    def send_after_durable(self: Core, message: Message) -> None:
+        if isinstance(message, VoteResponse | VoteRequest) and message.target != self.me:
+            self.send(message)
+        else:
+            original(self, message)
+
+    return patched(Core, send_after_durable=send_after_durable)
+
+
+def count_before_sync() -> AbstractContextManager[None]:
+    original = leader._maybe_commit
+
+    def maybe_commit(core: Core) -> None:
+        with durable_in_words_only(core):
+            original(core)
+
+    return patched(leader, _maybe_commit=maybe_commit)
+
+
+@contextmanager
+def durable_in_words_only(core: Core) -> Iterator[None]:
+    """Pretend for a moment that the whole log is durable."""
+    before = core.log.durable_end
+    core.log.durable_end = core.log.end
+    try:
+        yield
+    finally:
+        core.log.durable_end = before
+
+
+def acknowledge_before_sync() -> AbstractContextManager[None]:
+    original = follower.on_append_request
+
+    def on_append_request(core: Core, message: AppendRequest) -> None:
+        with durable_in_words_only(core):
+            original(core, message)
+        if core.announced_number and message.number == core.announced_number:
+            with durable_in_words_only(core):
+                follower._answer_append(core, rejected=False)
+
+    return patched(follower, on_append_request=on_append_request)
+
+
+def compare_lengths() -> AbstractContextManager[None]:
+    def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
+        return message.end >= core.log.durable_end
+
+    return patched(voter, is_up_to_date=is_up_to_date)
+
+
+def append_unannounced() -> AbstractContextManager[None]:
+    """Two sides: the leader does not wait for the answer to its announcement, the member not for the announcement."""
+    original = follower.on_append_request
+
+    def on_append_request(core: Core, message: AppendRequest) -> None:
+        if core.announced_number == 0 and message.batches and message.start == core.log.end:
+            follower.hear_leader(core, message)
+            take_unchecked(core, message)
+        else:
+            original(core, message)
+
+    announce = leader._announce
+
+    def hasty_announce(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
+        announce(core, member, progress, history, end)
+        sent = core.messages[-1]
+        if progress.state is ProgressState.ANNOUNCING and isinstance(sent, Announcement):
+            progress.become_replicating(sent.start)
+            progress.durable_end = Index(0)
+
+    @contextmanager
+    def plant() -> Iterator[None]:
+        with patched(follower, on_append_request=on_append_request), patched(leader, _announce=hasty_announce):
+            yield
+
+    return plant()
+
+
+def take_unchecked(core: Core, message: AppendRequest) -> None:
+    """Append what starts at the end, whatever the history says."""
+    for batch in message.batches:
+        core.append(batch)
+
+
+def append_of_older_term() -> AbstractContextManager[None]:
+    original = Raft.step
+
+    def step(self: Raft, message: Message) -> None:
+        core = self.core
+        is_old = isinstance(message, AppendRequest) and message.term < core.term and message.target == core.me
+        if is_old and not core.installing and core.leader != core.me:
+            assert isinstance(message, AppendRequest)
+            if message.batches and message.start == core.log.end:
+                take_unchecked(core, message)
+        original(self, message)
+
+    return patched(Raft, step=step)
+
+
+def announcement_of_older_term() -> AbstractContextManager[None]:
+    original = Raft.step
+
+    def step(self: Raft, message: Message) -> None:
+        core = self.core
+        is_old = isinstance(message, Announcement) and message.term < core.term and message.target == core.me
+        if is_old and not core.installing and core.leader != core.me and core.is_synced:
+            assert isinstance(message, Announcement)
+            start = follower._continue_from(core, message)
+            if start == message.start and start is not None and start >= core.log.commit_end:
+                if start < core.log.end:
+                    core.truncate(start)
+                    core.writes.append(TruncateLog(start))
+                core.store_history(message.history)
+        original(self, message)
+
+    return patched(Raft, step=step)
+
+
+def trust_the_point() -> AbstractContextManager[None]:
+    def continue_from(core: Core, message: Announcement) -> Index | None:
+        return Index(min(message.start, core.log.end))
+
+    return patched(follower, _continue_from=continue_from)
+
+
+def completion_by_index() -> AbstractContextManager[None]:
+    def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
+        return True
+
+    return patched(raft, is_current_completion=is_current_completion)
+
+
+MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant("history-first", "the history is persisted before the truncation", history_first),
+        Mutant("strictly-advertised", "advertised are terms with begin < end, not <=", strictly_advertised),
+        Mutant("announce-early", "a leader announces before its own history is durable", announce_early),
+        Mutant("vote-before-durable", "a vote is sent before it is durable", vote_before_durable),
+        Mutant("count-before-sync", "a leader counts itself before its sync", count_before_sync),
+        Mutant("acknowledge-before-sync", "a member acknowledges before its sync", acknowledge_before_sync),
+        Mutant("compare-lengths", "a voter compares lengths only", compare_lengths),
+        Mutant("append-unannounced", "an append of the term is taken without its announcement", append_unannounced),
+        Mutant("append-of-older-term", "an append of an older term is taken", append_of_older_term),
+        Mutant("announcement-of-older-term", "an announcement of an older term is taken", announcement_of_older_term),
+        Mutant("trust-the-point", "a member trusts the announced point", trust_the_point),
+        Mutant("completion-by-index", "a completion is matched by index alone", completion_by_index),
+    )
+}
+"""The first twelve rows of the table, in its order, by name."""
+
+assert candidate.leader is leader, "the candidate calls `leader.become_leader` by the module, so it can be replaced"
