@@ -253,12 +253,15 @@ class _ServerConnection:
                     batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
                     self._propose(request, batch, _receipt)
                 case FrameKind.READ:
-                    self._start(request, self._read(request, body))
+                    self._start(request, lambda: self._read(request, body))
                 case FrameKind.DESCRIBE_TOPIC:
-                    query = self._query(request, "describe_topic", "topic", stale=body["stale"], name=body["name"])
-                    self._start(request, query)
+                    name, stale = body["name"], body["stale"]
+                    self._start(
+                        request, lambda: self._query(request, "describe_topic", "topic", stale=stale, name=name)
+                    )
                 case FrameKind.LIST_TOPICS:
-                    self._start(request, self._query(request, "list_topics", "topics", stale=body["stale"]))
+                    stale = body["stale"]
+                    self._start(request, lambda: self._query(request, "list_topics", "topics", stale=stale))
                 case FrameKind.STATUS:
                     self._ok(request, {"status": self._service.status})
                 case _:
@@ -317,15 +320,15 @@ class _ServerConnection:
         result = await self._service.query(question, stale=stale, **arguments)
         self._ok(request, {key: result, "applied_index": self._service.applied_index})
 
-    def _start(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.get_running_loop().create_task(self._guard(request, work))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    async def _guard(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one request that has to wait; this is its task's root."""
         try:
-            await work
+            await work()
         except ViewstampError as error:
             self._error(request, error)
         except (KeyError, TypeError, ValueError) as error:

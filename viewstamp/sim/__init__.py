@@ -1,1 +1,35 @@
-"""TODO-spec."""
+"""The simulator: whole clusters of the real product on a simulated host, from one seed.
+
+What is real in it: the consensus core, the WAL with its recovery and control file, the node with its server, links
+and applier, the state machine, and the client. What is simulated is the host underneath: the event loop's clock, the
+network, the disks, the randomness. So a run is what a cluster would have done, and a seed with a commit is the
+whole reproduction of a failure.
+
+| file | is |
+| --- | --- |
+| ``loop`` | an asyncio event loop in simulated time; processes that can be killed and paused |
+| ``network`` | links with delay, loss, doubling, reordering, one-way partitions, broken connections |
+| ``disk``, ``volume`` | disks of which a power cut leaves any subset of what was not synced |
+| ``recording`` | the same rules for a real disk: record a real node, rebuild its directory as after a power cut |
+| ``world`` | a cluster of nodes, and its machines |
+| ``swarm`` | what a seed decides beforehand: size, pace, mix of faults |
+| ``faults`` | the one who breaks things |
+| ``workload`` | clients that append and read, and the history of what they were told |
+| ``checkers/`` | one property a file: what must hold after every event, and of the whole history |
+| ``run`` | one seed, from swarm to verdict |
+| ``trace`` | one line per event, and a digest over all |
+
+A run: the swarm is drawn; nodes and clients start; faults and work go on for some simulated seconds; then everything
+is healed and restarted, and within a minute of simulated time the cluster must be RUNNING, agree, and have
+answered every client (liveness). At the end each member's log is read back from its disk and compared with the
+clients' history.
+
+What it promises
+  * The same seed gives the same trace, event for event, in any process.
+  * Nothing in the product knows of it: faults come through the host's seams only.
+  * ``viewstamp sim run --seed N`` repeats a failure; ``--trace`` prints every event.
+
+What it lacks
+  * Bit rot and full disks in the mix of faults, membership changes, snapshots: they come with the features.
+  * A checker for histories of users' own actors.
+"""

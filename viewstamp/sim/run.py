@@ -103,6 +103,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
         workload.result()
         raise Violation("Liveness", f"not recovered {_RECOVERY_SECONDS:g} s after the last fault: {_describe(world)}")
     workload.result()
+    loop.check()
     contents = {member.id: _contents(member) for member in world.members}
     check_replicas(contents)
     check_history(workload.appends, next(iter(contents.values())))

@@ -77,7 +77,7 @@ class Inode:
       * ``_changes`` are the unsynced changes in their order; empty if and only if nothing is unsynced
     """
 
-    __slots__ = ("_before", "_changes", "_durable_size", "_number", "_clean", "data", "number")
+    __slots__ = ("_before", "_changes", "_clean", "_durable_size", "_number", "data", "number")
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number = number

@@ -24,8 +24,9 @@ temporary name, synced and renamed, so the first write is no exception.
 | intact | intact, further away | CorruptionError: one was put back from elsewhere |
 | unreadable | unreadable or missing | CorruptionError |
 
-What opening reads may be in the page cache only, and in one copy only; so opening syncs it and brings the other copy
-up to it before anything can be promised on the strength of it. :func:`read_control_state` only reads.
+What opening reads may be in the page cache only, and in one copy only; after a failed sync the system even believes it
+to be on the disk, so that another sync would not write it. So opening *writes* both copies again and syncs them
+before anything can be promised on the strength of them. :func:`read_control_state` only reads.
 """
 
 from __future__ import annotations
@@ -137,14 +138,10 @@ class ControlFile:
             return cls(disk, directory, 0, None)
         chosen = copies[newest]
         control = cls(disk, directory, chosen.version, chosen.state)
-        file = disk.open(f"{directory}/{CONTROL_NAMES[newest]}")
-        try:
-            file.sync()
-        finally:
-            file.close()
         disk.sync_directory(directory)
-        if copies[1 - newest].version != chosen.version:
-            control._write_copy(f"{directory}/{CONTROL_NAMES[1 - newest]}", chosen.packed)
+        # The chosen copy last: until the other one is durable it may be the only one that can be read.
+        for name in (CONTROL_NAMES[1 - newest], CONTROL_NAMES[newest]):
+            control._write_copy(f"{directory}/{name}", chosen.packed)
         return control
 
     def write(self, state: ControlState) -> None:

@@ -1,0 +1,53 @@
+"""Whole clusters from one seed: the invariants hold, and the same seed is the same run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from viewstamp.sim.run import run_seed
+from viewstamp.sim.swarm import FAULTS, Swarm
+
+SEEDS = range(1, 41)
+
+
+@pytest.mark.slow
+def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
+    verdicts = [run_seed(seed) for seed in SEEDS]
+    assert [(verdict.command, verdict.invariant, verdict.detail) for verdict in verdicts if verdict.invariant] == []
+    # A run in which nothing happened would prove nothing.
+    assert sum(verdict.acknowledged for verdict in verdicts) > 1000
+    assert set(FAULTS) == {fault for verdict in verdicts for fault in verdict.faults}
+
+
+@pytest.mark.slow
+def test_a_cluster_without_faults_acknowledges_every_append() -> None:
+    verdict = run_seed(1, swarm=Swarm(faults={}, seconds=3.0))
+    assert verdict.invariant == ""
+    assert verdict.appends == verdict.acknowledged > 50
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_run_twice_in_one_process() -> None:
+    first, second = run_seed(7), run_seed(7)
+    assert (first.digest, first.events) == (second.digest, second.events)
+    assert first.digest != run_seed(8).digest
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_run_in_processes_that_hash_differently() -> None:
+    program = "from viewstamp.sim.run import run_seed; v = run_seed(3); print(v.digest, v.events)"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "4242")
+    }
+    assert len(outputs) == 1
