@@ -450,6 +450,33 @@ async def test_only_durable_batches_are_read(disk: SimulatedDisk) -> None:
     assert wal.read(Index(2), 1 << 20) == []
 
 
+def test_a_read_during_a_truncation_stops_where_the_log_will_end(long: tuple[Wal, list[Batch]]) -> None:
+    """The cut is announced to readers before the first byte goes."""
+    wal, batches = long
+    wal._catalogue.begin_truncation(100)
+    assert contents(wal.read(Index(90), 1 << 30)) == contents([batch for batch in batches if 90 < batch.end <= 100])
+    assert wal.read(Index(100), 1 << 30) == []
+
+
+def test_a_read_that_a_truncation_got_in_the_way_of_is_done_again(
+    long: tuple[Wal, list[Batch]], disk: SimulatedDisk
+) -> None:
+    """A segment disappears between looking it up and opening it."""
+    wal, batches = long
+    place = wal._catalogue.find(100)
+    assert place is not None
+    read = disk.open_read
+
+    def open_read(path: str) -> Any:
+        if path == place.path and wal.end > 50:
+            wal.truncate(Index(49), swallow)
+            wal._work_now()
+        return read(path)
+
+    disk.open_read = open_read  # type: ignore[method-assign]
+    assert contents(wal.read(Index(1), 1 << 30)) == contents(batches[:16])
+
+
 def test_rot_found_by_a_read_is_told_and_never_handed_out(long: tuple[Wal, list[Batch]], disk: SimulatedDisk) -> None:
     wal, _ = long
     disk.flip(wal.segments()[1].path, 600)
@@ -521,6 +548,28 @@ async def test_the_log_keeps_within_its_size_limit(disk: SimulatedDisk) -> None:
     assert limit * 0.7 < used <= limit
 
 
+@simulated
+async def test_a_log_on_a_full_disk_starts_and_is_read_and_refuses_to_write_until_there_is_room(
+    disk: SimulatedDisk,
+) -> None:
+    wal = started(disk)
+    await wal.append([make_batch(1)])
+    await wal.close()
+    disk.remove(f"{DIRECTORY}/next.prepared")
+    disk.capacity_bytes = disk.volume.bytes_used() + 100
+    wal = started(disk)
+    assert contents(wal.read(Index(1), 1 << 20)) == contents([make_batch(1)])
+    await asyncio.sleep(0.01)
+    with pytest.raises(StorageFullError):
+        wal.reserve(200)
+    disk.capacity_bytes *= 100
+    with pytest.raises(StorageFullError):
+        wal.reserve(200)
+    await asyncio.sleep(0.01)
+    await wal.append([make_batch(2)])
+    assert len(recovered(disk)) == 2
+
+
 def test_a_disk_without_room_for_the_first_segment_is_refused(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = 1000
     with pytest.raises(StorageFullError):
@@ -563,6 +612,22 @@ async def test_a_failed_write_or_sync_is_final(disk: SimulatedDisk, operation: s
     await wal.close()
     assert disk.calls == calls, "nothing is written after a failure, not even at the end"
     assert contents(wal.read(Index(1), 1 << 20)) == contents([make_batch(1)])
+
+
+@simulated
+async def test_nobody_is_left_waiting_when_a_failed_log_is_closed(disk: SimulatedDisk) -> None:
+    failures: list[StorageError] = []
+    wal = started(disk, failures=failures)
+    await asyncio.sleep(0.01)
+    disk.fail("write")
+    outcomes: list[BaseException | None] = []
+    wal.fill(wal.reserve(500), [make_batch(1)], outcomes.append)
+    wal.reserve(500)
+    wal.fill(wal.reserve(500), [make_batch(2)], outcomes.append)
+    await asyncio.sleep(1)
+    assert outcomes == failures
+    await wal.close()
+    assert outcomes == failures * 2
 
 
 @simulated

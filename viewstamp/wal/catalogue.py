@@ -62,13 +62,15 @@ class Segment:
 class Place(NamedTuple):
     """Where to begin reading: a boundary in a segment, at or before the record asked for.
 
-    ``length`` is how much of the segment may be read: all of it is durable.
+    ``length`` is how much of the segment is written and durable; ``end`` the index at which to stop all the same, as
+    the log may be about to be cut there.
     """
 
     path: str
     number: int
     location: int
     length: int
+    end: int
 
 
 class Catalogue:
@@ -175,6 +177,5 @@ class Catalogue:
                 return None
             return self._place(self._segments[at], SEGMENT_HEADER_SIZE)
 
-    @staticmethod
-    def _place(segment: Segment, location: int) -> Place:
-        return Place(segment.path, segment.number, location, segment.length)
+    def _place(self, segment: Segment, location: int) -> Place:
+        return Place(segment.path, segment.number, location, segment.length, self._durable_end)

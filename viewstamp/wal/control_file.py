@@ -139,8 +139,8 @@ class ControlFile:
         chosen = copies[newest]
         control = cls(disk, directory, chosen.version, chosen.state)
         disk.sync_directory(directory)
-        # The chosen copy last: until the other one is durable it may be the only one that can be read.
-        for name in (CONTROL_NAMES[1 - newest], CONTROL_NAMES[newest]):
+        # The chosen copy first: either it is durable, and these are the same bytes, or the other one is intact.
+        for name in (CONTROL_NAMES[newest], CONTROL_NAMES[1 - newest]):
             control._write_copy(f"{directory}/{name}", chosen.packed)
         return control
 

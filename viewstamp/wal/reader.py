@@ -130,15 +130,17 @@ def inspect(disk: Disk, path: str) -> Iterator[Entry]:
 
 
 def _group_fields(group: GroupHeader) -> dict[str, object]:
-    return {
+    fields: dict[str, object] = {
         "number": group.number,
         "durable": group.durable,
         "commit_hint": group.commit_hint,
         "first_index": group.first_index,
         "batches": len(group.checksums),
         "bytes": group.size + group.body_size,
-        "closes": "segment" if group.seals else "group" if group.is_empty else "",
     }
+    if group.is_empty:
+        fields["closes"] = "segment" if group.seals else "group"
+    return fields
 
 
 def _batch_fields(batch: Batch) -> dict[str, object]:

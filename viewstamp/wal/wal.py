@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -342,7 +343,8 @@ class Wal:
                 reservation.ready = True
                 self._queued -= reservation.cost
         if self._failure is None:
-            self._enqueue(Close(True, _ignore))
+            self._waiting.append(Reservation(0, Close(True, _ignore)))
+        self._pump()
         self._closed = True
         if self._lane is None:
             self._work_now()
@@ -464,7 +466,7 @@ class Wal:
     def _on_prepared(self, sizes: list[int], outcome: tuple[int, bool] | BaseException) -> None:
         self._is_preparing = False
         if isinstance(outcome, BaseException):
-            self._fail(outcome)
+            self._writer.fail(self._fail(outcome))
         else:
             self._space.free, self._space.is_prepared = outcome
             self._space.may_grow = self._space.is_prepared
@@ -536,6 +538,8 @@ class Wal:
                     continue
                 batch = Batch.decode(window.peek(at, Batch.measure(view)))
                 at += batch.size
+                if batch.first_index >= place.end:
+                    break
                 if batch.end > start:
                     if batch.first_index != (found[-1].end if found else batch.first_index):
                         raise FrameError(f"{batch!r} follows {found[-1]!r}")
@@ -579,8 +583,15 @@ def _take_over(disk: Disk, directory: str, options: Options, found: Survey) -> W
         writer.enter(fresh)
     elif found.segments and (found.last_group is None or not found.last_group.is_empty or found.verdict != "clean"):
         writer.close_group()
-    writer.fill()
+    _fill(disk, directory, options, writer)
     return writer
+
+
+def _fill(disk: Disk, directory: str, options: Options, writer: Writer) -> None:
+    """Bring the open segment to its full length; on a full disk the log starts without room, to be read."""
+    if disk.free_bytes(directory) >= options.segment_bytes:
+        with suppress(StorageFullError):
+            writer.fill()
 
 
 def _empty(disk: Disk, path: str) -> None:

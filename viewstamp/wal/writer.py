@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from viewstamp.errors import StorageFullError
 from viewstamp.host.seam import Disk, File
 from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
@@ -184,11 +185,26 @@ class Writer:
             succeeded=at, error=self._failure, room=self.room, took_prepared=took, groups=self.groups - before
         )
 
+    def fail(self, error: Exception) -> None:
+        """Write nothing any more after the call of :meth:`work` that may be under way; from any thread."""
+        self._failure = self._failure or error
+
     def fill(self) -> None:
-        """Bring the open segment to its full length with zeros, so that syncs in it are cheap."""
-        if self._allocated < self._segment_bytes:
+        """Bring the open segment to its full length with zeros, so that syncs in it are cheap.
+
+        Raises:
+          StorageFullError: there is no room; the segment is as long as what is written in it.
+        """
+        if self._allocated >= self._segment_bytes:
+            return
+        try:
             fill_with_zeros(self._file, self._position, self._segment_bytes)
-            self._allocated = self._segment_bytes
+        except StorageFullError:
+            self._file.truncate(self._position)
+            self._file.sync()
+            self._allocated = self._position
+            raise
+        self._allocated = self._segment_bytes
 
     def close(self) -> None:
         """Close the file without writing anything."""
