@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
-from tests.streams.log import Log
 
+from tests.streams.log import Log
 from viewstamp.client import Client, Options
 from viewstamp.errors import NotLeaderError, UnknownTopicError, ViewstampError, WrongClusterError
 from viewstamp.host.network import RealNetwork
@@ -26,6 +26,7 @@ from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 CLUSTER = "c1"
+FOR_THE_LEADER = (FrameKind.APPEND, FrameKind.OPEN_SESSION, FrameKind.OUTCOME, FrameKind.CREATE_TOPIC)
 
 
 @dataclass
@@ -201,14 +202,13 @@ class Peer:
         cluster = self.cluster
         body = frame.body
         request = body["id"]
-        if frame.kind in (FrameKind.APPEND, FrameKind.OPEN_SESSION, FrameKind.OUTCOME, FrameKind.CREATE_TOPIC):
-            if cluster.leader is not self.node:
-                leader = cluster.leader if cluster.hints else None
-                raise NotLeaderError(
-                    f"{self.node.name} does not lead",
-                    leader=None if leader is None else NodeId(leader.name),
-                    address=None if leader is None else leader.address,
-                )
+        if frame.kind in FOR_THE_LEADER and cluster.leader is not self.node:
+            leader = cluster.leader if cluster.hints else None
+            raise NotLeaderError(
+                f"{self.node.name} does not lead",
+                leader=None if leader is None else NodeId(leader.name),
+                address=None if leader is None else leader.address,
+            )
         if frame.kind == FrameKind.APPEND:
             self.on_append(request, Batch.decode(bytearray(frame.payload)))
         elif frame.kind == FrameKind.OPEN_SESSION:

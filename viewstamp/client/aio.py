@@ -620,7 +620,7 @@ class Client:
         if self._leader is link:
             self._leader = None
             self._search.failed(link.address, error)
-            self._session.lost()
+            self._settle(self._session.lost())
             self._wake.set()
 
     def _give_up(self, error: PeerError) -> None:

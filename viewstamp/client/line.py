@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from viewstamp.errors import ViewstampError
 
@@ -41,19 +41,14 @@ class Line:
     def __init__(self, may_go: Callable[[Place], bool]) -> None:
         self.reserved_bytes = 0
         self._may_go = may_go
-        self._places: deque[Place] = deque()
+        self.places: deque[Place] = deque()
+        """Who stands in the line; read only, empty = nobody."""
         self._is_serving = False
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self._places)
 
     def join(self, topic: str, size: int) -> Place:
         """Stand at the end. Await ``turn``, act without awaiting, then ``leave``: in any case, also when cancelled."""
         place = Place(topic, size, asyncio.get_running_loop().create_future())
-        self._places.append(place)
+        self.places.append(place)
         self.serve()
         return place
 
@@ -61,18 +56,18 @@ class Line:
         """Go, after the turn or instead of it."""
         if place.is_let:
             self.reserved_bytes -= place.size
-        self._places.remove(place)
+        self.places.remove(place)
         self.serve()
 
     def serve(self) -> None:
         """Give turns soon: something has changed."""
-        if self._places and not self._is_serving:
+        if self.places and not self._is_serving:
             self._is_serving = True
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
         self._is_serving = False
-        for place in self._places:
+        for place in self.places:
             if place.turn.done():
                 continue
             if not self._may_go(place):
@@ -83,7 +78,7 @@ class Line:
 
     def fail(self, error: Callable[[], ViewstampError], *, topic: str | None = None) -> None:
         """Send everybody away who waits, or everybody who waits for ``topic``."""
-        for place in self._places:
+        for place in self.places:
             if not place.turn.done() and topic in (None, place.topic):
                 place.turn.set_exception(error())
         self.serve()

@@ -93,7 +93,7 @@ class Action(Enum):
     MOVE = 3
     """Find the leader, then go on there: ``lost`` has been called."""
     REOPEN = 4
-    """The session is gone; open another one for what was not sent yet."""
+    """The session has ended; open another one for what was not sent yet."""
 
 
 class Draft(Generic[WaiterT]):
@@ -153,7 +153,7 @@ class Draft(Generic[WaiterT]):
 class Sent(Generic[WaiterT]):
     """A batch with a sequence: it has been handed to a connection at least once and is not answered for good."""
 
-    __slots__ = ("answered", "doubtful", "draft", "payload", "refusal", "request_id", "sequence", "settled")
+    __slots__ = ("answered", "doubtful", "draft", "open", "payload", "refusal", "request_id", "sequence", "settled")
 
     def __init__(self, draft: Draft[WaiterT], sequence: Sequence, payload: Buffer) -> None:
         self.draft = draft
@@ -161,14 +161,21 @@ class Sent(Generic[WaiterT]):
         self.payload = payload
         self.request_id = 0
         """The attempt whose refusal counts; 0 = none is under way."""
+        self.open = 0
+        """Attempts on this connection that have no answer yet."""
         self.doubtful = False
-        """An attempt was lost without an answer: a refusal now says nothing about that one."""
+        """An attempt was lost, or its answer did not say what became of it."""
         self.refusal: ViewstampError | None = None
         """It will never be accepted: its sequence has to be fenced before later ones can pass."""
         self.settled = False
         """Its waiters know for certain."""
         self.answered = False
         """It is out of the session: applied, or fenced."""
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it is certain that no attempt has put it into the log."""
+        return not self.doubtful and self.open == 0
 
 
 class Settled(NamedTuple, Generic[WaiterT]):
@@ -218,6 +225,8 @@ class Session(Generic[WaiterT]):
         """Only the first unanswered batch is sent, until an answer shows that this node leads."""
         self._refused: Sent[WaiterT] | None = None
         """The first unanswered batch with a refusal."""
+        self._stale: ViewstampError | None = None
+        """The session is forgotten: nothing is sent any more, and what was sent is being answered."""
         self._fence: tuple[int, Sent[WaiterT]] | None = None
         """The request that asks for the outcome of a refused batch, and the batch."""
 
@@ -356,23 +365,24 @@ class Session(Generic[WaiterT]):
         """Go on after a back-off."""
         self._paused = False
 
-    def lost(self) -> None:
+    def lost(self) -> list[Settled[WaiterT]]:
         """The connection to the leader is gone: every unanswered batch goes to the next one again, in order.
 
         The first one goes alone: nodes that do not lead would get and refuse all of them, one node after the other.
         """
         for sent in self._unanswered:
-            # Settled ones were refused before anything was in doubt.
-            sent.doubtful = sent.doubtful or not sent.settled
+            sent.doubtful = sent.doubtful or sent.open > 0
+            sent.open = 0
         self._by_request.clear()
         self._fence = None
         self._paused = False
         self._probing = bool(self._unanswered)
         self._rewind()
+        return self._end() if self._stale is not None else []
 
     def take_request(self) -> Request | None:
         """Return the next frame for the leader; None = nothing may be sent now. Call until None."""
-        if not self.id or self._paused:
+        if not self.id or self._paused or self._stale is not None:
             return None
         to_send = self._to_send
         while to_send and to_send[0].answered:
@@ -424,6 +434,7 @@ class Session(Generic[WaiterT]):
     def _transmit(self, sent: Sent[WaiterT]) -> Request:
         request_id = next(self._request_ids)
         sent.request_id = request_id
+        sent.open += 1
         self._by_request[request_id] = sent
         return Request(request_id, FrameKind.APPEND, {"id": request_id}, (sent.payload,))
 
@@ -461,12 +472,18 @@ class Session(Generic[WaiterT]):
           PeerError: the receipt is not of this batch; the connection must end.
         """
         sent = self._by_request.pop(request_id, None)
-        if sent is None or sent.answered:
+        if sent is None:
+            return []
+        sent.open -= 1
+        if sent.answered:
             return []
         if receipt is not None and receipt.count != sent.draft.count:
             raise PeerError(f"a receipt for {receipt.count} records answers a batch of {sent.draft.count}")
         self._probing = False
-        return self._answer(sent, receipt, _fenced)
+        settled = self._answer(sent, receipt, _fenced)
+        if self._stale is not None:
+            settled += self._on_stale(self._stale)[1]
+        return settled
 
     def on_outcome(self, request_id: int, receipt: Receipt | None) -> list[Settled[WaiterT]]:
         """Take the answer to the OUTCOME of a refused batch: its sequence is decided, those behind it can pass."""
@@ -482,7 +499,6 @@ class Session(Generic[WaiterT]):
             refusal = sent.refusal
             assert refusal is not None, "only refused batches are fenced"
             settled += self._answer(sent, applied, _copies(refusal))
-        self._refused = next((sent for sent in self._unanswered if sent.refusal is not None), None)
         self._rewind()
         return settled
 
@@ -491,28 +507,36 @@ class Session(Generic[WaiterT]):
         if self._fence is not None and self._fence[0] == request_id:
             return self._on_fence_refused(error)
         sent = self._by_request.pop(request_id, None)
-        if sent is None or sent.answered or sent.request_id != request_id:
+        if sent is None:
             return Action.GO_ON, []
-        if isinstance(error, StaleSessionError):
-            return Action.REOPEN, self._on_stale(error)
-        if isinstance(error, RequestError | StorageFullError):
-            return Action.GO_ON, self._refuse(sent, error)
-        if isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE):
+        sent.open -= 1
+        is_certain = isinstance(error, RequestError | StorageFullError) or _is_later(error)
+        if not is_certain:
+            # Not the leader (any more), or a node in trouble: it may have put the batch into the log before.
+            sent.doubtful = True
+        if sent.answered:
+            return Action.GO_ON, []
+        if isinstance(error, StaleSessionError) or self._stale is not None:
+            return self._on_stale(self._stale or error)
+        if sent.refusal is not None and sent.was_refused:
+            return Action.GO_ON, self._settle(sent, None, _copies(sent.refusal))
+        if sent.request_id != request_id:
+            return Action.GO_ON, []
+        if _is_later(error):
             return self._back_off()
-        # Not the leader, or a node in trouble. It may have taken the batch before it found out.
+        if is_certain:
+            return Action.GO_ON, self._refuse(sent, error)
         self.lost()
         return Action.MOVE, []
 
     def _on_fence_refused(self, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
         self._fence = None
         if isinstance(error, StaleSessionError):
-            return Action.REOPEN, self._on_stale(error)
+            return self._on_stale(error)
         if isinstance(error, StorageFullError):
             self._paused = True
             return Action.BACK_OFF, self.fail_drafts(_copies(error))
-        if isinstance(error, RequestError) or (
-            isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
-        ):
+        if isinstance(error, RequestError) or _is_later(error):
             return self._back_off()
         self.lost()
         return Action.MOVE, []
@@ -523,36 +547,45 @@ class Session(Generic[WaiterT]):
         return Action.BACK_OFF, []
 
     def _refuse(self, sent: Sent[WaiterT], error: ViewstampError) -> list[Settled[WaiterT]]:
-        """Take a refusal for good. Callers hear it now where this was the only attempt, else after the fence."""
+        """Take a refusal for good. Its callers hear it as soon as no attempt is in doubt, else after the fence."""
+        settled = []
         refused = [sent]
         if isinstance(error, StorageFullError):
-            # What is behind it can only be refused for the gap, and waits for the same space.
-            refused += [later for later in self._unanswered if later.sequence > sent.sequence]
-        settled = []
-        for each in refused:
-            if not each.doubtful and not each.settled:
-                each.refusal = error
-                settled += self._settle(each, None, _copies(error))
-        sent.refusal = error
-        if self._refused is None or sent.sequence < self._refused.sequence:
-            self._refused = sent
-        self._rewind()
-        if isinstance(error, StorageFullError):
+            # What is behind it waits for the same space, and is being refused for the gap.
+            refused += [later for later in self._unanswered if later.sequence > sent.sequence and not later.doubtful]
             settled += self.fail_drafts(_copies(error))
+        for each in refused:
+            each.refusal = error
+            if each.was_refused:
+                settled += self._settle(each, None, _copies(error))
+        self._note_refused()
+        self._rewind()
         return settled
 
-    def _on_stale(self, error: ViewstampError) -> list[Settled[WaiterT]]:
-        """The session is forgotten: nothing of it is accepted any more, and what was lost on the way stays unknown."""
+    def _note_refused(self) -> None:
+        self._refused = next((sent for sent in self._unanswered if sent.refusal is not None), None)
 
-        def refused(offset: int, count: int) -> ViewstampError:
+    def _on_stale(self, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
+        """The session is forgotten: nothing of it is accepted any more. Wait for the answers that are under way."""
+        self._stale = error
+        if any(sent.open for sent in self._unanswered):
+            return Action.GO_ON, []
+        return Action.REOPEN, self._end()
+
+    def _end(self) -> list[Settled[WaiterT]]:
+        """End a forgotten session. What was in doubt stays unknown: nobody can tell any more."""
+        stale = self._stale
+        assert stale is not None
+
+        def unwritten(offset: int, count: int) -> ViewstampError:
             return UnavailableError(
-                f"the session was forgotten, nothing was written: {error.message}", remedy="append again"
+                f"the session was forgotten, nothing was written: {stale.message}", remedy="append again"
             )
 
         settled = []
         for sent in list(self._unanswered):
             unknown = self._unknown(sent.draft, "the session was forgotten while the answer was outstanding")
-            settled += self._answer(sent, None, unknown if sent.doubtful else refused)
+            settled += self._answer(sent, None, unwritten if sent.was_refused else unknown)
         self._forget()
         return settled
 
@@ -561,6 +594,7 @@ class Session(Generic[WaiterT]):
         self._to_send.clear()
         self._by_request.clear()
         self._refused = None
+        self._stale = None
         self._fence = None
         self._paused = False
         self._probing = False
@@ -573,6 +607,8 @@ class Session(Generic[WaiterT]):
             self._unanswered.popleft()
         else:
             self._unanswered.remove(sent)
+        if self._refused is not None:
+            self._note_refused()
         return self._settle(sent, receipt, error)
 
     def _settle(
@@ -633,6 +669,11 @@ class Session(Generic[WaiterT]):
 
 ELSEWHERE = (NotLeaderError, ClosedError, NoQuorumError)
 """Refusals that another node may not share."""
+
+
+def _is_later(error: ViewstampError) -> bool:
+    """Whether a refusal says that the same node may take the request later, and has not taken it now."""
+    return isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
 
 
 def record_size(value: bytes, key: bytes | None, headers: Headers | None) -> int:

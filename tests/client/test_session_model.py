@@ -1,0 +1,329 @@
+"""The session core against a real state machine, while connections, leaders and copies do what they like.
+
+Whatever happens, what a caller was told must be true for ever: also after every copy that was ever sent and lost
+has arrived at last.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from tests.streams.log import Log, create_topic, fence, open_session
+from viewstamp.client.options import Options
+from viewstamp.client.session import RECORD_COST, Action, Receipt, Request, Session, Settled
+from viewstamp.errors import (
+    NotLeaderError,
+    OutcomeUnknownError,
+    OverloadedError,
+    RequestError,
+    StorageFullError,
+    UnavailableError,
+    ViewstampError,
+)
+from viewstamp.ids import SessionId, TopicId
+from viewstamp.node.state_machine import Accepted, Answered, Result, Waiting
+from viewstamp.node.state_machine import Receipt as NodeReceipt
+from viewstamp.streams import Streams
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.requests import FrameKind
+
+TOPICS = 2
+
+
+@dataclass
+class Caller:
+    """Who waits for an append: what it appended, and what it was told."""
+
+    number: int
+    topic: int
+    values: list[bytes]
+    told: list[int] | ViewstampError | None = None
+    gone: bool = False
+
+    def done(self) -> bool:
+        return self.gone or self.told is not None
+
+
+@dataclass
+class Connection:
+    """What is under way between the client and the leader, in both directions. Lost ones may still deliver."""
+
+    requests: list[Request] = field(default_factory=list)
+    answers: list[tuple[int, Result | ViewstampError]] = field(default_factory=list)
+
+
+class Chaos:
+    """One history from one seed. Each seed draws how likely each kind of event is, so that some are all about one."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.log = Log(Streams(sessions_max=2))
+        self.whole_log: list[Batch] = []
+        self.waiting: dict[int, list[tuple[Connection, int]]] = {}
+        self.connection = Connection()
+        self.lost: list[Connection] = []
+        self.callers: list[Caller] = []
+        self.expected: dict[bytes, Caller] = {}
+        options = Options(batch_bytes=3 * (RECORD_COST + 8), batches_in_flight=3, batches_eager=1)
+        self.session: Session[Caller] = Session(options, count(1), lambda draft: None)
+        for n in range(TOPICS):
+            self.log.propose(create_topic(f"t{n}"))
+            self.apply()
+        self.open()
+
+    # The client.
+
+    def open(self) -> None:
+        while True:
+            try:
+                self.log.propose(open_session())
+                break
+            except OverloadedError:
+                self.apply()
+        while self.log.unapplied:
+            result = self.apply()
+        assert isinstance(result, dict)
+        session = result["session"]
+        assert isinstance(session, int)
+        self.session.opened(SessionId(session))
+
+    def append(self) -> None:
+        topic = self.random.randint(1, TOPICS)
+        plain = self.random.random() < 0.6
+        records = self.random.randint(1, 4)
+        number = len(self.callers)
+        values = [b"%04d.%03d" % (number, n) for n in range(1 if plain else records)]
+        caller = Caller(number, topic, values)
+        self.callers.append(caller)
+        self.expected.update(dict.fromkeys(values, caller))
+        size = sum(len(value) + RECORD_COST for value in values)
+        if plain:
+            self.session.add(TopicId(topic), values[0], size, caller)
+        else:
+            self.session.add_group(TopicId(topic), values, None, None, size, caller, atomic=True)
+
+    def cancel(self) -> None:
+        waiting = [caller for caller in self.callers if not caller.done()]
+        if not waiting:
+            return
+        caller = self.random.choice(waiting)
+        caller.gone = True
+        for draft in self.session._ready:
+            if caller in draft.waiters:
+                draft.cancelled = True
+                caller.told = UnavailableError("cancelled before it was sent")
+
+    def compact(self) -> None:
+        self.session.compact()
+
+    def pump(self) -> None:
+        while (request := self.session.take_request()) is not None:
+            self.connection.requests.append(request)
+
+    def resume(self) -> None:
+        self.session.resume()
+
+    def lose_connection(self) -> None:
+        self.lost.append(self.connection)
+        self.connection = Connection()
+        self.tell(self.session.lost())
+        if not self.session.id:
+            self.open()
+
+    def tell(self, settled: list[Settled[Caller]]) -> None:
+        for draft, receipt, error in settled:
+            for offset, size, caller in draft.spans():
+                if caller.gone:
+                    continue
+                assert caller.told is None, "an answer comes once"
+                if receipt is None:
+                    caller.told = error(offset, size)
+                else:
+                    first = receipt.first_position + offset
+                    caller.told = list(range(first, first + size))
+
+    def hear(self) -> None:
+        if not self.connection.answers:
+            return
+        request_id, answer = self.connection.answers.pop(0)
+        if isinstance(answer, ViewstampError):
+            action, settled = self.session.on_refused(request_id, answer)
+            self.tell(settled)
+            if action is Action.MOVE:
+                self.lose_connection()
+            elif action is Action.REOPEN:
+                self.open()
+            return
+        receipt = None
+        if isinstance(answer, NodeReceipt):
+            receipt = Receipt(answer.first_position, answer.count, answer.term, answer.first_index, answer.log_time)
+        if self.session.is_fence(request_id):
+            self.tell(self.session.on_outcome(request_id, receipt))
+        else:
+            self.tell(self.session.on_receipt(request_id, receipt))
+
+    # The leader.
+
+    def deliver(self) -> None:
+        refusal = None
+        if self.random.random() < self.refusing:
+            refusal = self.random.choice([OverloadedError, RequestError, StorageFullError, NotLeaderError])
+        if self.connection.requests:
+            self.arrive(self.connection, self.connection.requests.pop(0), refusal)
+
+    def deliver_what_was_lost(self) -> None:
+        """Copies of one lost connection arrive in order, but at any time, also much later."""
+        late = [connection for connection in self.lost if connection.requests]
+        if late:
+            connection = self.random.choice(late)
+            self.arrive(connection, connection.requests.pop(0), None)
+
+    def arrive(self, connection: Connection, request: Request, refusal: type[ViewstampError] | None) -> None:
+        if request.kind is FrameKind.OUTCOME:
+            session, sequence = request.body["session"], request.body["sequence"]
+            assert isinstance(session, int)
+            assert isinstance(sequence, int)
+            if refusal is RequestError:
+                refusal = None
+            batch = fence(session, sequence)
+        else:
+            batch = Batch.decode(bytearray(request.payload[0]))
+        try:
+            if refusal is not None:
+                raise refusal("as drawn")
+            admission = self.log.propose(batch)
+        except ViewstampError as error:
+            connection.answers.append((request.id, error))
+            return
+        if isinstance(admission, Answered):
+            connection.answers.append((request.id, admission.result))
+        elif isinstance(admission, Accepted):
+            self.waiting.setdefault(batch.first_index, []).append((connection, request.id))
+        else:
+            assert isinstance(admission, Waiting)
+            original = next(
+                b
+                for b in self.log.unapplied
+                if b.kind is Kind.RECORDS and (b.session, b.sequence) == (batch.session, batch.sequence)
+            )
+            self.waiting[original.first_index].append((connection, request.id))
+
+    def apply(self) -> Result:
+        batch = self.log.unapplied[0]
+        result = self.log.apply()
+        self.whole_log.append(batch)
+        for connection, request_id in self.waiting.pop(batch.first_index, []):
+            connection.answers.append((request_id, result))
+        return result
+
+    def commit(self) -> None:
+        if self.log.unapplied:
+            self.apply()
+
+    def change_leader(self) -> None:
+        """The end of the log is cut, or stays; whoever waited is told that this node does not lead any more."""
+        unapplied = self.log.unapplied
+        keep = self.random.randint(0, len(unapplied))
+        cut = unapplied[keep:]
+        next_index = cut[0].first_index if cut else self.log.next_index
+        self.log.unapplied = unapplied[:keep]
+        for waiting in self.waiting.values():
+            for connection, request_id in waiting:
+                connection.answers.append((request_id, NotLeaderError("deposed")))
+        self.waiting = {}
+        self.log.machine.stop_leading()
+        while self.log.unapplied:
+            self.apply()
+        self.log = Log(self.log.machine, first_index=next_index, term=self.log.term + 1)
+
+    def another_client_opens_a_session(self) -> None:
+        try:
+            self.log.propose(open_session())
+        except OverloadedError:
+            self.apply()
+
+    def somebody_fences(self) -> None:
+        """Another process asks for the outcome of one of our appends."""
+        back = self.random.randint(0, 3)
+        sequence = self.session._next_sequence - 1 - back
+        if self.session.id and sequence >= 1:
+            try:
+                self.log.propose(fence(self.session.id, sequence))
+            except ViewstampError:
+                return
+
+    # The end.
+
+    def run(self, steps: int) -> None:
+        """Let things happen, then let all be well, then let every lost copy arrive."""
+        ordinary: list[Callable[[], None]] = [self.append, self.pump, self.deliver, self.commit, self.hear]
+        trouble: list[Callable[[], None]] = [
+            self.cancel,
+            self.compact,
+            self.resume,
+            self.lose_connection,
+            self.deliver_what_was_lost,
+            self.change_leader,
+            self.another_client_opens_a_session,
+            self.somebody_fences,
+        ]
+        weights = [1.0] * len(ordinary) + [self.random.choice([0.0, 0.05, 0.3, 0.8]) for _ in trouble]
+        self.refusing = self.random.choice([0.0, 0.05, 0.3])
+        for event in self.random.choices(ordinary + trouble, weights, k=steps):
+            event()
+        self.settle()
+
+    def settle(self) -> None:
+        for _ in range(1000):
+            if not self.session.has_work:
+                break
+            self.session.resume()
+            self.pump()
+            while self.connection.requests:
+                self.arrive(self.connection, self.connection.requests.pop(0), None)
+            while self.log.unapplied:
+                self.apply()
+            while self.connection.answers:
+                self.hear()
+        assert not self.session.has_work, "a healthy leader answers everything"
+        assert self.session.held_bytes == 0
+        assert all(caller.done() for caller in self.callers)
+        self.pump()
+        for connection in self.lost:
+            for request in connection.requests:
+                self.arrive(connection, request, None)
+        while self.log.unapplied:
+            self.apply()
+        self.check()
+
+    def check(self) -> None:
+        for topic in range(1, TOPICS + 1):
+            batches = [b for b in self.whole_log if b.kind is Kind.RECORDS and b.topic == topic]
+            held = [value for batch in batches for value in batch.values()]
+            assert len(held) == len(set(held)), "nothing is applied twice"
+            for caller in (caller for caller in self.callers if caller.topic == topic):
+                found = [held.index(value) + 1 for value in caller.values if value in held]
+                if isinstance(caller.told, list):
+                    assert found == caller.told, "a receipt says where the records are"
+                elif isinstance(caller.told, ViewstampError) and not isinstance(caller.told, OutcomeUnknownError):
+                    assert found == [], f"nothing was written, said {caller.told!r}"
+                else:
+                    assert len(found) in (0, len(caller.values)), "a group is atomic"
+            acknowledged = [c for c in self.callers if c.topic == topic and isinstance(c.told, list)]
+            assert [c.told for c in acknowledged] == sorted(c.told for c in acknowledged), "the order of the calls"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_seed", range(0, 600, 100))
+def test_what_callers_are_told_is_true_for_ever(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 100):
+        try:
+            Chaos(seed).run(150)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
