@@ -45,7 +45,9 @@ class LogStore:
         self._queue(writes[-1], done)
 
     def remember_peer(self, node: str, incarnation: str) -> None:
-        """Store the incarnation of a peer that was met for the first time; see ``ControlState.peers``."""
+        """Store the incarnation of a peer, unless one is known; see ``ControlState.peers``."""
+        if any(known == node for known, _ in self.state.peers):
+            return
         self._write_control(replace(self.state, peers=(*self.state.peers, (node, incarnation))), _ignore)
 
     def set_commit_end(self, commit_end: Index) -> None:

@@ -39,7 +39,7 @@ from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore, check_history, stored_membership
 from viewstamp.node.peers import PeerLink
-from viewstamp.node.replica import FromPeer, Item, Proposal, Replica, WaitForIndex
+from viewstamp.node.replica import FromPeer, Item, Proposal, RememberPeer, Replica, WaitForIndex
 from viewstamp.node.server import Limits, Server
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal import wal as wal_module
@@ -408,7 +408,7 @@ class Node:
             acknowledged and voted may be gone, so it is no member any more (protocol rule 18).
           UnavailableError: this node is still starting.
         """
-        if self._log_store is None or self.replica is None:
+        if self._log_store is None or self._replica_ref is None:
             raise self._not_ready()
         if peer not in self._addresses:
             raise WrongClusterError(
@@ -417,7 +417,7 @@ class Node:
             )
         known = dict(self._log_store.state.peers).get(peer)
         if known is None:
-            self._log_store.remember_peer(peer, incarnation)
+            self._replica_ref.put(RememberPeer(peer, incarnation))
         elif known != incarnation:
             raise WrongClusterError(
                 f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",

@@ -32,7 +32,7 @@ from viewstamp.node.state_machine import Accepted, Answered
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
 
-__all__ = ["FromPeer", "Item", "Proposal", "Replica", "WaitForIndex"]
+__all__ = ["FromPeer", "Item", "Proposal", "RememberPeer", "Replica", "WaitForIndex"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,14 @@ class WaitForIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class RememberPeer:
+    """A peer was met for the first time: from now on it is known by this incarnation."""
+
+    peer: NodeId
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Durable:
     """The writes of one Ready, and all before them, are durable."""
 
@@ -70,7 +78,7 @@ class _Tick:
     """Time has passed."""
 
 
-Item = FromPeer | Proposal | WaitForIndex | _Durable | _Tick
+Item = FromPeer | Proposal | WaitForIndex | RememberPeer | _Durable | _Tick
 
 _TICK = _Tick()
 
@@ -138,6 +146,8 @@ class Replica(Actor[Item]):
                     self._on_durable(viewstamp, after)
                 case WaitForIndex(call):
                     self._unconfirmed.append(call)
+                case RememberPeer(peer, incarnation):
+                    self._log_store.remember_peer(peer, incarnation)
                 case _Tick():
                     self._on_tick()
         self._ask_reads()
