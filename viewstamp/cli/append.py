@@ -7,7 +7,6 @@ import contextlib
 import os
 import stat
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -38,16 +37,16 @@ class Appended:
     first_position: int | None = None
     last_position: int | None = None
     unknown: int = 0
-    error: ViewstampError | None = None
+    error: BaseException | None = None
     on_receipts: Callable[[list[Receipt]], None] | None = None
     """Hears every list of receipts, in order."""
 
     def acknowledge(self, receipts: list[Receipt]) -> None:
         """Count what came back."""
         self.acknowledged += len(receipts)
-        if self.first_position is None:
-            self.first_position = receipts[0].position
-        self.last_position = receipts[-1].position
+        first, last = receipts[0].position, receipts[-1].position
+        self.first_position = first if self.first_position is None else min(first, self.first_position)
+        self.last_position = last if self.last_position is None else max(last, self.last_position)
         if self.on_receipts is not None:
             self.on_receipts(receipts)
 
@@ -130,41 +129,39 @@ async def append_chunks(
     Stops reading at the first failure, which is left in ``appended.error``. Cancelled: what was on its way
     is counted as unknown.
     """
-    waiting: deque[tuple[asyncio.Task[list[Receipt]], int]] = deque()
+    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT)
+    tasks: dict[asyncio.Task[list[Receipt]], int] = {}
 
-    async def settle() -> None:
-        task, count = waiting[0]
-        await asyncio.wait({task})  # Does not cancel the task where this one is cancelled.
-        try:
-            appended.acknowledge(task.result())
-        except OutcomeUnknownError as error:
+    def settle(task: asyncio.Task[list[Receipt]]) -> None:
+        count = tasks.pop(task)
+        room.release()
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or isinstance(error, OutcomeUnknownError):
             appended.unknown += count
+        if error is not None:
             appended.error = appended.error or error
-        except ViewstampError as error:
-            appended.error = appended.error or error
-        waiting.popleft()
+        elif not task.cancelled():
+            appended.acknowledge(task.result())
 
     try:
         try:
             async for chunk in chunks:
-                while waiting and (len(waiting) >= CHUNKS_IN_FLIGHT or waiting[0][0].done()):
-                    await settle()
+                await room.acquire()
                 if appended.error is not None:
                     break
-                waiting.append((asyncio.create_task(client.append_many(topic, chunk, timeout=timeout)), len(chunk)))
+                task = asyncio.create_task(client.append_many(topic, chunk, timeout=timeout))
+                tasks[task] = len(chunk)
+                task.add_done_callback(settle)
         except ViewstampError as error:
             appended.error = appended.error or error
-        while waiting:
-            await settle()
+        while tasks:
+            await asyncio.wait(tasks)
     finally:
-        if waiting:  # Cancelled. What is on its way usually arrives in no time, and is then not unknown.
-            await asyncio.wait([task for task, _ in waiting], timeout=GRACE_SECONDS)
-        while waiting and waiting[0][0].done():
-            await settle()
-        for task, count in waiting:
+        if tasks:  # Cancelled. What is on its way usually arrives in no time, and is then not unknown.
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        for task in tasks:
             task.cancel()
-            appended.unknown += count
-        await asyncio.gather(*(task for task, _ in waiting), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _print(topic: str, appended: Appended, output: Output) -> None:

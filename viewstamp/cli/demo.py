@@ -29,6 +29,7 @@ import typer
 
 from viewstamp.cli.options import LocalDirOption, Output, OutputOption, print_json, say
 from viewstamp.cli.target import DEFAULT_DIRECTORY, run_async
+from viewstamp.config.create import node_file
 from viewstamp.errors import ConfigError, RequestError, UnavailableError
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ class _Demo:
         self._cluster: LocalCluster = LocalCluster.open_or_create(directory, nodes)
         self._result = _Result(source=source, nodes=nodes)
         self._appended: Appended = Appended()
+        self._sent = 0
         self._last_index = 0
         self._terms_led: dict[int, str] = {}
         self._fallen: asyncio.Task[None] | None = None
@@ -263,6 +265,9 @@ class _Demo:
             self._measure_disk()
         finally:
             self._show.close()
+            if self._fallen is not None:
+                self._fallen.cancel()
+                await asyncio.gather(self._fallen, return_exceptions=True)
             for node in self._cluster.nodes.values():
                 await node.kill()
         return self._result
@@ -312,19 +317,18 @@ class _Demo:
 
         limit = client.record_bytes_max
         stops = [int(self._source.lines * share) for share in KILLS]
-        sent = 0
         with _opened(self._source.path) as descriptor:
             async for chunk in chunks_of(read_lines(descriptor, limit), lambda _: None):
                 at = 0
                 while at < len(chunk):
-                    if stops and sent == stops[0]:
+                    if stops and self._sent == stops[0]:
                         stops.pop(0)
                         await self._fall()
                         continue
-                    size = min(len(chunk) - at, stops[0] - sent if stops else len(chunk))
+                    size = min(len(chunk) - at, stops[0] - self._sent if stops else len(chunk))
+                    self._sent += size
                     yield chunk[at : at + size]
                     at += size
-                    sent += size
 
     async def _fall(self) -> None:
         """Kill the leader and as many others as a majority can do without; what is down already comes back first."""
@@ -350,9 +354,9 @@ class _Demo:
         """Restart what was killed, once the cluster has gone on without it."""
         deadline = time.monotonic() + WAIT_SECONDS
         while kill.next_at is None and time.monotonic() < deadline:
-            if self._appended.acknowledged >= self._source.lines:
-                break
-            await asyncio.sleep(0.05)
+            if self._appended.acknowledged == self._sent or self._appended.error is not None:
+                break  # Nothing is on its way that could be the next one.
+            await asyncio.sleep(0.02)
         nodes = [self._cluster.nodes[name] for name in self._cluster.nodes if name in kill.nodes]
         for node in nodes:
             self._cluster.spawn(node)
@@ -542,7 +546,12 @@ def _claimed(path: str) -> Iterator[_Claim]:
         _remove(path, but=MARKER)
         stream.write(json.dumps({"process": os.getpid()}) + "\n")
         stream.flush()
-        yield _Claim(path)
+        try:
+            yield _Claim(path)
+        except BaseException:
+            if not os.path.exists(node_file(path, "n1")):
+                _remove(path)  # It failed before there was anything to look at.
+            raise
 
 
 def _kill_left_behind(path: str) -> None:

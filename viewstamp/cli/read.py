@@ -22,6 +22,8 @@ __all__ = ["ReadOutput", "ReadOutputOption", "RecordPrinter", "as_json", "format
 
 WRITE_BYTES: Final = 256 * 1024
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class ReadOutput(StrEnum):
     """How records are printed: the values alone, one object a line, or columns for people."""
@@ -77,23 +79,20 @@ def formatter(output: ReadOutput) -> Callable[[Record], bytes]:
 
 def as_json(record: Record) -> bytes:
     """Write a record as one JSON object and a newline; bytes that are not UTF-8 go as base64 under another key."""
-    fields: dict[str, object] = {
-        "position": record.position,
-        "term": record.term,
-        "index": record.index,
-        "timestamp": record.timestamp,
-        **_text_or_base64("value", record.value),
-    }
-    if record.key is not None:
-        fields |= _text_or_base64("key", record.key)
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    position, term, index, timestamp, value, key, _ = record
+    # Put together by hand, which takes half the time of encoding a dictionary: this is paid for every record.
+    line = f'{{"position": {position}, "term": {term}, "index": {index}, "timestamp": {timestamp}'
+    line += _text_or_base64("value", value)
+    if key is not None:
+        line += _text_or_base64("key", key)
+    return (line + "}\n").encode()
 
 
-def _text_or_base64(name: str, data: bytes) -> dict[str, object]:
+def _text_or_base64(name: str, data: bytes) -> str:
     try:
-        return {name: data.decode()}
+        return f', "{name}": {_encode(data.decode())}'
     except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
+        return f', "{name}_base64": "{base64.b64encode(data).decode()}"'
 
 
 def _as_columns(record: Record) -> bytes:
