@@ -107,9 +107,13 @@ def on_history_response(core: Core, message: HistoryResponse) -> None:
 
 
 def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
-    """The member has taken the announcement durably: from now on its ends count (rule 7)."""
+    """The member has taken the announcement durably: from now on its ends count (rule 7).
+
+    Also when it took so long that the leader has asked it anew meanwhile: as long as no newer announcement has been
+    sent, this is the state that the member is in. Dropped, a member with a slow disk would be asked for ever.
+    """
     progress = core.progress.get(message.source)
-    if progress is None or progress.state is not ProgressState.ANNOUNCING or message.number != progress.number:
+    if progress is None or progress.state is ProgressState.REPLICATING or message.number != progress.number:
         return
     _check_end(core, message.source, message.end)
     progress.is_heard = True
