@@ -108,7 +108,7 @@ def run_until_dead(disk: SimulatedDisk, loop: SimulatedLoop, script: Script, cal
 def check_recovered(disk: SimulatedDisk, journal: Journal) -> tuple[list[Batch], ControlState | None]:
     """Open what is there and compare it with what may be there."""
     found: list[Batch] = []
-    before = verify(disk, "/data") if disk.list_directory(DIRECTORY) else None
+    before = verify(disk, "/data") if disk.exists(DIRECTORY) else None
     control = ControlFile.open(disk, "/data")
     wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=found.append)
     got = ([bytes(batch.buffer) for batch in found], control.state)

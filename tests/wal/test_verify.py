@@ -58,14 +58,15 @@ def test_verifying_reading_and_inspecting_change_nothing(disk: SimulatedDisk) ->
 
 
 def test_the_control_file_of_a_data_directory_says_what_was_committed(disk: SimulatedDisk) -> None:
-    """The same log alone reads as a torn tail; with the control file it is known to have been durable."""
+    """The same log without it reads as a torn tail; with it the place is known to have been durable."""
     *_, last = (entry for entry in inspect(disk, "/data") if entry.kind == "batch")
     disk.flip(f"{DIRECTORY}/{segment_name(3)}", last.location + 5)
     assert verify(disk, DIRECTORY).verdict == "torn-tail"
     ControlFile.open(disk, "/data").write(ControlState(**IDENTITY, commit_hint=25))
-    found = verify(disk, "/data")
-    assert found.verdict == "corruption"
-    assert "below what is known to be committed" in found.damage[0].found
+    for path in ("/data", DIRECTORY):
+        found = verify(disk, path)
+        assert found.verdict == "corruption"
+        assert "below what is known to be committed" in found.damage[0].found
 
 
 def test_an_unreadable_control_file_is_corruption(disk: SimulatedDisk) -> None:

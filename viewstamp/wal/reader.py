@@ -26,32 +26,39 @@ WAL_DIRECTORY = "wal"
 def survey_of(disk: Disk, path: str) -> Survey:
     """Return a survey, not yet walked, of a data directory, a log directory or one segment file.
 
-    For a data directory the control file is read too: it says that a log must exist, and what was committed.
+    Where there is a control file it is read too: it says that a log must exist, and what was committed.
 
     Raises:
       ConfigError: ``path`` is none of these; or a newer format.
       CorruptionError: no copy of the control file is readable.
     """
     path = posixpath.normpath(path)
-    name = posixpath.basename(path)
-    number = parse_segment_name(name)
+    parent = posixpath.dirname(path)
+    number = parse_segment_name(posixpath.basename(path))
     if number is not None and disk.exists(path):
-        return Survey(disk=disk, directory=posixpath.dirname(path) or ".", only=number)
+        return Survey(disk=disk, directory=parent or ".", only=number)
     names = disk.list_directory(path)
+    if WAL_DIRECTORY in names or _has_control_file(disk, path):
+        return _survey_with_control(disk, path, f"{path}/{WAL_DIRECTORY}")
+    if posixpath.basename(path) == WAL_DIRECTORY and _has_control_file(disk, parent):
+        return _survey_with_control(disk, parent, path)
     if any(parse_segment_name(name) is not None for name in names):
         return Survey(disk=disk, directory=path)
-    if WAL_DIRECTORY in names or any(name in names for name in CONTROL_NAMES):
-        state = read_control_state(disk, path)
-        return Survey(
-            disk=disk,
-            directory=f"{path}/{WAL_DIRECTORY}",
-            must_exist=state is not None,
-            commit_hint=state.commit_hint if state is not None else 0,
-        )
     raise ConfigError(
         f"{path} is no log",
         remedy="name a node's data directory (it holds control-a, control-b and wal), its wal directory, or a segment",
     )
+
+
+def _has_control_file(disk: Disk, path: str) -> bool:
+    return any(disk.exists(f"{path}/{name}") for name in CONTROL_NAMES)
+
+
+def _survey_with_control(disk: Disk, data: str, directory: str) -> Survey:
+    state = read_control_state(disk, data)
+    if state is None:
+        return Survey(disk=disk, directory=directory)
+    return Survey(disk=disk, directory=directory, must_exist=True, commit_hint=state.commit_hint)
 
 
 def read_batches(disk: Disk, path: str) -> Iterator[Batch]:

@@ -505,7 +505,7 @@ class Wal:
         while True:
             truncations = self._catalogue.truncations
             try:
-                return self._read(start, bytes_max)
+                found = self._read(start, bytes_max)
             except (FrameError, FileNotFoundError) as error:
                 if truncations == self._catalogue.truncations:
                     raise CorruptionError(
@@ -513,6 +513,10 @@ class Wal:
                         path=self.directory,
                         remedy="stop this node, and look with `viewstamp wal verify`",
                     ) from error
+            else:
+                # Where the log was cut and written again meanwhile, this could be a mix of before and after.
+                if truncations == self._catalogue.truncations:
+                    return found
 
     def _read(self, start: int, bytes_max: int) -> list[Batch]:
         found: list[Batch] = []
@@ -520,7 +524,7 @@ class Wal:
         held = 0
         while place is not None:
             held = self._read_segment(place, start, bytes_max, held, found)
-            if held >= bytes_max and found:
+            if found and (held >= bytes_max or found[-1].end >= place.end):
                 break
             place = self._catalogue.after(place.number)
         return found
@@ -531,15 +535,13 @@ class Wal:
         try:
             window = Window(file, min(CHUNK_BYTES, max(bytes_max, 64 * 1024)))
             at = place.location
-            while at < place.length and not (held >= bytes_max and found):
+            while at < place.length and not (found and (held >= bytes_max or found[-1].end >= place.end)):
                 view = window.peek(at, HEADER_SIZE)
                 if view[:4] == GROUP_MAGIC:
                     at += GroupHeader.measure(view)
                     continue
                 batch = Batch.decode(window.peek(at, Batch.measure(view)))
                 at += batch.size
-                if batch.first_index >= place.end:
-                    break
                 if batch.end > start:
                     if batch.first_index != (found[-1].end if found else batch.first_index):
                         raise FrameError(f"{batch!r} follows {found[-1]!r}")

@@ -1,0 +1,244 @@
+"""What only the real disk shows: short writes, the errors of the system, locks between processes, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
+from viewstamp.host import disk as disk_module
+from viewstamp.host.disk import RealDisk
+
+
+@pytest.fixture
+def disk() -> RealDisk:
+    return RealDisk()
+
+
+def test_many_buffers_are_written_without_joining_them(disk: RealDisk, tmp_path: Path) -> None:
+    """More than the kernel takes in one call, of all kinds, some of them empty."""
+    kinds = (bytes, bytearray, memoryview)
+    buffers = [kinds[i % 3](b"%d," % i if i % 7 else b"") for i in range(2500)]
+    file = disk.open(str(tmp_path / "a"), create=True)
+    file.write(3, buffers)
+    assert file.read(0, 1 << 20) == b"\0\0\0" + b"".join(buffers)
+    assert file.size() == 3 + sum(map(len, buffers))
+    file.close()
+    file.close()
+
+
+def test_a_short_write_goes_on_where_it_stopped(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may take less than it was given: on a nearly full disk, or after a signal."""
+    real = os.pwritev
+
+    def few(descriptor: int, buffers: list[bytes], offset: int) -> int:
+        return real(descriptor, [memoryview(b"".join(buffers))[:5]], offset)
+
+    monkeypatch.setattr(os, "pwritev", few)
+    file = disk.open(str(tmp_path / "a"), create=True)
+    file.write(2, [b"abc", b"", b"defgh", b"ij", b"klmnopq"])
+    assert file.read(0, 100) == b"\0\0abcdefghijklmnopq"
+    file.close()
+
+
+def test_a_disk_that_is_full_is_told_from_one_that_fails(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open(str(tmp_path / "a"), create=True)
+    for number, kind in ((errno.ENOSPC, StorageFullError), (errno.EDQUOT, StorageFullError), (errno.EIO, StorageError)):
+
+        def fail(*_: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", fail)
+            patch.setattr(os, "fdatasync", fail)
+            patch.setattr(os, "fsync", fail)
+            for call in (lambda: file.write(0, [b"a"]), file.sync_data, file.sync):
+                with pytest.raises(StorageError, match=os.strerror(number)) as caught:
+                    call()
+                assert type(caught.value) is kind
+                assert caught.value.remedy
+                assert str(tmp_path) in caught.value.message
+                assert isinstance(caught.value.__cause__, OSError)
+    file.close()
+
+
+def test_a_limit_of_the_system_on_the_file_size_reads_as_full(disk: RealDisk, tmp_path: Path) -> None:
+    """A real refusal by the kernel, in another process: limits cannot be raised again."""
+    code = (
+        "import resource, signal, sys\n"
+        "from viewstamp.errors import StorageFullError\n"
+        "from viewstamp.host.disk import RealDisk\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "file = RealDisk().open(sys.argv[1], create=True)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "try:\n"
+        "    file.write(0, [bytes(6000), bytes(6000)])\n"
+        "except StorageFullError as error:\n"
+        "    print(error.message)\n"
+    )
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 10_000
+    path = str(tmp_path / "a")
+    answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert answer.stdout == f"cannot write {path}: File too large\n"
+
+
+def test_a_missing_and_an_existing_file_are_ordinary_answers(disk: RealDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    with pytest.raises(FileNotFoundError):
+        disk.open(path)
+    with pytest.raises(FileNotFoundError):
+        disk.open_read(path)
+    disk.open(path, create=True).close()
+    with pytest.raises(FileExistsError):
+        disk.open(path, create=True)
+
+
+def test_a_directory_that_cannot_be_made_says_why(disk: RealDisk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StorageError, match="file") as caught:
+            disk.make_directory(str(path))
+        assert caught.value.remedy
+
+
+def test_a_missing_right_is_told_with_its_remedy(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError, match="Permission denied") as caught:
+        disk.open(str(tmp_path / "a"), create=True)
+    assert "data_dir" in caught.value.remedy
+
+
+def test_a_directory_held_by_another_process_is_refused_with_its_number(disk: RealDisk, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from viewstamp.host.disk import RealDisk\n"
+        "lock = RealDisk().lock(sys.argv[1])\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdin is not None
+    with other, other.stdin:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(DirectoryInUseError, match=f"in use by process {other.pid}"):
+            disk.lock(str(tmp_path))
+        other.kill()
+        other.wait()
+        disk.lock(str(tmp_path)).release()  # the end of a process, however it came, lets go
+
+
+def test_the_lock_holds_within_a_process_too_and_is_released_once(disk: RealDisk, tmp_path: Path) -> None:
+    lock = disk.lock(str(tmp_path))
+    with pytest.raises(DirectoryInUseError, match=f"process {os.getpid()}"):
+        disk.lock(str(tmp_path))
+    lock.release()
+    lock.release()
+    disk.lock(str(tmp_path)).release()
+
+
+def test_the_kind_of_file_system_comes_from_the_longest_mount(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "dev / ext4 rw 0 0\ndev /data xfs rw 0 0\ndev /data/my\\040disk btrfs rw 0 0\nnone /tmp tmpfs rw 0 0\n"
+    )
+    real = open
+    monkeypatch.setattr("builtins.open", lambda path, **options: real(mounts, **options))
+    assert disk.filesystem("/data/n1") == "xfs"
+    assert disk.filesystem("/database") == "ext4"
+    assert disk.filesystem("/data/my disk/n1") == "btrfs"
+    assert disk.filesystem("/") == "ext4"
+
+
+def test_where_nothing_lists_the_mounts_the_kind_is_unknown(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", refuse)
+    assert disk.filesystem("/data") == "unknown"
+
+
+async def test_a_lane_works_on_a_thread_of_its_own_and_reports_on_the_loop(disk: RealDisk) -> None:
+    threads: list[tuple[str, int]] = []
+    loop_thread = threading.get_ident()
+    reports: list[list[int]] = []
+
+    def work(items: list[int]) -> int:
+        threads.append((threading.current_thread().name, threading.get_ident()))
+        return sum(items)
+
+    def done(items: list[int], outcome: int | BaseException) -> None:
+        assert threading.get_ident() == loop_thread
+        assert outcome == sum(items)
+        reports.append(items)
+
+    lane = disk.lane("adder", work, done)
+    for number in range(100):
+        lane.put(number)
+    await lane.close()
+    lane.put(100)
+    await lane.close()
+    assert [number for items in reports for number in items] == list(range(100))
+    assert {name for name, _ in threads} == {"adder"}
+    assert loop_thread not in {ident for _, ident in threads}
+    assert "adder" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_a_lane_that_is_closed_twice_at_once_finishes_once(disk: RealDisk) -> None:
+    lane = disk.lane("idle", lambda items: None, lambda items, outcome: None)
+    first = asyncio.create_task(lane.close())
+    await asyncio.sleep(0)
+    first.cancel()
+    await lane.close()
+
+
+def test_a_lane_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
+    """The loop was closed without closing the lane: there is nobody left to be told."""
+    release = threading.Event()
+    worked = threading.Event()
+
+    def work(items: list[int]) -> None:
+        worked.set()
+        release.wait(10)
+
+    async def leave() -> None:
+        disk.lane("orphan", work, lambda items, outcome: None).put(1)
+
+    asyncio.run(leave())
+    assert worked.wait(10)
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "orphan"]
+    release.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+async def test_a_lane_lets_the_writer_have_the_interpreter_soon(disk: RealDisk) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        lane = disk.lane("switch", lambda items: None, lambda items, outcome: None)
+        assert sys.getswitchinterval() == pytest.approx(disk_module._SWITCH_INTERVAL)
+        await lane.close()
+    finally:
+        sys.setswitchinterval(before)

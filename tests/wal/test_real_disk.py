@@ -1,0 +1,95 @@
+"""The log on the file system of this machine: threads, real syncs, real blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from tests.wal.logs import make_batch
+from viewstamp.errors import StorageError
+from viewstamp.host.disk import RealDisk
+from viewstamp.ids import Index
+from viewstamp.wal.verify import verify
+from viewstamp.wal.wal import Options, Wal
+
+
+def size_of(disk: RealDisk, path: str) -> int:
+    file = disk.open_read(path)
+    size = file.size()
+    file.close()
+    return size
+
+
+async def test_a_log_lives_on_a_real_disk_with_real_threads(tmp_path: Path) -> None:
+    """Order, group commit, rolling, truncation, clean stop and recovery, as a node uses them."""
+    disk = RealDisk()
+    options = Options(segment_bytes=64 * 1024)
+    directory = str(tmp_path / "wal")
+    wal = Wal.open(disk, directory, options, on_batch=lambda batch: None)
+    failures: list[StorageError] = []
+    wal.start(failures.append)
+    completed: list[int] = []
+
+    async def append(number: int) -> None:
+        await wal.append([make_batch(number, size=500)])
+        completed.append(number)
+
+    await asyncio.gather(*(append(number) for number in range(1, 1001)))
+    assert completed == list(range(1, 1001))
+    assert wal.groups < 200
+    cut: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    wal.truncate(Index(401), cut.set_result)
+    await append(401)
+    assert await cut is None
+    for start in range(1, 402, 50):
+        assert wal.read(Index(start), 1)[0].first_index == start
+    await wal.close()
+    assert failures == []
+    segments = wal.segments()
+    assert len(segments) > 1
+    assert [size_of(disk, segment.path) for segment in segments] == [segment.length for segment in segments]
+    assert verify(disk, directory).as_dict() | {"damage": []} == {
+        "path": directory, "verdict": "clean", "segments": len(segments), "batches": 401, "records": 401,
+        "first_index": 1, "last_index": 401, "torn_bytes": 0, "damage": [],
+    }  # fmt: skip
+    found: list[int] = []
+    again = Wal.open(disk, directory, options, on_batch=lambda batch: found.append(batch.first_index))
+    assert found == list(range(1, 402))
+    blocks = await asyncio.to_thread(os.stat, again.segments()[-1].path)
+    assert blocks.st_blocks * 512 >= options.segment_bytes, "zeros were written: the blocks are there"
+    await again.close()
+
+
+async def test_reads_on_other_threads_go_on_while_the_log_is_written_and_cut(tmp_path: Path) -> None:
+    """A read sees a prefix of some moment: consecutive batches, each of a term that stood there at some time."""
+    disk = RealDisk()
+    wal = Wal.open(disk, str(tmp_path / "wal"), Options(segment_bytes=32 * 1024), on_batch=lambda batch: None)
+    failures: list[StorageError] = []
+    wal.start(failures.append)
+    await wal.append([make_batch(1)])
+    stop = False
+    reads = 0
+
+    def read() -> None:
+        nonlocal reads
+        while not stop:
+            batches = wal.read(Index(1), 1 << 20)
+            assert [batch.first_index for batch in batches] == list(range(1, len(batches) + 1))
+            assert [batch.term for batch in batches] == sorted(batch.term for batch in batches)
+            reads += 1
+
+    reading = asyncio.gather(asyncio.to_thread(read), asyncio.to_thread(read))
+    end = 2
+    for term in range(1, 30):
+        await asyncio.gather(*(wal.append([make_batch(end + i, term=term, size=700)]) for i in range(20)))
+        end = max(2, end + 20 - term * 7 % 31)
+        cut: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        wal.truncate(Index(end), cut.set_result)
+        assert await cut is None
+    stop = True
+    await reading
+    await wal.close()
+    assert reads > 1
+    assert failures == []
+    assert verify(disk, str(tmp_path / "wal")).last_index == end - 1
