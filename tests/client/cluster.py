@@ -88,6 +88,7 @@ class Cluster:
     """Members that share one log; ``leader`` is the one that takes appends."""
 
     def __init__(self) -> None:
+        self.id = CLUSTER
         self.log = Log(Streams())
         self.nodes: list[Node] = []
         self.leader: Node | None = None
@@ -100,6 +101,7 @@ class Cluster:
         self.held: deque[Callable[[], None]] = deque()
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
         self.hints = True
+        self.checks_hello = True
         self.default = Act.OK
         self.clients: list[Client] = []
         self.read_chunk = 1024 * 1024
@@ -184,13 +186,13 @@ class Peer:
             self.error(body["id"], error)
 
     def greet(self, body: dict[str, Any]) -> None:
-        if body["cluster"] not in ("", CLUSTER):
-            error = WrongClusterError(f"this is {CLUSTER}, not {body['cluster']}")
+        if body["cluster"] not in ("", self.cluster.id) and self.cluster.checks_hello:
+            error = WrongClusterError(f"this is {self.cluster.id}, not {body['cluster']}")
             self.connection.send(encode_frame(FrameKind.REFUSED, describe(error)))
             self.connection.close()
             return
         welcome = {
-            "cluster": CLUSTER,
+            "cluster": self.cluster.id,
             "node": self.node.name,
             "incarnation": "1",
             "version": PROTOCOL_VERSION,

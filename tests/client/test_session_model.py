@@ -122,6 +122,8 @@ class Chaos:
         self.session.compact()
 
     def pump(self) -> None:
+        if not self.session.id:
+            self.open()
         while (request := self.session.take_request()) is not None:
             self.connection.requests.append(request)
 

@@ -507,7 +507,7 @@ class Client:
         while request is not None:
             link.send(request.kind, request.body, request.payload)
             request = take()
-        if not self._is_watching and self._session.has_unanswered:
+        if not self._is_watching and self._session.is_owed:
             self._is_watching = True
             self._watched_since = self._loop.time()
             self._loop.call_later(self._options.silence / 2, self._watch)
@@ -516,9 +516,10 @@ class Client:
         """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
         self._is_watching = False
         link = self._leader
-        if link is None or not self._session.has_unanswered:
+        if link is None or not self._session.is_owed:
             return
         if self._loop.time() - max(link.heard, self._watched_since) >= self._options.silence:
+            link.is_silent = True
             link.abort()
             return
         self._is_watching = True
@@ -587,7 +588,7 @@ class Client:
             try:
                 link = await self._link(address)
             except ViewstampError as error:
-                self._search.failed(address, error)
+                self._search.failed(address, error, is_away=isinstance(error, UnavailableError))
                 raise
             self._leader = link
             for waiter in self._leader_waiters:
@@ -602,7 +603,7 @@ class Client:
         try:
             frame = await link.ask(FrameKind.OPEN_SESSION, {}, timeout=self._options.silence)
         except TimeoutError:
-            link.abort()
+            self._suspect(link)
             return
         except ViewstampError as error:
             self._leave(link, error)
@@ -619,7 +620,7 @@ class Client:
         """Give up a leader that is none, or is gone. What it owes goes to the next one."""
         if self._leader is link:
             self._leader = None
-            self._search.failed(link.address, error)
+            self._search.failed(link.address, error, is_away=link.is_silent)
             self._settle(self._session.lost())
             self._wake.set()
 
@@ -696,6 +697,7 @@ class Client:
     def _suspect(self, link: Link) -> None:
         """End a connection on which nothing was heard for too long; one that only is slow may go on."""
         if self._loop.time() - link.heard >= self._options.silence:
+            link.is_silent = True
             link.abort()
 
     async def _link(self, address: str) -> Link:

@@ -114,6 +114,8 @@ class Link:
         self.batch_bytes_max = 0
         self.heard = loop.time()
         """When the node last sent anything, on the loop's clock."""
+        self.is_silent = False
+        """The client left it because nothing came any more: the node may be gone without a word."""
         self.closed: asyncio.Future[ViewstampError] = loop.create_future()
         """Resolves with the reason when the connection has ended."""
         self.on_answer: Callable[[Link, Frame], None] | None = None

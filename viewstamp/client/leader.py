@@ -18,8 +18,8 @@ class LeaderSearch:
     """Goes round the known addresses, follows hints, and waits a little longer after each failure.
 
     Invariants:
-      * a hint is followed once; one that names the address that failed last is not followed
-      * ``delay`` is 0 only right after a hint that is worth following
+      * a hint is followed once; one that names the address that could not be reached last is not followed
+      * ``delay`` is 0 only after the first failure, and after the first hints
     """
 
     def __init__(self, addresses: Sequence[str], *, entropy: random.Random, back_off: tuple[float, float]) -> None:
@@ -31,7 +31,7 @@ class LeaderSearch:
         self._back_off = back_off
         self._at = entropy.randrange(len(self.addresses))
         self._hint: str | None = None
-        self._failed: str | None = None
+        self._away: str | None = None
         self._failures = 0
         self._redirects = 0
         self._strangers: dict[str, PeerError] = {}
@@ -49,8 +49,8 @@ class LeaderSearch:
         if address not in self.addresses and len(self.addresses) < max(self._given, _ADDRESSES_MAX):
             self.addresses.append(address)
 
-    def failed(self, address: str, error: ViewstampError) -> None:
-        """Take note that ``address`` could not help."""
+    def failed(self, address: str, error: ViewstampError, *, is_away: bool = False) -> None:
+        """Take note that ``address`` could not help; ``is_away`` = it cannot even be reached."""
         self.last_error = error
         self._failures += 1
         if isinstance(error, PeerError):
@@ -61,19 +61,19 @@ class LeaderSearch:
             hint = error.address
             if hint is not None:
                 self.learn(hint)
-                if hint not in (address, self._failed):
+                # Followers name a dead leader for a while: going there again and again finds the new one no sooner.
+                if hint not in (address, self._away):
                     self._hint = hint
                     self._redirects += 1
-        else:
-            # Followers name a dead leader for a while: going there again and again finds the new one no sooner.
-            self._failed = address
+        elif is_away:
+            self._away = address
 
     def succeeded(self) -> None:
         """Take note that the leader was found and has answered."""
         self.last_error = None
         self._failures = 0
         self._redirects = 0
-        self._failed = None
+        self._away = None
 
     @property
     def strangers(self) -> PeerError | None:
@@ -84,7 +84,7 @@ class LeaderSearch:
 
     def delay(self) -> float:
         """Return how many seconds to wait before the next attempt."""
-        if self._hint is not None and self._redirects <= 2:
+        if self._failures <= 1 or (self._hint is not None and self._redirects <= 2):
             return 0.0
         shortest, longest = self._back_off
         # The exponent is bounded because a cluster may be away for days, and floats overflow.

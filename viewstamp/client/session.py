@@ -222,13 +222,13 @@ class Session(Generic[WaiterT]):
         self._by_request: dict[int, Sent[WaiterT]] = {}
         self._paused = False
         self._probing = False
-        """Only the first unanswered batch is sent, until an answer shows that this node leads."""
+        """This node has not shown yet that it leads: one request goes there, and nothing that was never sent."""
         self._refused: Sent[WaiterT] | None = None
         """The first unanswered batch with a refusal."""
         self._stale: ViewstampError | None = None
         """The session is forgotten: nothing is sent any more, and what was sent is being answered."""
-        self._fence: tuple[int, Sent[WaiterT]] | None = None
-        """The request that asks for the outcome of a refused batch, and the batch."""
+        self._fence: tuple[int, Sent[WaiterT] | None] | None = None
+        """The request that asks for an outcome, and the refused batch whose it is; None = of one that is decided."""
 
     # Records come in.
 
@@ -351,15 +351,16 @@ class Session(Generic[WaiterT]):
         return bool(self._ready or self._unanswered)
 
     @property
-    def has_unanswered(self) -> bool:
-        """Whether a leader owes an answer."""
-        return bool(self._unanswered)
+    def is_owed(self) -> bool:
+        """Whether the leader owes an answer."""
+        return bool(self._unanswered) or self._fence is not None
 
     def opened(self, session: SessionId) -> None:
         """Begin a session that a leader has opened. Not while batches of another one are unanswered."""
         assert not self._unanswered, "batches never change their session"
         self.id = session
         self._next_sequence = Sequence(1)
+        self._probing = False
 
     def resume(self) -> None:
         """Go on after a back-off."""
@@ -369,6 +370,8 @@ class Session(Generic[WaiterT]):
         """The connection to the leader is gone: every unanswered batch goes to the next one again, in order.
 
         The first one goes alone: nodes that do not lead would get and refuse all of them, one node after the other.
+        Where none is unanswered, the outcome of the last one is asked for: only a leader answers that, it costs no
+        place in the log, and so what was never sent does not become doubtful while there is no leader.
         """
         for sent in self._unanswered:
             sent.doubtful = sent.doubtful or sent.open > 0
@@ -376,7 +379,7 @@ class Session(Generic[WaiterT]):
         self._by_request.clear()
         self._fence = None
         self._paused = False
-        self._probing = bool(self._unanswered)
+        self._probing = True
         self._rewind()
         return self._end() if self._stale is not None else []
 
@@ -387,7 +390,9 @@ class Session(Generic[WaiterT]):
         to_send = self._to_send
         while to_send and to_send[0].answered:
             to_send.popleft()
-        if self._probing and self._unanswered and self._unanswered[0].request_id:
+        if self._probing and not self._unanswered:
+            return self._probe()
+        if self._probing and self._unanswered[0].request_id:
             return None
         if self._refused is not None:
             if to_send and to_send[0].sequence < self._refused.sequence:
@@ -448,9 +453,22 @@ class Session(Generic[WaiterT]):
             if not sent.settled:
                 break
             last = sent
+        return self._outcome_request(last.sequence, last)
+
+    def _probe(self) -> Request | None:
+        """Ask something that only the leader answers."""
+        if self._fence is not None or not self._ready:
+            return None
+        if self._next_sequence == 1:
+            # Nothing is decided that could be asked for. Opening another session shows who leads, too.
+            self._forget()
+            return None
+        return self._outcome_request(Sequence(self._next_sequence - 1), None)
+
+    def _outcome_request(self, sequence: Sequence, refused: Sent[WaiterT] | None) -> Request:
         request_id = next(self._request_ids)
-        self._fence = request_id, last
-        body: dict[str, object] = {"id": request_id, "session": self.id, "sequence": last.sequence}
+        self._fence = request_id, refused
+        body: dict[str, object] = {"id": request_id, "session": self.id, "sequence": sequence}
         return Request(request_id, FrameKind.OUTCOME, body, ())
 
     def _rewind(self) -> None:
@@ -486,14 +504,14 @@ class Session(Generic[WaiterT]):
         return settled
 
     def on_outcome(self, request_id: int, receipt: Receipt | None) -> list[Settled[WaiterT]]:
-        """Take the answer to the OUTCOME of a refused batch: its sequence is decided, those behind it can pass."""
+        """Take the answer to an OUTCOME: this node leads. Refused batches are decided, those behind them can pass."""
         if self._fence is None or self._fence[0] != request_id:
             return []
         last = self._fence[1]
         self._fence = None
         self._probing = False
-        settled = []
-        while self._unanswered and self._unanswered[0].sequence <= last.sequence:
+        settled: list[Settled[WaiterT]] = []
+        while last is not None and self._unanswered and self._unanswered[0].sequence <= last.sequence:
             sent = self._unanswered[0]
             applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
             refusal = sent.refusal
