@@ -365,6 +365,8 @@ class Group:
         while member.queue and (count is None or done < count):
             self._write_one(member)
             done += 1
+            if not member.queue:
+                self.notify(me)  # Which may hand out more to write.
         self.notify(me)
 
     def _write_one(self, member: Member) -> None:

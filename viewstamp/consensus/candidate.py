@@ -38,7 +38,7 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
     if core.campaign is not Campaign.VOTE:
         return
     before = core.votes.setdefault(message.source, message.granted)
-    core.check_peer(before or not message.granted, f"{message.source} changed its vote")
+    core.check_peer(before == message.granted, f"{message.source} changed its vote")
     core.vote_responses[message.source] = message
     voters = core.membership.voters
     if has_quorum(voters, _voted(core, granted=True)):
