@@ -155,7 +155,7 @@ class Group:
     ) -> None:
         voters = names(members) if isinstance(members, int) else members
         self.hint = Membership({v: f"at-{v}" for v in voters}, {learner: f"at-{learner}" for learner in learners})
-        self.options = {me: options for me in self.hint.addresses}
+        self.options = dict.fromkeys(self.hint.addresses, options)
         self.entropy = random.Random(seed)
         self.is_quick_disk = is_quick_disk
         self.messages: list[Message] = []
@@ -351,7 +351,9 @@ class Group:
                 member.core.ticks_since_leader = max(
                     member.core.ticks_since_leader, member.core.options.election_timeout_ticks
                 )
-                member.core.election_ticks = member.core.ticks_since_leader + 2 * self.options[member.me].heartbeat_ticks
+                member.core.election_ticks = (
+                    member.core.ticks_since_leader + 2 * self.options[member.me].heartbeat_ticks
+                )
         self.campaign(me)
         self.settle(*only)
         assert self[me].core.role is Role.LEADER, f"{me} is {self[me].core.role} in term {self[me].core.term}"

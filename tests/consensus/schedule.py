@@ -274,7 +274,9 @@ class Schedule:
     def _episode(self) -> None:
         """Let a part of the group be alone for a while; one kind of message is perhaps held back meanwhile."""
         group, entropy = self.group, self.entropy
-        voters = sorted(entropy.sample(sorted(group.hint.voters), min(entropy.choice(self.mix.sizes), len(group.hint.voters))))
+        voters = sorted(
+            entropy.sample(sorted(group.hint.voters), min(entropy.choice(self.mix.sizes), len(group.hint.voters)))
+        )
         for me in voters:
             if not group[me].is_up or entropy.randrange(100) < self.mix.episode_restart:
                 if group[me].is_up:

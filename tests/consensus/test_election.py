@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.consensus.group import OPTIONS, Disk, Group, record
+from tests.consensus.group import Disk, Group, record
 from tests.consensus.test_announcement import disk_of
 from viewstamp.consensus.core import Campaign
 from viewstamp.consensus.messages import (

@@ -186,8 +186,7 @@ def cursors_ordered(facts: Facts, core: Core) -> str | None:
     log = core.log
     if not (log.handed_end <= log.commit_end <= log.end and log.durable_end <= log.end):
         return (
-            f"{core.me}: handed {log.handed_end}, committed {log.commit_end},"
-            f" durable {log.durable_end}, end {log.end}"
+            f"{core.me}: handed {log.handed_end}, committed {log.commit_end}, durable {log.durable_end}, end {log.end}"
         )
     for member, progress in core.progress.items():
         if progress.durable_end > progress.next_end or progress.next_end > log.end:

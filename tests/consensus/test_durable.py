@@ -1,0 +1,137 @@
+"""Completions of writes: by the term under which the write was accepted (rule 9)."""
+
+from tests.consensus.group import Group, record
+from tests.consensus.test_announcement import SYNC_ONLY, disk_of
+from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse
+from viewstamp.consensus.raft import is_current_completion
+from viewstamp.consensus.ready import TruncateLog
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
+
+
+def announcement(term: int, history: list[tuple[int, int]], start: int, *, number: int = 1) -> Announcement:
+    return Announcement(
+        source=NodeId("n2"),
+        target=NodeId("n1"),
+        term=Term(term),
+        number=number,
+        history=TermHistory(history),
+        start=Index(start),
+    )
+
+
+def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
+    """The term of the vote is still on its way to the disk when the announcement cuts: its completion names the old
+    end, and must neither make the cut log durable beyond its end nor end the silence.
+    """
+    group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1, 1)}, is_quick_disk=False)
+    member = group["n1"]
+    group.step("n1", announcement(2, [(0, 1), (1, 1), (2, 2)], 2))
+    assert [type(w).__name__ for p in member.queue for w in p.writes] == ["WriteTerm", "TruncateLog", "WriteHistory"]
+    core = member.core
+    assert member.raft is not None
+    member.raft.durable(Viewstamp(Term(0), Index(3)))
+    assert core.installing
+    assert core.log.durable_end == core.log.end == 2
+    group.sync("n1")
+    assert [m.end for m in group.matching(AnnouncementResponse)] == [2]  # type: ignore[attr-defined]
+
+
+def test_the_same_record_cut_and_appended_again_is_another_write() -> None:
+    """A completion with the record's own (term, index) cannot tell the two writes apart; ours names the leadership."""
+    group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1)}, is_quick_disk=False)
+    member = group["n1"]
+    group.step("n1", announcement(3, [(0, 1), (1, 1), (3, 4)], 3))
+    group.sync("n1")
+    first = member.core.durable_viewstamp()
+    assert first == (3, 2), "the term of the announcement, the last index: not the 1 in the record's header"
+    append = AppendRequest(
+        source=NodeId("n2"),
+        target=NodeId("n1"),
+        term=Term(3),
+        number=1,
+        start=Index(3),
+        previous_term=Term(1),
+        commit_end=Index(1),
+        batches=(record(1, 3),),
+    )
+    group.step("n1", append)
+    assert member.queue[0].notice == (3, 3)
+    assert is_current_completion(member.core, Viewstamp(Term(3), Index(3)))
+    assert not is_current_completion(member.core, Viewstamp(Term(1), Index(3)))
+
+
+def test_a_completion_covers_all_writes_before_it() -> None:
+    group = Group(3)
+    group.elect("n1")
+    group.run(3)
+    group.is_quick_disk = False
+    for value in (b"a", b"b", b"c"):
+        group.propose("n1", value)
+    group.write("n1", 3)
+    last = group["n1"].notices.pop()
+    group["n1"].notices.clear()
+    assert group["n1"].raft is not None
+    group["n1"].raft.durable(last.notice)
+    group.after("n1")
+    assert group["n1"].core.log.durable_end == 5
+
+
+def test_what_was_asked_while_the_log_was_not_synced_is_answered_when_it_is() -> None:
+    """One question of each kind from each member is kept: the latest."""
+    group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1)}, is_quick_disk=False)
+    member = group["n1"]
+    member.core.append(record(1, 2))
+    group.after("n1")
+    stale = announcement(2, [(0, 1), (1, 1), (2, 2)], 1)
+    group.step("n1", stale, announcement(2, [(0, 1), (1, 1), (2, 2)], 2, number=2))
+    assert len(member.core.stash) == 1
+    group.sync("n1")
+    assert [m.number for m in group.matching(AnnouncementResponse)] == [2]  # type: ignore[attr-defined]
+    assert member.core.stash == {}
+
+
+def test_a_completion_under_a_former_leader_is_not_told_to_the_new_one_before_its_announcement() -> None:
+    group = Group(3)
+    group.elect("n1")
+    group.run(3)
+    group.is_quick_disk = False
+    group.propose("n1", b"a")
+    group.deliver(AppendRequest, target="n2")
+    group.is_quick_disk = True
+    group.drop()
+    member = group["n2"]
+    assert member.queue
+    heartbeat = announcement(9, [(0, 1), (9, 1)], 1)
+    assert heartbeat.term == 9
+    group.step(
+        "n2",
+        AppendRequest(
+            source=NodeId("n3"),
+            target=NodeId("n2"),
+            term=Term(9),
+            number=1,
+            start=Index(2),
+            previous_term=Term(1),
+            commit_end=Index(1),
+            batches=(),
+        ),
+    )
+    group.sync("n2")
+    assert group.matching(AppendResponse, source="n2") == []
+    assert member.core.log.durable_end == 3
+
+
+def test_no_truncation_is_handed_out_behind_an_append_of_the_same_turn() -> None:
+    """Appends and a truncation in one turn: the cut waits until what was appended is durable."""
+    group = Group(3)
+    group.elect("n2")
+    group.run(3)
+    group.is_quick_disk = False
+    group.propose("n2", b"a")
+    [append] = group.matching(AppendRequest, target="n1")
+    group.drop()
+    group.step("n1", append, announcement(5, [(0, 1), (1, 1), (5, 2)], 2))
+    assert TruncateLog not in [type(w) for p in group["n1"].queue for w in p.writes]
+    group.sync("n1")
+    assert group["n1"].disk.log[-2:] == ["truncate 2", "history [(0,1), (1,1), (5,2)]"]

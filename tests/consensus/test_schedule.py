@@ -1,0 +1,38 @@
+"""Random schedules: whatever the order of messages, writes, crashes and timeouts, the invariants hold."""
+
+from collections import Counter
+
+import pytest
+
+from tests.consensus.schedule import MIXES, run
+
+SEEDS = 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix", MIXES)
+def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> None:
+    """B3.13: a leader starts at or above all that was committed, commits only rise; and life goes on after faults.
+
+    A failure names its seed: ``run(mix, seed).trace`` says what happened.
+    """
+    totals: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        try:
+            schedule = run(mix, seed, finish=True)
+        except BaseException as error:
+            error.add_note(f"mix {mix!r}, seed {seed}")
+            raise
+        totals.update(schedule.counts)
+        totals["records"] += len(schedule.group.applied)
+        totals["terms"] += len(schedule.group.facts.leaders)
+    assert totals["records"] > 2 * SEEDS, f"the schedules do too little to mean anything: {totals}"
+    assert totals["terms"] > SEEDS, f"the schedules do too little to mean anything: {totals}"
+    assert totals["crashes"] > 0
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """A seed is the whole reproduction."""
+    first, second = run("even", 5), run("even", 5)
+    assert first.trace == second.trace
+    assert [m.disk.log for m in first.group.members.values()] == [m.disk.log for m in second.group.members.values()]
