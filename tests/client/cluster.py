@@ -17,7 +17,7 @@ from tests.streams.log import Log
 from viewstamp.client import Client, Options
 from viewstamp.errors import NotLeaderError, UnknownTopicError, ViewstampError, WrongClusterError
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Connection, Listener
+from viewstamp.host.seam import Connection, Listener, Network
 from viewstamp.ids import NodeId, Sequence, SessionId
 from viewstamp.node.state_machine import Accepted, Answered, Receipt, Result
 from viewstamp.streams import Streams
@@ -87,7 +87,9 @@ class Node:
 class Cluster:
     """Members that share one log; ``leader`` is the one that takes appends."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: Callable[[str], Network] = lambda node: RealNetwork()) -> None:
+        self.network = network
+        """Gives each node, and the clients, their view of the network."""
         self.id = CLUSTER
         self.log = Log(Streams())
         self.nodes: list[Node] = []
@@ -110,7 +112,7 @@ class Cluster:
     async def start(self, nodes: int) -> None:
         for n in range(nodes):
             node = Node(self, f"n{n + 1}")
-            node.listener = await RealNetwork().listen("127.0.0.1:0", node.accept)
+            node.listener = await self.network(node.name).listen("127.0.0.1:0", node.accept)
             node.address = node.listener.address
             self.nodes.append(node)
         self.leader = self.nodes[0]
@@ -120,7 +122,7 @@ class Cluster:
         known = [self.nodes[n] for n in nodes] if nodes else self.nodes
         client = Client(
             [node.address for node in known],
-            network=RealNetwork(),
+            network=self.network("client"),
             entropy=random.Random(seed),
             cluster_id=cluster_id,
             options=Options(**options),

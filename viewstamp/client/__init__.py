@@ -17,8 +17,9 @@ How appends travel
 What is promised when things go wrong
   * A lost connection, a leader that moved, a refusal "not now": every unanswered batch is sent again, in order, with
     the same session and sequence, so it is applied once however often it is sent. After a move the first one goes
-    alone, until the node has shown that it leads.
-  * A batch never changes its session. When the session is forgotten, what was refused at its only attempt fails with
+    alone, until the node has shown that it leads; where none is unanswered, the outcome of the last decided sequence is
+    asked for. So what was not sent yet does not become doubtful while there is no leader.
+  * A batch never changes its session. When the session is forgotten, what was refused at every attempt fails with
     UnavailableError, what was lost on the way with OutcomeUnknownError; only what was never sent goes to the next one.
   * A batch that is refused for good is out of the log, but a lost copy of it may still arrive. So its sequence is
     fenced (the OUTCOME request) before later batches pass, and a caller is told "refused" before that only where

@@ -12,14 +12,16 @@ __all__ = ["LeaderSearch"]
 _ADDRESSES_MAX = 64
 """Addresses that are remembered; those that the caller named are never dropped."""
 _GROWTH = 1.5
+_REDIRECTS_MAX = 2
+"""Hints that are followed one after the other without waiting: nodes that know less may name each other."""
 
 
 class LeaderSearch:
     """Goes round the known addresses, follows hints, and waits a little longer after each failure.
 
     Invariants:
-      * a hint is followed once; one that names the address that could not be reached last is not followed
-      * ``delay`` is 0 only after the first failure, and after the first hints
+      * a hint is followed once; one that names the address that could not be reached last only now and then
+      * ``delay`` is 0 only after the first failure, and for a few hints in a row
     """
 
     def __init__(self, addresses: Sequence[str], *, entropy: random.Random, back_off: tuple[float, float]) -> None:
@@ -32,6 +34,8 @@ class LeaderSearch:
         self._at = entropy.randrange(len(self.addresses))
         self._hint: str | None = None
         self._away: str | None = None
+        self._ignored = 0
+        """Hints to ``_away`` that were not followed."""
         self._failures = 0
         self._redirects = 0
         self._strangers: dict[str, PeerError] = {}
@@ -62,11 +66,15 @@ class LeaderSearch:
             if hint is not None:
                 self.learn(hint)
                 # Followers name a dead leader for a while: going there again and again finds the new one no sooner.
-                if hint not in (address, self._away):
+                if hint == self._away:
+                    self._ignored += 1
+                    if self._ignored >= 2 * len(self.addresses):
+                        self._away = None
+                elif hint != address:
                     self._hint = hint
                     self._redirects += 1
         elif is_away:
-            self._away = address
+            self._away, self._ignored = address, 0
 
     def succeeded(self) -> None:
         """Take note that the leader was found and has answered."""
@@ -83,9 +91,12 @@ class LeaderSearch:
         return None
 
     def delay(self) -> float:
-        """Return how many seconds to wait before the next attempt."""
-        if self._failures <= 1 or (self._hint is not None and self._redirects <= 2):
+        """Return how many seconds to wait before the next attempt. Asked once per attempt."""
+        if self._failures <= 1:
             return 0.0
-        shortest, longest = self._back_off
+        if self._hint is not None and self._redirects <= _REDIRECTS_MAX:
+            return 0.0
+        self._redirects = 0
         # The exponent is bounded because a cluster may be away for days, and floats overflow.
+        shortest, longest = self._back_off
         return min(longest, shortest * _GROWTH ** min(self._failures, 64)) * self._entropy.uniform(0.5, 1.0)

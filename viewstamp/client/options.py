@@ -26,12 +26,12 @@ class Options:
     """
     bytes_in_flight_max: int = 16 * 1024 * 1024
     """Bytes of appends that are held here, sent or not; above it ``append`` waits. One append is always let in."""
-    connect_timeout: float = 2.0
+    connect_timeout: float = 1.0
     """How long opening a connection may take, handshake included."""
     silence: float = 2.0
     """A node that owes an answer and sends nothing for this long is left for another one."""
     back_off_min: float = 0.01
-    back_off_max: float = 1.0
+    back_off_max: float = 0.5
     """The wait after a failed attempt: from ``back_off_min``, half as much again each time, with jitter."""
     read_bytes: int = 1024 * 1024
     """What one request of a reader asks for, at most."""

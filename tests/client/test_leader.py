@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import random
+
+from viewstamp.client.leader import LeaderSearch
+from viewstamp.errors import FrameError, NotLeaderError, PeerError, UnavailableError
+
+
+def search(*addresses: str, seed: int = 1) -> LeaderSearch:
+    return LeaderSearch(addresses, entropy=random.Random(seed), back_off=(0.01, 0.5))
+
+
+def redirect(address: str | None) -> NotLeaderError:
+    return NotLeaderError("elsewhere", address=address)
+
+
+def test_all_addresses_are_tried_in_turn() -> None:
+    nodes = search("a:1", "b:1", "c:1")
+    assert sorted(nodes.next_address() for _ in range(3)) == ["a:1", "b:1", "c:1"]
+
+
+def test_a_hint_is_followed_at_once_and_its_address_is_remembered() -> None:
+    nodes = search("a:1")
+    nodes.failed("a:1", redirect("b:1"))
+    assert nodes.delay() == 0
+    assert nodes.next_address() == "b:1"
+    assert nodes.addresses == ["a:1", "b:1"]
+
+
+def test_two_nodes_that_name_each_other_do_not_keep_a_client_running() -> None:
+    nodes = search("a:1", "b:1")
+    delays = []
+    for _ in range(10):
+        for node, other in (("a:1", "b:1"), ("b:1", "a:1")):
+            nodes.failed(node, redirect(other))
+            delays.append(nodes.delay())
+            nodes.next_address()
+    assert len([delay for delay in delays if delay]) >= 5
+    assert sum(delays) > 0.5
+
+
+def test_a_dead_leader_is_not_visited_each_time_a_follower_names_it() -> None:
+    nodes = search("a:1", "b:1", "c:1")
+    nodes.failed("a:1", UnavailableError("refused"), is_away=True)
+    visits = []
+    for _ in range(12):
+        address = nodes.next_address()
+        visits.append(address)
+        error = UnavailableError("refused") if address == "a:1" else redirect("a:1")
+        nodes.failed(address, error, is_away=address == "a:1")
+    assert visits.count("a:1") <= 5
+
+
+def test_the_wait_grows_to_its_limit_and_starts_again_after_a_success() -> None:
+    nodes = search("a:1")
+    delays = []
+    for _ in range(200):
+        nodes.failed("a:1", UnavailableError("refused"))
+        delays.append(nodes.delay())
+    assert delays[0] == 0
+    assert 0.005 <= delays[1] <= 0.03
+    assert all(0.25 <= delay <= 0.5 for delay in delays[20:])
+    nodes.succeeded()
+    nodes.failed("a:1", UnavailableError("refused"))
+    assert nodes.delay() == 0
+
+
+def test_only_when_strangers_answer_everywhere_is_the_search_hopeless() -> None:
+    nodes = search("a:1", "b:1")
+    nodes.failed("a:1", FrameError("garbage"))
+    assert nodes.strangers is None
+    nodes.failed("b:1", PeerError("version 9"))
+    assert isinstance(nodes.strangers, PeerError)
+    nodes.failed("a:1", UnavailableError("refused"))
+    assert nodes.strangers is None
+
+
+def test_the_number_of_learnt_addresses_is_bounded() -> None:
+    nodes = search("a:1")
+    for n in range(1000):
+        nodes.learn(f"b:{n}")
+    assert len(nodes.addresses) == 64
