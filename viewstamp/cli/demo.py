@@ -419,10 +419,18 @@ class _Demo:
 
     async def _compare(self, reader: str, arguments: Sequence[str]) -> None:
         """Run a reader and compare what it prints, off the loop: it takes a core for a while."""
+        from viewstamp.cli.proof import compare, records_of
+
         self._show.phase(f"comparing {reader}, with the input")
-        self._result.readers[reader] = await asyncio.to_thread(
-            _compare, arguments, self._source.path, self._result.acknowledged
-        )
+        command = [sys.executable, "-m", "viewstamp", *arguments, "--output", "json"]
+        process = _start_reader(command)
+        with process:
+            try:
+                self._result.readers[reader] = await asyncio.to_thread(
+                    compare, self._source.path, records_of(process.stdout or []), self._result.acknowledged
+                )
+            finally:
+                process.kill()
 
     def _measure_disk(self) -> None:
         from viewstamp.host.disk import RealDisk
@@ -436,16 +444,9 @@ class _Demo:
         self._result.syncs = round(groups / len(nodes) / self._source.lines, 6)
 
 
-def _compare(arguments: Sequence[str], path: str, acknowledged: int) -> Comparison:
-    from viewstamp.cli.proof import compare, records_of
-
-    command = [sys.executable, "-m", "viewstamp", *arguments, "--output", "json"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            return compare(path, records_of(process.stdout), acknowledged)
-        finally:
-            process.kill()
+def _start_reader(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    # In a session of its own, so that Ctrl-C reaches this process alone, which then ends it.
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
 
 
 def _disk_bytes(directory: str) -> int:

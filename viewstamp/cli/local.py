@@ -31,6 +31,10 @@ STATUS_SECONDS: Final = 0.1
 LOG_TAIL_BYTES: Final = 64 * 1024
 
 
+_children: Final[dict[int, subprocess.Popen[bytes]]] = {}
+"""Nodes that this process started: a child that has ended is a zombie until its parent asks."""
+
+
 class LocalNode:
     """One node of a local cluster, running or not.
 
@@ -47,13 +51,13 @@ class LocalNode:
         self.file = file
         self.log_file = os.path.join(self.directory, "log.jsonl")
         self._pid_file = os.path.join(self.directory, "pid")
-        self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     def pid(self) -> int | None:
         """Return the number of the node's process; None = it does not run."""
-        if self._child is not None:
-            self._child.poll()  # A child that has ended is a zombie until somebody asks.
+        for child in list(_children.values()):
+            if child.poll() is not None:
+                del _children[child.pid]
         with suppress(FileNotFoundError, ValueError), open(self._pid_file, encoding="ascii") as stream:
             number, mark = stream.read().split(maxsplit=1)
             if start_mark(int(number)) == mark.strip():
@@ -86,7 +90,7 @@ class LocalNode:
             os.makedirs(self.directory, exist_ok=True)
             with open(self.log_file, "ab") as log:
                 self._log_start = log.tell()
-                self._child = subprocess.Popen(
+                child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -94,9 +98,10 @@ class LocalNode:
                     env=_environment(os.environ),
                     start_new_session=True,  # Ctrl-C in the terminal is for the command, not for the nodes.
                 )
-            mark = start_mark(self._child.pid)
+            _children[child.pid] = child
+            mark = start_mark(child.pid)
             with open(self._pid_file + ".new", "w", encoding="ascii") as stream:
-                stream.write(f"{self._child.pid} {mark}\n")
+                stream.write(f"{child.pid} {mark}\n")
             os.rename(self._pid_file + ".new", self._pid_file)
         except OSError as error:
             raise StorageError(

@@ -1,4 +1,4 @@
-"""Puts the commands together, and turns whatever goes wrong into a message and an exit code."""
+"""Runs a command, and turns whatever goes wrong into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -10,47 +10,11 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
-from viewstamp.cli import append, bench, cluster, config, demo, node, read, sim, status, topic, wal
 from viewstamp.errors import StorageError, ViewstampError
 
-__all__ = ["app", "main", "run"]
+__all__ = ["main", "run"]
 
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="viewstamp",
-    help="A replicated log: nothing acknowledged is lost.",
-    epilog="Start with: viewstamp demo",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-
-
-@app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
-    if version:
-        from importlib.metadata import version as version_of
-
-        print(f"viewstamp {version_of('viewstamp')}")
-        raise typer.Exit
-
-
-app.command("demo")(demo.demo)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(node.app, name="node")
-app.add_typer(config.app, name="config")
-app.add_typer(topic.app, name="topic")
-app.command("append")(append.append)
-app.command("read")(read.read)
-app.command("status")(status.status)
-app.add_typer(wal.app, name="wal")
-app.add_typer(bench.app, name="bench")
-app.add_typer(sim.app, name="sim")
 
 
 def main() -> None:
@@ -67,10 +31,15 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; errors have been printed."""
     as_json = _asks_for_json(arguments)
     try:
+        # Not at the top: loading this takes the longest, and Ctrl-C may come here too.
+        import typer
+
+        from viewstamp.cli.commands import app
+
         result = typer.main.get_command(app).main(list(arguments), prog_name="viewstamp", standalone_mode=False)
     except ViewstampError as error:
         return _report(type(error).__name__, error.message, error.remedy, error.exit_code, as_json=as_json)
-    except (typer.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
         # Whoever reads our output has seen enough, as in `viewstamp read ... | head`.
@@ -82,11 +51,15 @@ def run(arguments: Sequence[str]) -> int:
         return _report(StorageError.__name__, message, remedy, StorageError.exit_code, as_json=as_json)
     except Exception as error:
         return _report_unforeseen(error, as_json=as_json)
+    if result == INTERRUPTED:  # How some versions of the parser pass on Ctrl-C; others raise Abort.
+        return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
 def _report_unforeseen(error: Any, *, as_json: bool) -> int:
-    # Usage errors come from the parser; their class is another one in each version of it.
+    # The parser's errors are recognised by what they can do: their classes are others in each version of it.
+    if type(error).__name__ == "Abort":
+        return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "viewstamp"

@@ -1,0 +1,163 @@
+"""The commands against a cluster of real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli import main
+from viewstamp.cli.local import LocalCluster
+from viewstamp.cli.status import KEYS
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("cli") / "a cluster"
+    try:
+        yield path
+    finally:
+        for node in LocalCluster.open(path).nodes.values():
+            asyncio.run(node.kill())
+
+
+@pytest.fixture
+def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command against the cluster, which is started if it is not there; return what it printed as JSON."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
+        captured = capfd.readouterr()
+        if code:
+            told = json.loads(captured.err)
+            assert told["message"]
+            return told
+        lines = [json.loads(line) for line in captured.out.splitlines()]
+        return lines if arguments[0] == "read" else lines[0]
+
+    main.run(["cluster", "start", "--dir", str(directory)])
+    capfd.readouterr()
+    return run
+
+
+def test_starting_twice_is_harmless_and_another_number_of_nodes_is_refused(run: Run) -> None:
+    again = run("cluster", "start")
+    assert [(node["id"], node["started"]) for node in again["nodes"]] == [("n1", False), ("n2", False), ("n3", False)]
+    assert "has 3 nodes, not 5" in run("cluster", "start", "--nodes", "5", code=2)["message"]
+
+
+def test_status_has_the_documented_keys(run: Run) -> None:
+    status = run("status")
+    assert {"cluster_id", "leader", "term", "nodes"} <= set(status)
+    assert status["leader"] in ("n1", "n2", "n3")
+    assert [node["id"] for node in status["nodes"]] == ["n1", "n2", "n3"]
+    for node in status["nodes"]:
+        assert set(KEYS) <= set(node)
+        assert node["reachable"]
+        assert node["history"][0] == [0, 1]
+
+
+def test_lines_come_back_as_they_were_from_every_node(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"one\n\nb\xff\nlast")
+    assert run("topic", "create", "lines")["name"] == "lines"
+    assert run("topic", "create", "lines")["last_position"] == 0
+    appended = run("append", "lines", str(tmp_path / "lines"))
+    assert appended == {"topic": "lines", "acknowledged": 4, "first_position": 1, "last_position": 4, "unknown": 0}
+    records = run("read", "lines")
+    assert [record["position"] for record in records] == [1, 2, 3, 4]
+    assert [record.get("value") for record in records] == ["one", "", None, "last"]
+    assert records[2]["value_base64"] == "Yv8="
+    assert run("read", "lines", "--from", "2", "--to", "3") == records[1:3]
+    assert run("topic", "describe", "lines")["last_position"] == 4
+    assert run("topic", "list")["topics"][0] == run("topic", "describe", "lines")
+
+
+def test_a_bad_append_says_how_far_it_came(run: Run, directory: Path, tmp_path: Path) -> None:
+    run("topic", "create", "bad")
+    (tmp_path / "lines").write_bytes(b"fits\n" + b"x" * 2_000_000 + b"\nnever\n")
+    (tmp_path / "empty").write_bytes(b"")
+    command = [sys.executable, "-m", "viewstamp", "append", "bad", "--dir", str(directory), "--output", "json"]
+    for name, code, error, count in (("lines", 5, "RecordTooLargeError", 1), ("empty", 5, "RequestError", 0)):
+        result = subprocess.run([*command, str(tmp_path / name)], capture_output=True, check=False, timeout=30)
+        assert result.returncode == code
+        assert json.loads(result.stdout)["acknowledged"] == count
+        assert json.loads(result.stderr)["error"] == error
+    assert run("append", "nowhere", str(tmp_path / "lines"), code=5)["error"] == "UnknownTopicError"
+    assert [record["value"] for record in run("read", "bad")] == ["fits"]
+
+
+def test_a_second_process_for_the_same_node_is_refused_and_the_first_goes_on(run: Run, directory: Path) -> None:
+    command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(directory / "n2.toml")]
+    result = subprocess.run(command, capture_output=True, check=False, timeout=30)
+    assert result.returncode == 2
+    assert b"in use" in result.stderr
+    assert all(node["reachable"] for node in run("status")["nodes"])
+
+
+def test_a_killed_leader_is_replaced_and_comes_back_and_everything_is_there(run: Run, tmp_path: Path) -> None:
+    run("topic", "create", "kill")
+    (tmp_path / "lines").write_bytes(b"before\n")
+    run("append", "kill", str(tmp_path / "lines"))
+    leader = run("status")["leader"]
+    assert run("cluster", "kill", leader) == {"id": leader, "killed": True}
+    assert run("cluster", "kill", leader) == {"id": leader, "killed": False}
+    (tmp_path / "lines").write_bytes(b"after\n")
+    assert run("append", "kill", str(tmp_path / "lines"))["last_position"] == 2
+    away = next(node for node in run("status")["nodes"] if node["id"] == leader)
+    assert not away["reachable"]
+    assert run("cluster", "restart", leader)["was_running"] is False
+    assert [record["value"] for record in run("read", "kill")] == ["before", "after"]
+    assert "there is no node n9" in run("cluster", "kill", "n9", code=2)["message"]
+
+
+def test_a_stopped_cluster_can_be_read_offline_and_started_again(run: Run, directory: Path, tmp_path: Path) -> None:
+    run("topic", "create", "stop")
+    (tmp_path / "lines").write_bytes(b"kept\n")
+    run("append", "stop", str(tmp_path / "lines"))
+    assert run("cluster", "stop") == {"stopped": ["n1", "n2", "n3"]}
+    assert run("cluster", "stop") == {"stopped": []}
+    for name in ("n1", "n2", "n3"):
+        command = [sys.executable, "-m", "viewstamp", "wal"]
+        read = subprocess.run([*command, "read", str(directory / name), "stop"], capture_output=True, check=True)
+        assert read.stdout == b"kept\n"
+        verify = subprocess.run(
+            [*command, "verify", str(directory / name), "--output", "json"], capture_output=True, check=True
+        )
+        found = json.loads(verify.stdout)
+        assert (found["verdict"], found["damage"], found["torn_bytes"]) == ("clean", [], 0)
+    assert run("append", "stop", str(tmp_path / "lines"), "--timeout", "0.3", code=3)["error"] == "UnavailableError"
+    assert "not RUNNING within" in run("cluster", "restart", "n1", "--timeout", "0.5", code=3)["message"]
+    run("cluster", "start")
+    assert [record["value"] for record in run("read", "stop")] == ["kept"]
+
+
+def test_the_demo_proves_itself_with_equal_lines_and_removes_what_it_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines").write_bytes(b"same\nsame\n\nb\xff\nsame")
+    target = tmp_path / "demo"
+    assert main.run(["demo", "--input", str(tmp_path / "lines"), "--dir", str(target), "--output", "json"]) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert (result["records"], result["acknowledged"], result["replicas_equal"]) == (5, 5, True)
+    assert (result["lost"], result["duplicated"], result["out_of_order"]) == (0, 0, 0)
+    assert len(result["failovers_ms"]) == 2
+    assert result["failover_ms"] == result["failovers_ms"][0] > 0
+    assert not target.exists()
+
+
+def test_the_demo_leaves_other_peoples_data_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_bytes(b"x\n")
+    arguments = ["demo", "--input", str(tmp_path / "lines"), "--dir", str(tmp_path), "--output", "json"]
+    assert main.run(arguments) == 2
+    assert "is not empty" in json.loads(capfd.readouterr().err)["message"]
+    assert (tmp_path / "lines").read_bytes() == b"x\n"

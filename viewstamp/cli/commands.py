@@ -1,0 +1,42 @@
+"""The tree of commands: what ``viewstamp --help`` shows."""
+
+from __future__ import annotations
+
+import typer
+
+from viewstamp.cli import append, bench, cluster, config, demo, node, read, sim, status, topic, wal
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="viewstamp",
+    help="A replicated log: nothing acknowledged is lost.",
+    epilog="Start with: viewstamp demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(f"viewstamp {version_of('viewstamp')}")
+        raise typer.Exit
+
+
+app.command("demo")(demo.demo)
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(node.app, name="node")
+app.add_typer(config.app, name="config")
+app.add_typer(topic.app, name="topic")
+app.command("append")(append.append)
+app.command("read")(read.read)
+app.command("status")(status.status)
+app.add_typer(wal.app, name="wal")
+app.add_typer(bench.app, name="bench")
+app.add_typer(sim.app, name="sim")
