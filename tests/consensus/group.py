@@ -294,7 +294,7 @@ class Group:
         target: str | None = None,
         keep: bool = False,
     ) -> list[Message]:
-        """Deliver the messages that are under way now and fit, in the order of sending; ``keep`` = also leave a copy."""
+        """Deliver the messages that are under way now and fit, in the order of sending; ``keep`` leaves a copy."""
         found = self.matching(kind, source=source, target=target)
         for message in found:
             if not keep:
@@ -465,7 +465,7 @@ class Group:
                 if batches and size > fetch.bytes_max:
                     break
                 batches.append(batch)
-            assert batches and batches[0].first_index == fetch.start, f"{fetch} is not on disk"
+            assert [batch.first_index for batch in batches[:1]] == [fetch.start], f"{fetch} is not on disk"
             member.fetches.append((fetch, batches))
         if self.is_quick_disk:
             self.sync(member.me)

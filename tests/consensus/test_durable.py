@@ -21,8 +21,9 @@ def announcement(term: int, history: list[tuple[int, int]], start: int, *, numbe
 
 
 def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
-    """The term of the vote is still on its way to the disk when the announcement cuts: its completion names the old
-    end, and must neither make the cut log durable beyond its end nor end the silence.
+    """A term is still on its way to the disk when an announcement cuts the log: its completion names the old end.
+
+    It must neither make the cut log durable beyond its end nor end the silence.
     """
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1, 1)}, is_quick_disk=False)
     member = group["n1"]

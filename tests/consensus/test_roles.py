@@ -1,5 +1,7 @@
 """The roles: derived, never stored; which edges there are between them; and the table of messages."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.consensus.group import Group
@@ -7,7 +9,7 @@ from viewstamp.consensus.core import MembershipEntry
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import MESSAGES, Announcement, PreVoteRequest, TermResponse, VoteResponse
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Role, role_of
+from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Role, describe_dispatch, role_of
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term
@@ -163,3 +165,14 @@ def test_a_follower_that_did_not_stand_is_not_made_a_leader_by_votes() -> None:
         ),
     )
     assert group["n1"].core.role is Role.FOLLOWER
+
+
+def test_the_documents_hold_the_table_as_the_code_prints_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    assert describe_dispatch() in page
+
+
+def test_the_documents_name_every_message() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    table = page[page.index("## Messages") : page.index("## An election")]
+    assert [kind.__name__ for kind in MESSAGES if f"| `{kind.__name__}` |" not in table] == []

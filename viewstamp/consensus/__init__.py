@@ -1,1 +1,73 @@
-"""TODO-spec."""
+"""One group of members, one log, one order: the protocol, as a pure and synchronous core.
+
+This text is the specification of the core. ``docs/protocol.md`` tells the same as a story, with the messages and the
+table of who handles what.
+
+The core has five inputs, ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``,
+and one output, :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
+randomness. Its owner steps everything that has arrived, takes one Ready and does as it says.
+
+What it promises, to an owner that keeps to the Ready
+  * **One leader a term.** Term and vote are one durable write before a vote is said, a log is synced before its
+    member votes, and nobody leads or stands in a term that it found on its disk.
+  * **What is committed stays**, is the same on every member, and is handed out once, in order.
+  * **Nothing is said that is not durable.** An acknowledged end, a vote, a reported history are on the disk, under
+    the announcement in whose name they are said. Only requests leave before the writes of their own Ready.
+  * **A member never cuts below its own commit end.** (Not: "a committed record is cut nowhere". With five members a
+    minority may hold a copy that an older leader lawfully cuts; the quorum's copies win.)
+  * **A read sees** everything that was committed when it was asked, on any member.
+  * **Bounds**: bytes in flight to each member, uncommitted bytes, one stashed question of each kind from each member,
+    one read from disk for each member, the memory of what is applied and durable.
+
+What it assumes
+  * Messages may be lost, doubled, delayed and reordered, but not changed: frames carry checksums. They come from
+    members of this cluster, in the incarnation that they say: the handshake of the connection refuses others.
+  * Writes become durable in the order in which they were handed out, and ``durable`` is called for each Ready that
+    had writes, in that order. A failed write ends the node; it is never repeated.
+  * What is durable stays. A disk that lost something comes back as another member (new incarnation), never as this.
+  * ``Stored`` is what the disk holds *and has synced*: recovery syncs what it found before it starts a core.
+
+State, and the order of its cursors
+  * ``handed_end <= commit_end <= end`` and ``durable_end <= end``, all of them batch boundaries, all exclusive.
+    ``commit_end <= durable_end`` does not hold on one member: a quorum may do without its disk.
+  * ``history``: (term, begin) for every term the log has been led in. It may run ahead of the log. What is
+    *advertised* is computed: the entries with ``begin <= durable_end``, the boundary included. The advertised pair
+    (last term, durable end) is what votes compare.
+  * ``accept_term``: the leadership under which the newest batches were taken. ``durable`` notices of another one are
+    dropped: the same record can be cut and written again, and the first write must not speak for the second.
+  * ``announced_number``: which announcement of this term has been taken; 0 = none since this process began.
+  * ``installing``: from taking an announcement, or winning, until its writes are durable. The member is silent.
+
+The rules in short (numbers: protocol rules; each has its tests in ``tests/consensus``)
+  * **Advertise and commit are a pair** (1, 7). Because the advertised history includes its boundary, a quorum that
+    has *reached* the leader's term start commits everything up to its end, records of old terms included, without a
+    record of the own term. Reached means: durable to there, and said after the member durably took this term's
+    announcement. Ends in vote responses never count. Neither half is safe with the other half of plain Raft.
+  * **The winner extends what it advertises** (3), durably, and only then is heard.
+  * **The common point** of two logs is at the highest term present in both histories (4): the smaller of the two ends
+    of that term. Leader and member compute it independently; the member from its own present state. A difference is
+    refused, harmlessly; a point below the own commit end is fatal.
+  * **An announcement is three durable steps in one order** (5): term, truncation, history. Meanwhile: silence.
+  * **Appends** are taken only under the announcement taken, only exactly at the end (6). Before the end: answered
+    with the end. Beyond it: the same, once, and the leader moves back.
+  * **The commit end** of a leader is taken under the announcement only, as far as the own log reaches, never back (8).
+  * **A leader that steps down keeps its tail** (10); only an announcement cuts it. Cut is not "did not happen" (12).
+  * **Pre-vote and check-quorum together** (13): a member that hears a leader gives no votes; a leader that hears no
+    quorum steps down; a request of a lower term is always answered with the present one.
+  * **Learners** acknowledge, read and answer votes; nobody counts them (14).
+  * **The membership** in the newest membership record of the log is in force, committed or not (15). Each new leader
+    replicates the one it finds as its first record: that record's commit is what RUNNING means.
+
+Files
+  ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``roles``: nouns without
+  decisions, but for the arithmetic of histories and quorums. ``core``: the state and its moves. ``voter``
+  ``follower`` ``candidate`` ``leader``: the decisions, a function for each cell of the table in ``roles``. ``raft``:
+  the five inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
+
+What it deliberately lacks, and where it would go
+  * snapshots and trimming: a member without a common point is asked again and again (``leader._announce``)
+  * changes of membership: a new input beside ``propose``; the guard is that a quorum has reached the term start
+  * leadership transfer: a message that starts ``candidate.start`` without the pre-vote
+  * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead
+  * leases: reads always ask a quorum
+"""

@@ -63,7 +63,9 @@ class Ready:
       leader's followers write while it does (Raft thesis 10.2.1).
     * ``writes`` are made durable in exactly this order, behind all earlier ones.
     * ``durable`` is passed to ``Raft.durable()`` when the last of ``writes`` is durable; None = no writes.
-    * ``messages_after_durable`` leave then, and not before; those addressed to the node itself are stepped.
+    * ``messages_after_durable`` leave when all writes handed out so far are durable, those of earlier turns too,
+      also where this turn has none: the vote that they repeat may still be on its way. Those addressed to the node
+      itself are stepped.
     * ``committed`` are applied in order; they may not be durable *here* yet.
     * ``reads`` may be answered once everything up to their index has been applied.
     * ``fetches`` are read from disk in the background.

@@ -13,7 +13,7 @@ from viewstamp.consensus import messages as m
 from viewstamp.consensus.membership import Membership
 from viewstamp.ids import NodeId
 
-__all__ = ["DISPATCH", "IGNORED", "IMPOSSIBLE", "Lifecycle", "Role", "role_of"]
+__all__ = ["DISPATCH", "IGNORED", "IMPOSSIBLE", "Lifecycle", "Role", "describe_dispatch", "role_of"]
 
 
 class Role(Enum):
@@ -102,3 +102,14 @@ DISPATCH: dict[Role, dict[type[m.Message], str]] = {
     Role.NON_PARTICIPANT: _FOLLOWING,
 }
 """(role, message) → the handler ``module.function``, IGNORED or IMPOSSIBLE."""
+
+
+def describe_dispatch() -> str:
+    """Return the table as Markdown, a row for a message, a column for a role: ``docs/protocol.md`` holds it."""
+    cells = {IGNORED: IGNORED, IMPOSSIBLE: f"**{IMPOSSIBLE}**"}
+    header = ["message", *(role.value for role in Role)]
+    rows = [header, ["---"] * len(header)]
+    for kind in m.MESSAGES:
+        found = [DISPATCH[role][kind] for role in Role]
+        rows.append([f"`{kind.__name__}`", *(cells.get(cell, f"`{cell}`") for cell in found)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
