@@ -219,11 +219,12 @@ def test_a_torn_first_group_of_a_segment_leaves_the_segments_before_it(
     groups = [entry for entry in inspect(disk, path_of(last)) if entry.kind == "group"]
     data = bytearray(data_of(disk, last)[: groups[1].location])
     data[10:30] = bytes(20)
-    replace(disk, path_of(last), bytes(data))
+    replace(disk, path_of(last), bytes(data).ljust(SMALL.segment_bytes, b"\0"))
     wal, found = open_wal(disk)
     assert wal.recovery.verdict == "torn-tail"
     assert found == contents([batch for batch in segments if batch.end <= first_index])
     wal.append_now([make_batch(wal.end)])
+    assert verify(disk, DIRECTORY).verdict == "clean", "nothing of the torn group is left behind the new one"
     assert len(open_wal(disk)[1]) == len(found) + 1
 
 
@@ -398,6 +399,47 @@ def test_an_older_group_in_the_place_of_the_next_one_is_not_read_as_new(
         group = GroupHeader(**{**fields, **change}).encode() + bytes(batch.buffer)
         replace(disk, path_of(1), bytes(data[:end]) + group + bytes(data[end + len(group) :]))
         assert verify(disk, DIRECTORY).records == 18
+
+
+def test_an_older_group_behind_a_torn_one_does_not_call_it_durable(disk: SimulatedDisk, three: list[Batch]) -> None:
+    """Of a lower number: written before the torn place was, in an earlier life of these bytes."""
+    end = max(locations(disk, "batch")) + three[-1].size
+    for number, verdict in ((3, "torn-tail"), (4, "corruption")):
+        group = GroupHeader(
+            generation=1,
+            number=number,
+            location=end + 100,
+            durable=end + 100,
+            commit_hint=0,
+            first_index=19,
+            body_size=0,
+            seals=False,
+            checksums=(),
+        )
+        behind = b"torn" * 25 + group.encode()
+        replace(disk, path_of(1), data_of(disk)[:end] + behind + bytes(1000))
+        assert verify(disk, DIRECTORY).verdict == verdict
+
+
+def test_a_segment_without_header_before_one_that_got_its_name_is_damage(
+    disk: SimulatedDisk, segments: list[Batch]
+) -> None:
+    """A segment gets its name only after the one before it has been written."""
+    replace(disk, path_of(3), bytes(64) + b"torn")
+    replace(disk, path_of(4), bytes(SMALL.segment_bytes))
+    expect_damage(disk, "before the log went on elsewhere", number=3)
+
+
+def test_a_crash_between_the_seal_and_the_next_segment_changes_the_sealed_one_no_more(
+    disk: SimulatedDisk, segments: list[Batch]
+) -> None:
+    replace(disk, path_of(3), bytes(SMALL.segment_bytes))
+    sealed = data_of(disk, 2)
+    wal, found = open_wal(disk)
+    assert data_of(disk, 2) == sealed
+    assert contents(segments[: len(found)]) == found
+    wal.append_now([make_batch(wal.end)])
+    assert len(open_wal(disk)[1]) == len(found) + 1
 
 
 def test_a_later_group_that_is_only_a_record_s_value_is_no_witness(disk: SimulatedDisk) -> None:

@@ -329,6 +329,23 @@ async def test_after_a_truncation_a_read_gives_the_newer_records_also_after_a_re
 
 
 @simulated
+async def test_a_truncation_leaves_a_log_that_ends_cleanly_with_a_higher_group_number(disk: SimulatedDisk) -> None:
+    """Also between two batches of one group, which then has fewer batches than its header says."""
+    wal = started(disk)
+    await wal.append(make_batches(1, 5))
+    done: list[BaseException | None] = []
+    wal.truncate(Index(3), done.append)
+    await asyncio.sleep(0.01)
+    disk.kill()
+    assert verify(disk, DIRECTORY).as_dict() | {"path": ""} == {
+        "path": "", "verdict": "clean", "segments": 1, "batches": 2, "records": 2, "first_index": 1, "last_index": 2,
+        "torn_bytes": 0, "damage": [],
+    }  # fmt: skip
+    numbers = [entry.fields["number"] for entry in inspect(disk, DIRECTORY) if entry.kind == "group"]
+    assert numbers == [1, 2]
+
+
+@simulated
 async def test_what_a_truncation_will_cut_is_not_called_durable_any_more(disk: SimulatedDisk) -> None:
     """Between its hand-over and its end, older appends still complete: they must not count."""
     wal = started(disk)
@@ -475,6 +492,23 @@ def test_a_read_that_a_truncation_got_in_the_way_of_is_done_again(
 
     disk.open_read = open_read  # type: ignore[method-assign]
     assert contents(wal.read(Index(1), 1 << 30)) == contents(batches[:16])
+
+
+def test_a_read_never_mixes_what_stood_before_and_after_a_truncation(long: tuple[Wal, list[Batch]]) -> None:
+    """The log is cut and written again, with batches of the same size, while a read is under way."""
+    wal, batches = long
+    read = wal._read
+    rewritten = make_batches(46, 45, count=3, term=2, size=400)
+
+    def and_then_cut(start: int, bytes_max: int) -> list[Batch]:
+        found = read(start, bytes_max)
+        if wal._catalogue.truncations == 0:
+            wal.truncate(Index(46), swallow)
+            wal.append_now(rewritten)
+        return found
+
+    wal._read = and_then_cut  # type: ignore[method-assign]
+    assert contents(wal.read(Index(1), 1 << 30)) == contents([*batches[:15], *rewritten])
 
 
 def test_rot_found_by_a_read_is_told_and_never_handed_out(long: tuple[Wal, list[Batch]], disk: SimulatedDisk) -> None:
