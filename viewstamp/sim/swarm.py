@@ -50,6 +50,10 @@ class Swarm:
     """How often each kind of fault happens, relative to the others; 0 or missing = never."""
     links: LinkOptions = field(default_factory=LinkOptions)
     disk_stall: float = 0.0
+    disk_mean: float = 0.0003
+    """The mean time that a turn of the disk takes, beside its least."""
+    sync_only: int = 0
+    """So many members propose nothing when they lead, until everything is healed."""
     segment_bytes: int = 64 * 1024
     value_bytes_max: int = 200
     timeout: float = 4.0
@@ -65,6 +69,7 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         drop=entropy.choice((0.0, 0.02, 0.1)) if lossy else 0.0,
         double=entropy.choice((0.0, 0.05, 0.2)) if lossy else 0.0,
         reorder=entropy.choice((0.0, 0.05, 0.2)) if lossy else 0.0,
+        reorder_seconds=entropy.choice((0.05, 0.5, 2.0)),
         break_connection=entropy.choice((0.0, 0.0, 0.005)),
         split=entropy.choice((0.0, 0.1)),
     )
@@ -79,5 +84,7 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         faults=chosen,
         links=links,
         disk_stall=entropy.choice((0.0, 0.0, 0.02)),
+        disk_mean=entropy.choice((0.0003, 0.0003, 0.01)),
+        sync_only=entropy.choice((0, 0, 0, 1)),
         value_bytes_max=entropy.choice((40, 300, 4000)),
     )

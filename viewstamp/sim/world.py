@@ -113,19 +113,29 @@ class World:
 
     def calm_disk(self, member: Member) -> None:
         """Let the member's disk be as quick as the swarm says."""
-        member.disk.options = DiskOptions(stall=0.0 if self.is_calm else self.swarm.disk_stall, stall_seconds=0.3)
+        if self.is_calm:
+            member.disk.options = DiskOptions()
+        else:
+            swarm = self.swarm
+            member.disk.options = DiskOptions(delay_mean=swarm.disk_mean, stall=swarm.disk_stall, stall_seconds=0.3)
 
     def calm(self) -> None:
         """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
+        sync_only = [member for member in self.members if self._is_sync_only(member)]
         self.is_calm = True
         self.network.options = LinkOptions()
         self.network.heal()
         for member in self.members:
             self.calm_disk(member)
             member.disk.crash_at(None)
+            if member in sync_only:
+                self.take_down(member, power=False)  # It comes back as one that proposes.
             if member.process is not None:
                 member.process.resume()
             self.bring_up(member)
+
+    def _is_sync_only(self, member: Member) -> bool:
+        return not self.is_calm and member in self.members[1 : 1 + self.swarm.sync_only]
 
     def close(self) -> None:
         """End the world."""
@@ -165,6 +175,7 @@ class World:
                 append_bytes_max=16 * 1024,
                 in_flight_bytes_max=64 * 1024,
                 cache_bytes_max=32 * 1024,
+                sync_only=self._is_sync_only(member),
             ),
             wal=replace(wal.Options(), segment_bytes=self.swarm.segment_bytes, reserve_bytes=0),
             tick_seconds=_TICK_SECONDS,
