@@ -14,8 +14,9 @@ from itertools import count
 import pytest
 
 from tests.streams.log import Log, create_topic, fence, open_session
+from viewstamp.client.draft import RECORD_COST, Receipt, Settled
 from viewstamp.client.options import Options
-from viewstamp.client.session import RECORD_COST, Action, Receipt, Request, Session, Settled
+from viewstamp.client.session import Action, Request, Session
 from viewstamp.errors import (
     NotLeaderError,
     OutcomeUnknownError,

@@ -10,14 +10,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from itertools import count
 from typing import Any, TypeVar
 
-from viewstamp.client.connection import Link, error_from, open_link, parse_addresses
+from viewstamp.client.connection import Link, error_from, parse_addresses
+from viewstamp.client.draft import RECORD_COST, Draft, Settled, record_size
+from viewstamp.client.draft import Receipt as BatchReceipt
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.line import Line, Place
+from viewstamp.client.links import Links, again, closed_error
 from viewstamp.client.options import Options
 from viewstamp.client.reader import Reader
 from viewstamp.client.results import Outcome, Receipt, TopicInfo
-from viewstamp.client.session import ELSEWHERE, RECORD_COST, Action, Draft, Session, Settled, record_size
-from viewstamp.client.session import Receipt as BatchReceipt
+from viewstamp.client.session import ELSEWHERE, Action, Session
 from viewstamp.errors import (
     ClosedError,
     OutcomeToken,
@@ -29,10 +31,9 @@ from viewstamp.errors import (
     StorageFullError,
     UnavailableError,
     ViewstampError,
-    WrongClusterError,
 )
 from viewstamp.host.seam import Network
-from viewstamp.ids import ClusterId, Index, Position, SessionId, Term, TopicId
+from viewstamp.ids import Index, Position, SessionId, Term, TopicId
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
@@ -80,23 +81,25 @@ class Client:
         """
         options = options or Options()
         self._options = options
-        self._network = network
-        self._cluster_id = ClusterId(cluster_id)
         self._search = LeaderSearch(
             parse_addresses(addresses), entropy=entropy, back_off=(options.back_off_min, options.back_off_max)
         )
-        self._any = LeaderSearch(
-            self._search.addresses, entropy=entropy, back_off=(options.back_off_min, options.back_off_max)
-        )
-        """Whom to ask what any node can answer."""
         self._request_ids = count(1)
+        self._links = Links(
+            network,
+            self._search.addresses,
+            self._request_ids,
+            cluster_id=cluster_id,
+            entropy=entropy,
+            options=options,
+            on_open=self._on_link,
+            on_member=self._search.learn,
+        )
         self._session: Session[Future] = Session(options, self._request_ids, self._on_draft)
         self._topics: dict[str, TopicId] = {}
         self._resolving: set[str] = set()
         self._held_max = options.bytes_in_flight_max
         self._line = Line(self._may_go)
-        self._links: dict[str, Link] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
         self._leader: Link | None = None
         self._leader_waiters: list[asyncio.Future[Link]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -128,15 +131,14 @@ class Client:
             return
         self._topics.clear()
         self._settle(self._session.close())
-        self._line.fail(_closed)
+        self._line.fail(closed_error)
         for waiter in self._leader_waiters:
             if not waiter.done():
-                waiter.set_exception(_closed())
+                waiter.set_exception(closed_error())
         for task in self._tasks:
             task.cancel()
         self._leader = None
-        for link in self._links.values():
-            link.abort()
+        self._links.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
@@ -334,11 +336,11 @@ class Client:
         try:
             while any(place.topic == topic and not place.turn.done() for place in self._line.places):
                 try:
-                    _, frame = await self.ask_any(
+                    _, frame = await self._links.ask_any(
                         FrameKind.DESCRIBE_TOPIC, {"name": topic, "stale": False}, seconds=self._options.silence
                     )
                 except (RequestError, PeerError) as error:
-                    self._line.fail(_again(error), topic=topic)
+                    self._line.fail(again(error), topic=topic)
                 except ViewstampError:
                     continue  # Those who wait have deadlines of their own, and are told why then.
                 else:
@@ -454,7 +456,7 @@ class Client:
             self._is_sweeping = False
 
     def _unsent(self, seconds: float) -> ViewstampError:
-        reason = self._search.last_error or self._any.last_error
+        reason = self._search.last_error or self._links.search.last_error
         return UnavailableError(
             f"nothing was written within {seconds:g} s" + (f": {reason}" if reason is not None else ""),
             remedy=(reason.remedy if reason is not None else "") or "check that a majority of the nodes runs",
@@ -559,6 +561,11 @@ class Client:
 
     # The leader.
 
+    def _on_link(self, link: Link) -> None:
+        self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
+        link.on_answer = self._on_answer
+        link.closed.add_done_callback(lambda closed: self._leave(link, closed.result()))
+
     async def _lead(self) -> None:
         """Find the leader, and open a session there, whenever somebody needs it. The client's one standing task."""
         while True:
@@ -586,11 +593,11 @@ class Client:
         if link is None:
             address = self._search.next_address()
             try:
-                link = await self._link(address)
+                link = await self._links.to(address)
             except ViewstampError as error:
                 self._search.failed(address, error, is_away=isinstance(error, UnavailableError))
                 raise
-            self._leader = link
+            self._leader = self._links.preferred = link
             for waiter in self._leader_waiters:
                 if not waiter.done():
                     waiter.set_result(link)
@@ -603,13 +610,13 @@ class Client:
         try:
             frame = await link.ask(FrameKind.OPEN_SESSION, {}, timeout=self._options.silence)
         except TimeoutError:
-            self._suspect(link)
+            self._links.suspect(link)
             return
         except ViewstampError as error:
             self._leave(link, error)
             if isinstance(error, RequestError | StorageFullError):
-                again = _again(error)
-                self._settle(self._session.fail_drafts(lambda offset, size: again()))
+                fresh = again(error)
+                self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
             raise
         # A session is the cluster's and not the connection's: it is good even if the leader was left meanwhile.
         if not self._session.id:
@@ -619,19 +626,19 @@ class Client:
     def _leave(self, link: Link, error: ViewstampError) -> None:
         """Give up a leader that is none, or is gone. What it owes goes to the next one."""
         if self._leader is link:
-            self._leader = None
+            self._leader = self._links.preferred = None
             self._search.failed(link.address, error, is_away=link.is_silent)
             self._settle(self._session.lost())
             self._wake.set()
 
     def _give_up(self, error: PeerError) -> None:
         """At every address answers one that is none of ours: waiting helps nobody."""
-        again = _again(error)
-        self._settle(self._session.fail_drafts(lambda offset, size: again()))
-        self._line.fail(again)
+        fresh = again(error)
+        self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
+        self._line.fail(fresh)
         for waiter in self._leader_waiters:
             if not waiter.done():
-                waiter.set_exception(again())
+                waiter.set_exception(fresh())
         self._leader_waiters = []
 
     async def _wait_leader(self, seconds: float) -> Link:
@@ -674,12 +681,12 @@ class Client:
                 frame = await link.ask(kind, body, timeout=answer_seconds)
             except TimeoutError as error:
                 reason, is_doubtful = error, True
-                self._suspect(link)
+                self._links.suspect(link)
             except (RequestError, StorageFullError):
                 raise
             except ViewstampError as error:
                 if self._is_closed:
-                    raise _closed() from error
+                    raise closed_error() from error
                 reason = error
                 # A node that refused says so; of one that was lost, or failed, nothing is known.
                 is_doubtful = is_doubtful or not (link.is_open and isinstance(error, UnavailableError))
@@ -691,158 +698,6 @@ class Client:
             else:
                 self._search.succeeded()
                 return frame
-
-    # Links.
-
-    def _suspect(self, link: Link) -> None:
-        """End a connection on which nothing was heard for too long; one that only is slow may go on."""
-        if self._loop.time() - link.heard >= self._options.silence:
-            link.is_silent = True
-            link.abort()
-
-    async def _link(self, address: str) -> Link:
-        """Return the open connection to ``address``, opening it where there is none.
-
-        Raises:
-          UnavailableError, PeerError: as ``open_link``.
-        """
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            link = self._links.get(address)
-            if link is not None and link.is_open:
-                return link
-            if self._is_closed:
-                raise _closed()
-            link = await open_link(
-                self._network,
-                address,
-                self._request_ids,
-                cluster_id=self._cluster_id,
-                timeout=self._options.connect_timeout,
-                frame_bytes_max=self._options.frame_bytes_max,
-            )
-            if not self._cluster_id:
-                self._cluster_id = ClusterId(link.cluster)
-            elif link.cluster != self._cluster_id:
-                link.abort()
-                raise WrongClusterError(
-                    f"{address} belongs to cluster {link.cluster!r}, but this client talks to {self._cluster_id!r}",
-                    remedy="check the addresses: all of them must be nodes of one cluster",
-                )
-            self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
-            self._links[address] = link
-            link.on_answer = self._on_answer
-            link.closed.add_done_callback(lambda closed: self._leave(link, closed.result()))
-            if not link.is_open:
-                raise link.closed.result()
-            return link
-
-    async def _link_of(self, node: str) -> Link:
-        """Return a connection to the member with this id.
-
-        Raises:
-          UnavailableError: it cannot be reached, or is unknown and not everybody could be asked.
-          RequestError: everybody answers, and none of them is that node.
-        """
-        for link in self._links.values():
-            if link.is_open and link.node == node:
-                return link
-        failures: list[ViewstampError] = []
-        seen: list[str] = []
-        # The members' own addresses come to light while the list is walked.
-        for address in self._any.addresses:
-            try:
-                link = await self._link(address)
-                if link.node == node:
-                    return link
-                seen.append(link.node)
-                await self._learn_members(link)
-            except (ViewstampError, TimeoutError) as error:
-                failures.append(
-                    error if isinstance(error, ViewstampError) else UnavailableError(f"{address} is silent")
-                )
-        if failures:
-            raise UnavailableError(
-                f"node {node!r} does not answer: {failures[-1]}", remedy="start it, or read from another one"
-            ) from failures[-1]
-        raise RequestError(
-            f"no node is named {node!r}; there are {', '.join(sorted(seen))}", remedy="take one of these"
-        )
-
-    async def _learn_members(self, link: Link) -> dict[str, Any]:
-        """Ask a node for its status, and remember the addresses of the members that it names."""
-        frame = await link.ask(FrameKind.STATUS, {}, timeout=self._options.silence)
-        status: dict[str, Any] = frame.body["status"]
-        members = status.get("members")
-        if isinstance(members, dict):
-            for address in members.values():
-                self._any.learn(str(address))
-                self._search.learn(str(address))
-        return status
-
-    async def ask_any(
-        self, kind: FrameKind, body: dict[str, object], *, seconds: float, wait: float = 0.0, node: str | None = None
-    ) -> tuple[Link, Frame]:
-        """Ask any node, or the member ``node``; go to another one, or try again, until one answers.
-
-        Args:
-          kind: of the request.
-          body: of the request, without id.
-          seconds: how long to go on trying.
-          wait: how long a node may hold its answer by the request's own wish.
-          node: a member's id.
-
-        Raises:
-          UnavailableError: nobody answered in time.
-          PeerError: nobody at the known addresses is a node of this cluster.
-          RequestError: what the node answered.
-        """
-        self._start()
-        deadline = self._loop.time() + seconds
-        avoid: str | None = None
-        while True:
-            link = None
-            try:
-                link = await (self._link_of(node) if node is not None else self._some_link(avoid))
-                remaining = deadline - self._loop.time()
-                frame = await link.ask(kind, body, timeout=max(0.0, min(self._options.silence + wait, remaining)))
-            except RequestError:
-                raise
-            except (ViewstampError, TimeoutError) as error:
-                if self._is_closed:
-                    raise _closed() from error
-                if link is not None:
-                    avoid = link.address
-                    if isinstance(error, TimeoutError):
-                        self._suspect(link)
-                        error = UnavailableError(f"{link.address} did not answer in time")
-                    self._any.failed(link.address, error)
-                elif node is not None:
-                    raise
-                if self._any.strangers is not None:
-                    raise _again(self._any.strangers)() from error
-                delay = self._any.delay()
-                if self._loop.time() + delay >= deadline:
-                    raise UnavailableError(
-                        f"nobody answered within {seconds:g} s: {error}", remedy="check that the nodes run"
-                    ) from error
-                await asyncio.sleep(delay)
-            else:
-                self._any.succeeded()
-                return link, frame
-
-    async def _some_link(self, avoid: str | None) -> Link:
-        """Return an open connection that is not to ``avoid``, the leader's first; else open one."""
-        known = [self._leader] if self._leader is not None else []
-        known += self._links.values()
-        for link in known:
-            if link.is_open and link.address != avoid:
-                return link
-        address = self._any.next_address()
-        try:
-            return await self._link(address)
-        except ViewstampError as error:
-            self._any.failed(address, error)
-            raise
 
     # Topics, reading, status.
 
@@ -866,13 +721,15 @@ class Client:
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time.
         """
+        self._start()
         body: dict[str, object] = {"name": name, "stale": stale}
-        _, frame = await self.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=self._seconds(timeout))
+        _, frame = await self._links.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=self._seconds(timeout))
         return self._topic_info(frame.body["topic"])
 
     async def list_topics(self, *, stale: bool = False, timeout: float | None = None) -> list[TopicInfo]:
         """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
-        _, frame = await self.ask_any(FrameKind.LIST_TOPICS, {"stale": stale}, seconds=self._seconds(timeout))
+        self._start()
+        _, frame = await self._links.ask_any(FrameKind.LIST_TOPICS, {"stale": stale}, seconds=self._seconds(timeout))
         return [self._topic_info(topic) for topic in frame.body["topics"]]
 
     async def read(
@@ -901,7 +758,8 @@ class Client:
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
           UnavailableError: nobody answered for as long as the default timeout.
         """
-        reader = Reader(self, self._options, topic, start, end=end, follow=follow, node=node)
+        self._start()
+        reader = Reader(self._links, self._options, topic, start, end=end, follow=follow, node=node)
         async for batch in reader.batches(self._spawn):
             records = batch.records()
             if batch.first_position < start or (
@@ -927,7 +785,8 @@ class Client:
         The first and the last may hold records outside the range. A batch is a view of what was received: keep the
         values that you copy out of it, not the batch.
         """
-        return Reader(self, self._options, topic, start, end=end, follow=follow, node=node).batches(self._spawn)
+        self._start()
+        return Reader(self._links, self._options, topic, start, end=end, follow=follow, node=node).batches(self._spawn)
 
     async def status(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return each known node's own status map, with ``reachable`` True; of the others ``address`` and the reason.
@@ -935,36 +794,9 @@ class Client:
         Members that are named by a node that answers are asked too. Never raises for nodes that are away.
         """
         self._start()
-        seconds = min(self._seconds(timeout), self._options.connect_timeout + self._options.silence)
-        asked: dict[str, dict[str, Any]] = {}
-        while True:
-            ask = [address for address in self._any.addresses if address not in asked]
-            if not ask:
-                break
-            answers = await asyncio.gather(*(self._status_of(address, seconds) for address in ask))
-            asked.update(zip(ask, answers, strict=True))
-        # A node may be known by two addresses; and one that answers tells who is behind an address that does not.
-        names: dict[str, str] = {}
-        for answer in asked.values():
-            members = answer.get("members")
-            if isinstance(members, dict):
-                names |= {str(address): str(node) for node, address in members.items()}
-        nodes: dict[str, dict[str, Any]] = {}
-        for address, answer in asked.items():
-            if not answer["reachable"] and address in names:
-                answer = {"id": names[address], **answer}
-            name = str(answer.get("id", address))
-            if name not in nodes or answer["reachable"]:
-                nodes[name] = answer
-        return list(nodes.values())
-
-    async def _status_of(self, address: str, seconds: float) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(seconds):
-                link = await self._link(address)
-                return {**await self._learn_members(link), "reachable": True}
-        except (ViewstampError, TimeoutError) as error:
-            return {"address": address, "reachable": False, "error": str(error) or f"no answer within {seconds:g} s"}
+        return await self._links.status(
+            min(self._seconds(timeout), self._options.connect_timeout + self._options.silence)
+        )
 
     # Inside.
 
@@ -978,7 +810,7 @@ class Client:
 
     def _start(self) -> None:
         if self._is_closed:
-            raise _closed()
+            raise closed_error()
         if not self._is_started:
             self._is_started = True
             self._loop = asyncio.get_running_loop()
@@ -1045,15 +877,6 @@ async def _within(future: asyncio.Future[ResultT], seconds: float) -> ResultT:
     """Await ``future``; raises TimeoutError, and cancels it, after ``seconds``."""
     async with asyncio.timeout(None if seconds == math.inf else seconds):
         return await future
-
-
-def _closed() -> ViewstampError:
-    return ClosedError("the client is closed", remedy="open a new one")
-
-
-def _again(error: ViewstampError) -> Callable[[], ViewstampError]:
-    """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
-    return lambda: type(error)(error.message, remedy=error.remedy)
 
 
 def _as_bytes(value: object, what: str) -> bytes:

@@ -1,0 +1,140 @@
+"""Batches on their way: a draft that still grows, and the same batch once it has a sequence. Data, and no rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgpack
+
+from viewstamp.errors import ViewstampError
+from viewstamp.ids import Sequence, TopicId
+from viewstamp.wire.batch import Buffer
+
+__all__ = ["RECORD_COST", "Draft", "Headers", "Receipt", "Sent", "Settled", "Waiter", "WaiterT", "record_size"]
+
+RECORD_COST = 32
+"""Bytes that a record counts beside its own: offsets, and a share of what holds it here. So empty records count too."""
+
+Headers = Mapping[str, bytes]
+
+
+class Waiter(Protocol):
+    """Who waits for a record: a future of the shell."""
+
+    def done(self) -> bool:
+        """Say whether it needs no answer any more: told already, or cancelled."""
+        ...
+
+
+WaiterT = TypeVar("WaiterT", bound=Waiter)
+
+
+class Receipt(NamedTuple):
+    """The receipt of a batch, as the node sends it."""
+
+    first_position: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a receipt
+    term: int
+    first_index: int
+    log_time: int
+
+
+class Draft(Generic[WaiterT]):
+    """Records that will be one batch, and who waits for each.
+
+    Invariants:
+      * ``waiters`` is as long as the batch; an atomic group has its waiter at its first record and None after it
+      * ``keys`` and ``headers`` are None until a record has one; then they are as long as ``values``
+      * ``values``, ``keys`` and ``headers`` are given up once the batch is built
+    """
+
+    __slots__ = (
+        "bytes",
+        "cancelled",
+        "count",
+        "groups",
+        "headers",
+        "is_open",
+        "keys",
+        "sent",
+        "tick",
+        "topic",
+        "values",
+        "waiters",
+        "watchers",
+    )
+
+    def __init__(self, topic: TopicId) -> None:
+        self.topic = topic
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Headers | None] | None = None
+        self.waiters: list[WaiterT | None] = []
+        self.groups: dict[int, int] = {}
+        """Offset -> count of each atomic group."""
+        self.bytes = 0
+        self.count = 0
+        """Records in the batch; 0 until it is built."""
+        self.tick = 0
+        """The shell's mark of when it began."""
+        self.is_open = True
+        """More records may join."""
+        self.cancelled = False
+        """A waiter has gone before the batch was built: its records need not be sent."""
+        self.sent: Sent[WaiterT] | None = None
+        """Set once the batch has a sequence: from then on it may have been written."""
+        self.watchers: list[WaiterT] = []
+        """Who asked for the outcome of this batch while it was unanswered."""
+
+    def spans(self) -> Iterator[tuple[int, int, WaiterT]]:
+        """Yield (offset, count, waiter) of every append in the batch, in order."""
+        for offset, waiter in enumerate(self.waiters):
+            if waiter is not None:
+                yield offset, self.groups.get(offset, 1), waiter
+
+
+class Sent(Generic[WaiterT]):
+    """A batch with a sequence: it has been handed to a connection at least once and is not answered for good."""
+
+    __slots__ = ("answered", "doubtful", "draft", "open", "payload", "refusal", "request_id", "sequence", "settled")
+
+    def __init__(self, draft: Draft[WaiterT], sequence: Sequence, payload: Buffer) -> None:
+        self.draft = draft
+        self.sequence = sequence
+        self.payload = payload
+        self.request_id = 0
+        """The attempt whose refusal counts; 0 = none is under way."""
+        self.open = 0
+        """Attempts on this connection that have no answer yet."""
+        self.doubtful = False
+        """An attempt was lost, or its answer did not say what became of it."""
+        self.refusal: ViewstampError | None = None
+        """It will never be accepted: its sequence has to be fenced before later ones can pass."""
+        self.settled = False
+        """Its waiters know for certain."""
+        self.answered = False
+        """It is out of the session: applied, or fenced."""
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it is certain that no attempt has put it into the log."""
+        return not self.doubtful and self.open == 0
+
+
+class Settled(NamedTuple, Generic[WaiterT]):
+    """What became of a draft's records: a receipt, or ``error(offset, count)`` for each append in it."""
+
+    draft: Draft[WaiterT]
+    receipt: Receipt | None
+    error: Callable[[int, int], ViewstampError]
+
+
+def record_size(value: bytes, key: bytes | None, headers: Headers | None) -> int:
+    """Return the bytes that a record counts in a batch and in what a client holds."""
+    size = len(value) + RECORD_COST
+    if key is not None:
+        size += len(key)
+    if headers:
+        size += len(msgpack.packb(dict(headers)))
+    return size
