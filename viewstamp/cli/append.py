@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import Receipt
 
-__all__ = ["Appended", "append", "append_chunks", "chunks_of"]
+__all__ = ["Appended", "append", "append_chunks", "chunks_of", "opened"]
 
 CHUNK_BYTES: Final = 64 * 1024
 CHUNK_RECORDS: Final = 2000
@@ -64,7 +64,7 @@ def append(
     target = Target.resolve(directory, cluster)
     appended = Appended()
     try:
-        with _opened(file) as descriptor, _progress(descriptor, output) as advance:
+        with opened(file) as descriptor, _progress(descriptor, output) as advance:
             run_async(_append(target, topic, descriptor, appended, raw=raw, timeout=timeout, advance=advance))
         if appended.error is None and not appended.acknowledged:
             appended.error = RequestError(f"{_name(file)} is empty: nothing was appended", remedy="give it a line")
@@ -186,7 +186,8 @@ def _name(file: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[int]:
+def opened(file: str) -> Iterator[int]:
+    """Yield the descriptor of a file, or of stdin for ``-``. Raises ConfigError where it cannot be read."""
     if file == "-":
         yield sys.stdin.fileno()
         return

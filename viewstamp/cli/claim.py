@@ -1,0 +1,86 @@
+"""A demo's directory: taken only where it is empty or an earlier demo's, and left as it was found."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from viewstamp.config.create import node_file
+from viewstamp.errors import ConfigError
+
+__all__ = ["Claim", "claimed"]
+
+MARKER: Final = "demo.json"
+
+
+class Claim:
+    """A demo's hold on its directory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def finish(self, *, keep: bool) -> None:
+        """Remove what the demo made; with ``keep`` it is the user's from now on, and no later demo removes it."""
+        if keep:
+            os.remove(os.path.join(self._path, MARKER))
+        else:
+            _remove(self._path)
+
+
+@contextmanager
+def claimed(path: str) -> Iterator[Claim]:
+    """Take an empty directory, or one that an interrupted demo left behind; never anybody's data.
+
+    Raises:
+      ConfigError: something else lies there, or another demo is at work.
+    """
+    marker = os.path.join(path, MARKER)
+    os.makedirs(path, exist_ok=True)
+    if os.listdir(path) and not os.path.exists(marker):
+        raise ConfigError(
+            f"{path} is not empty, and a demo starts from nothing",
+            remedy="name another directory with --dir, or remove this one if nobody needs what is in it",
+        )
+    with open(marker, "a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"another demo is at work in {path}", remedy="wait for it, or use --dir") from error
+        _kill_left_behind(path)
+        _remove(path, but=MARKER)
+        stream.write(json.dumps({"process": os.getpid()}) + "\n")
+        stream.flush()
+        try:
+            yield Claim(path)
+        except BaseException:
+            if not os.path.exists(node_file(path, "n1")):
+                _remove(path)  # It failed before there was anything to look at.
+            raise
+
+
+def _kill_left_behind(path: str) -> None:
+    from viewstamp.cli.local import LocalCluster
+
+    with suppress(ConfigError):
+        for node in LocalCluster.open(path).nodes.values():
+            asyncio.run(node.kill())
+
+
+def _remove(path: str, *, but: str = "") -> None:
+    """Remove what a demo makes, and nothing else; the directory too where it is empty then."""
+    for name in os.listdir(path):
+        full = os.path.join(path, name)
+        if name != but and re.fullmatch(r"n[0-9]+(\.toml(\.new)?)?|cluster\.lock|flights\.jsonl|demo\.json", name):
+            if os.path.isdir(full):
+                shutil.rmtree(full)
+            else:
+                os.remove(full)
+    with suppress(OSError):
+        os.rmdir(path)
