@@ -1,0 +1,228 @@
+"""Figures 7 and 8 of the Raft paper (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm)."""
+
+import pytest
+
+from tests.consensus.group import Group
+from tests.consensus.test_announcement import SYNC_ONLY, disk_of
+from tests.consensus.test_commit import commit_index
+from tests.mutants.mutants import MUTANTS
+from viewstamp.consensus.invariants import BrokenInvariantError
+from viewstamp.consensus.messages import Announcement, AppendRequest, PreVoteResponse, VoteResponse
+from viewstamp.consensus.roles import Role
+from viewstamp.ids import NodeId
+
+FIGURE_7 = {
+    "leader": (1, 1, 1, 4, 4, 5, 5, 6, 6, 6),
+    "a": (1, 1, 1, 4, 4, 5, 5, 6, 6),
+    "b": (1, 1, 1, 4),
+    "c": (1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 6),
+    "d": (1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 7, 7),
+    "e": (1, 1, 1, 4, 4, 4, 4),
+    "f": (1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3),
+}
+POINTS = {"a": 10, "b": 5, "c": 11, "d": 11, "e": 6, "f": 4}
+"""The first index at which each follower's log differs from the leader's, by looking at the figure."""
+
+
+def figure_7() -> Group:
+    """Return the figure's group, its leader elected in term 8 by those of its followers that may vote for it."""
+    group = Group(
+        [NodeId(me) for me in FIGURE_7],
+        options=SYNC_ONLY,
+        disks={NodeId(me): disk_of(*terms, term=7) for me, terms in FIGURE_7.items()},
+    )
+    for me in "abcdef":
+        group[me].core.ticks_since_leader = 10
+    group.campaign("leader")
+    while group["leader"].core.role is not Role.LEADER:
+        group.deliver()
+    assert group["leader"].core.term == 8
+    return group
+
+
+def test_figure_7_who_may_vote_for_the_leader() -> None:
+    """§5.4.1: the voter denies its vote if its own log is more up to date than that of the candidate."""
+    group = figure_7()
+    given = {m.source for m in group.sent if isinstance(m, PreVoteResponse) and m.granted}
+    assert given == set("abef")
+
+
+def test_figure_7_each_follower_is_told_exactly_where_its_log_parts() -> None:
+    """§5.3: the leader must find the latest log entry where the two logs agree. Here in one step, from the histories."""
+    group = figure_7()
+    group.run(10)
+    told = {m.target: m.start for m in reversed(group.sent) if isinstance(m, Announcement)}
+    assert told == POINTS
+
+
+def test_figure_7_every_log_becomes_the_leaders_and_no_matching_record_is_sent_again() -> None:
+    """§5.3: delete any entries in the follower's log after that point, send all of the leader's after it."""
+    group = figure_7()
+    group.run(10)
+    expected = group["leader"].disk.records()
+    assert {me: group[me].disk.records() for me in "abcdef"} == dict.fromkeys("abcdef", expected)
+    first = {m.target: m.start for m in reversed(group.sent) if isinstance(m, AppendRequest) and m.source == "leader"}
+    assert first == {me: point for me, point in POINTS.items() if point <= len(expected)}
+    assert commit_index(group, "leader") == 10
+
+
+def figure_8() -> Group:
+    """Return the figure at (c): S1 leads term 4 and has brought its record 2.2 to S2 and S3; S5 holds 3.2."""
+    group = Group(
+        [NodeId(me) for me in ("S1", "S2", "S3", "S4", "S5")],
+        options=SYNC_ONLY,
+        disks={
+            NodeId("S1"): disk_of(1, 2, term=3),
+            NodeId("S2"): disk_of(1, 2),
+            NodeId("S3"): disk_of(1, term=3),
+            NodeId("S4"): disk_of(1, term=3),
+            NodeId("S5"): disk_of(1, 3),
+        },
+    )
+    for me in ("S2", "S3", "S4"):
+        group[me].core.ticks_since_leader = 10
+    group.crash("S5")
+    group.campaign("S1")
+    while group["S1"].core.role is not Role.LEADER:
+        group.deliver((VoteResponse,))
+        group.deliver(target="S2")
+        group.deliver(target="S3")
+        group.deliver(target="S1")
+    group.drop(source="S1", target="S4")
+    group.crash("S4")
+    return group
+
+
+def test_figure_8_a_record_of_an_old_term_on_a_majority_is_not_committed_by_that() -> None:
+    """§5.4.2: a leader cannot immediately conclude that an entry from a previous term is committed.
+
+    S2 holds 2.2 from before and says so in its vote response, S1 holds it: with S3 half-way through the announcement
+    that would be a majority.
+    """
+    group = figure_8()
+    group.drop()
+    for me in ("S2", "S3"):
+        assert group[me].core.announced_number == 0
+    assert commit_index(group, "S1") == 0
+
+
+def test_figure_8_before_a_quorum_reached_the_term_the_other_log_may_win() -> None:
+    """(d): S1 dies, S5 is elected by S3 and S4 and overwrites 2.2, which nobody had called committed."""
+    group = figure_8()
+    group.drop()
+    group.crash("S1")
+    group.start("S4")
+    group.start("S5")
+    while group["S5"].core.role is not Role.LEADER:
+        for me in ("S3", "S4"):
+            group[me].core.ticks_since_leader = 10
+        group.campaign("S5")
+        group.settle("S3", "S4", "S5")
+    group.run(10, "S2", "S3", "S4", "S5")
+    assert group["S2"].disk.records() == ["1.1", "3.2"]
+    assert commit_index(group, "S5") == 2
+
+
+def test_figure_8_once_a_quorum_has_reached_the_term_start_the_other_log_cannot_win() -> None:
+    """(e), in our form: no record of term 4 is needed, the announcement does it."""
+    group = figure_8()
+    for _ in range(10):
+        group.tick("S1")
+        group.settle("S1", "S2", "S3")
+    assert commit_index(group, "S1") == 2
+    assert group["S2"].core.pair[0] == group["S1"].core.term
+    group.crash("S1")
+    group.start("S4")
+    group.start("S5")
+    for _ in range(5):
+        for me in ("S2", "S3", "S4"):
+            group[me].core.ticks_since_leader = 10
+            group[me].core.election_ticks = 50
+        group.campaign("S5")
+        group.settle()
+        assert group["S5"].core.role is not Role.LEADER
+    group.run(80)
+    assert {tuple(member.disk.records()) for member in group.up()} == {("1.1", "2.2")}
+
+
+def hazard_of_the_strict_comparison() -> None:
+    """Run seed-systems' second hazard: 17 steps from an empty group to a committed record that its leader lacks.
+
+    n3 leads term 2 with a record of its own; n1 leads term 3, proposes nothing and commits its old 1.2 with n2. Then
+    n3 stands again: its pair is (2, 3). n2 has reached the start of term 3, but holds no record of it.
+    """
+    group = Group(
+        3,
+        options=SYNC_ONLY,
+        disks={NodeId("n1"): disk_of(1, 1, term=2), NodeId("n2"): disk_of(1, term=2), NodeId("n3"): disk_of(1, 2)},
+    )
+    group.crash("n3")
+    group.elect("n1")
+    group.run(4)
+    assert commit_index(group, "n1") == 2
+    group.crash("n1")
+    group.start("n3")
+    for _ in range(5):
+        group["n2"].core.ticks_since_leader = 10
+        group["n2"].core.election_ticks = 50
+        group.campaign("n3")
+        group.settle()
+        assert group["n3"].core.role is not Role.LEADER
+
+
+def test_the_boundary_of_the_advertised_history_is_included() -> None:
+    hazard_of_the_strict_comparison()
+
+
+def test_with_a_strict_comparison_a_committed_record_is_overwritten() -> None:
+    """The same scenario against the mutant: it is this comparison that stands between a group and the loss."""
+    with (
+        MUTANTS["strictly-advertised"].plant(),
+        pytest.raises(BrokenInvariantError, match="LeaderComplete"),
+    ):
+        hazard_of_the_strict_comparison()
+
+
+def hazard_of_the_history_first() -> None:
+    """Run seed-systems' first hazard: the announcement is torn between its two files, and the log is what was cut last.
+
+    n1 holds an uncommitted 1.1 1.2; n2 and n3 hold the committed 2.1. n2 announces term 3 to n1, which dies between
+    its two durable steps and then stands for election itself.
+    """
+    group = Group(
+        3,
+        options=SYNC_ONLY,
+        disks={NodeId("n1"): disk_of(1, 1), NodeId("n2"): disk_of(2), NodeId("n3"): disk_of(2)},
+    )
+    group.crash("n1")
+    group.elect("n2")
+    group.run(4)
+    assert commit_index(group, "n2") == 1
+    group.start("n1")
+    while not group.matching(Announcement, target="n1"):
+        group.tick("n2")
+        group.deliver(target="n1")
+        group.deliver(target="n2")
+    group.is_quick_disk = False
+    group.deliver(Announcement, target="n1")
+    group.crash("n1", durable_writes=1)
+    group.is_quick_disk = True
+    group.crash("n2")
+    group.start("n1")
+    for _ in range(5):
+        group["n3"].core.ticks_since_leader = 10
+        group["n3"].core.election_ticks = 50
+        group.campaign("n1")
+        group.settle()
+        assert group["n1"].core.role is not Role.LEADER
+    assert group["n3"].disk.records() == ["2.1"]
+
+
+def test_a_crash_between_truncation_and_history_loses_nothing() -> None:
+    hazard_of_the_history_first()
+
+
+def test_with_the_history_first_the_same_crash_is_found() -> None:
+    """The restarted member would advertise term 3 for records of term 1 and overwrite the committed one."""
+    with MUTANTS["history-first"].plant(), pytest.raises(BrokenInvariantError, match="HistoryTrue"):
+        hazard_of_the_history_first()
