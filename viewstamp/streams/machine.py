@@ -217,6 +217,7 @@ class Streams:
         | --- | --- | --- |
         | list_topics | | a list of topic maps, in order of creation |
         | describe_topic | name | the topic's map: id, name, first_position, last_position, bytes |
+        | last_position | topic (id) | the topic's last position, 0 = empty |
         | locate | topic (id), position | the index from which a forward scan finds the position |
         | outcome | session, sequence | a Receipt; None = fenced |
 
@@ -234,6 +235,8 @@ class Streams:
                     f"no topic is named {arguments['name']!r}", remedy="create it: viewstamp topic create NAME"
                 )
             return topic.describe()
+        if name == "last_position":
+            return self._topic(cast("int", arguments["topic"])).next_position - 1
         if name == "locate":
             return self._topic(cast("int", arguments["topic"])).locate(cast("int", arguments["position"]))
         if name == "outcome":
