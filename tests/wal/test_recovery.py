@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -518,6 +519,24 @@ def test_the_table_in_the_specification_is_the_table_in_the_code() -> None:
     for (_, text, _), decision in zip(rows[:-1], DECISIONS[:-1], strict=True):
         [fact] = decision.facts
         assert text == fact.value
+
+
+def test_the_table_in_the_docs_is_the_table_in_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wal-format.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.+?) \| (\S+) \| (.+?) \|$", page, re.MULTILINE)
+    assert [(verdict, action) for _, _, verdict, action in rows] == [
+        (decision.verdict, decision.action) for decision in DECISIONS
+    ]
+    assert [text for _, text, _, _ in rows[:-1]] == [next(iter(row.facts)).value for row in DECISIONS[:-1]]
+
+
+def test_every_test_that_the_docs_name_exists() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "wal-format.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/\S+\.py)::(\w+)`", page)
+    assert len(named) > 20
+    for path, test in named:
+        assert f"def {test}(" in (root / path).read_text(encoding="utf-8")
 
 
 def test_the_first_row_whose_facts_hold_decides() -> None:
