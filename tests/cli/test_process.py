@@ -10,12 +10,16 @@ from viewstamp.cli.process import command_line, start_mark
 
 
 def test_a_process_keeps_its_mark_and_another_one_has_another() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    program = "print('here', flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"here\n"
         mark = start_mark(child.pid)
         assert mark is not None
         assert start_mark(child.pid) == mark
         assert start_mark(os.getpid()) not in (None, mark)
-        assert command_line(child.pid)[-2:] == ["-c", "input()"]
+        assert command_line(child.pid)[-2:] == ["-c", program]
         child.kill()
 
 

@@ -23,9 +23,9 @@ class Show:
         self._line_at = 0.0
         if not self._is_silent and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-            columns: list[Any] = [SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")]
+            columns: list[Any] = [SpinnerColumn(), BarColumn(), TextColumn("{task.description}")]
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task("", total=None)
             self._bar.start()
@@ -33,7 +33,7 @@ class Show:
     def phase(self, text: str) -> None:
         """Say what is being done now."""
         if self._bar is not None:
-            self._bar.update(self._task, description=text)
+            self._bar.update(self._task, completed=0, total=None, description=text)
         elif not self._is_silent:
             say(text)
 
@@ -46,12 +46,12 @@ class Show:
 
     def progress(self, done: int, total: int, leader: str | None, rate: float) -> None:
         """Say how far the appends are, who leads, and how many records a second come through."""
-        text = f"leader {leader or '-'}   {rate:,.0f} records/s"
+        text = f"{done:>9,} of {total:,}   leader {leader or '-'}   {rate:,.0f} records/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, description=text)
         elif not self._is_silent and time.monotonic() - self._line_at > 2:
             self._line_at = time.monotonic()
-            say(f"{done:>9,} of {total:,}   {text}")
+            say(text)
 
     def warn_of_memory(self, path: str) -> None:
         """Warn loudly where the data would not lie on a disk at all."""
