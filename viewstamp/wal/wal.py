@@ -8,28 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from viewstamp.errors import ClosedError, CorruptionError, FrameError, OverloadedError, StorageError, StorageFullError
-from viewstamp.host.seam import Disk, File, Lane
+from viewstamp.host.seam import Disk, Lane
 from viewstamp.ids import Index
-from viewstamp.wal.catalogue import Catalogue, Place, Segment
-from viewstamp.wal.format import (
-    GROUP_MAGIC,
-    PREPARED_NAME,
-    SEGMENT_HEADER_SIZE,
-    GroupHeader,
-    segment_name,
-)
-from viewstamp.wal.preparation import find_prepared, prepare
+from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.opening import settle_names, take_over
+from viewstamp.wal.preparation import prepare
+from viewstamp.wal.reading import read
 from viewstamp.wal.recovery import Recovery, Survey
-from viewstamp.wal.segment import CHUNK_BYTES, Window
 from viewstamp.wal.space import Space
-from viewstamp.wal.truncation import carry_out
 from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Writer
-from viewstamp.wire.batch import HEADER_SIZE, Batch
+from viewstamp.wire.batch import Batch
 
 __all__ = ["Options", "Reservation", "Wal"]
 
@@ -157,18 +149,9 @@ class Wal:
                 on_batch(item[1])
         if found.verdict == "corruption":
             raise found.error()
-        disk.sync_directory(directory)
-        if found.mark is not None:
-            carry_out(disk, directory, found.mark)
-        is_prepared = find_prepared(disk, directory, options.segment_bytes)
-        if not found.segments and found.unused is None and found.torn_number is None:
-            if not is_prepared:
-                prepare(disk, directory, options.segment_bytes)
-            is_prepared = False
-            found.unused = 1
-            disk.rename(f"{directory}/{PREPARED_NAME}", f"{directory}/{segment_name(1)}")
-            disk.sync_directory(directory)
-        return cls(disk, directory, options, found, _take_over(disk, directory, options, found), is_prepared)
+        is_prepared = settle_names(disk, directory, options.segment_bytes, found)
+        writer = take_over(disk, directory, options.segment_bytes, found)
+        return cls(disk, directory, options, found, writer, is_prepared)
 
     # -- what is there ----------------------------------------------------------------------------------
 
@@ -505,7 +488,7 @@ class Wal:
         while True:
             truncations = self._catalogue.truncations
             try:
-                found = self._read(start, bytes_max)
+                found = read(self._disk, self._catalogue, start, bytes_max)
             except (FrameError, FileNotFoundError) as error:
                 if truncations == self._catalogue.truncations:
                     raise CorruptionError(
@@ -517,107 +500,6 @@ class Wal:
                 # Where the log was cut and written again meanwhile, this could be a mix of before and after.
                 if truncations == self._catalogue.truncations:
                     return found
-
-    def _read(self, start: int, bytes_max: int) -> list[Batch]:
-        found: list[Batch] = []
-        place = self._catalogue.find(start)
-        held = 0
-        while place is not None:
-            held = self._read_segment(place, start, bytes_max, held, found)
-            if found and (held >= bytes_max or found[-1].end >= place.end):
-                break
-            place = self._catalogue.after(place.number)
-        return found
-
-    def _read_segment(self, place: Place, start: int, bytes_max: int, held: int, found: list[Batch]) -> int:
-        """Add the batches of one segment to ``found``; return the bytes that it holds now."""
-        file = self._disk.open_read(place.path)
-        try:
-            window = Window(file, min(CHUNK_BYTES, max(bytes_max, 64 * 1024)))
-            at = place.location
-            while at < place.length and not (found and (held >= bytes_max or found[-1].end >= place.end)):
-                view = window.peek(at, HEADER_SIZE)
-                if view[:4] == GROUP_MAGIC:
-                    at += GroupHeader.measure(view)
-                    continue
-                batch = Batch.decode(window.peek(at, Batch.measure(view)))
-                at += batch.size
-                if batch.end > start:
-                    if batch.first_index != (found[-1].end if found else batch.first_index):
-                        raise FrameError(f"{batch!r} follows {found[-1]!r}")
-                    found.append(batch)
-                    held += batch.size
-            return held
-        finally:
-            file.close()
-
-
-def _take_over(disk: Disk, directory: str, options: Options, found: Survey) -> Writer:
-    """Bring the end of the log in order, all of it durable, and return a writer that goes on there."""
-    fresh = found.unused if found.unused is not None else found.torn_number
-    generation = found.chain.generation
-    segments = list(found.segments)
-    if not segments:
-        assert fresh is not None, "a log has a segment"
-        generation += 1
-        path = f"{directory}/{segment_name(fresh)}"
-        segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
-    if found.torn_number is not None:
-        _empty(disk, f"{directory}/{segment_name(found.torn_number)}")
-    file = disk.open(segments[-1].path)
-    if found.segments:
-        _settle(file, segments[-1], found)
-    writer = Writer(
-        disk,
-        directory,
-        options.segment_bytes,
-        Catalogue(segments, found.end),
-        file,
-        allocated=file.size(),
-        group=found.chain.number,
-        generation=generation,
-        end=found.end,
-        term=found.chain.term or 0,
-        closed=True,
-    )
-    writer.commit_hint = found.chain.commit_hint
-    if found.segments and fresh is not None:
-        writer.enter(fresh)
-    elif found.segments and (found.last_group is None or not found.last_group.is_empty or found.verdict != "clean"):
-        writer.close_group()
-    _fill(disk, directory, options, writer)
-    return writer
-
-
-def _fill(disk: Disk, directory: str, options: Options, writer: Writer) -> None:
-    """Bring the open segment to its full length; on a full disk the log starts without room, to be read."""
-    if disk.free_bytes(directory) >= options.segment_bytes:
-        with suppress(StorageFullError):
-            writer.fill()
-
-
-def _empty(disk: Disk, path: str) -> None:
-    file = disk.open(path)
-    try:
-        file.truncate(0)
-        file.sync()
-    finally:
-        file.close()
-
-
-def _settle(file: File, segment: Segment, found: Survey) -> None:
-    """Cut what is torn off the last written segment, and make sure that the rest is on the device.
-
-    The last group is the only one that may never have been synced, or whose sync failed: the page cache can then
-    show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So it is written again.
-    """
-    if segment.sealed or (found.verdict == "torn-tail" and found.torn_number is None):
-        file.truncate(segment.length)
-    start = found.last_group.location if found.last_group is not None else 0
-    if start == SEGMENT_HEADER_SIZE:
-        start = 0
-    file.write(start, [file.read(start, segment.length - start)])
-    file.sync()
 
 
 def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
