@@ -6,34 +6,34 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, read_receipt
 from viewstamp.client.connection import Link, error_from, parse_addresses
 from viewstamp.client.draft import RECORD_COST, Draft, Settled, record_size
 from viewstamp.client.draft import Receipt as BatchReceipt
 from viewstamp.client.leader import LeaderSearch
+from viewstamp.client.leadership import Leadership
 from viewstamp.client.line import Line, Place
-from viewstamp.client.links import Links, again, closed_error
+from viewstamp.client.links import Links, again, closed_error, within
 from viewstamp.client.options import Options
 from viewstamp.client.reader import Reader
-from viewstamp.client.results import Outcome, Receipt, TopicInfo
-from viewstamp.client.session import ELSEWHERE, Action, Session
+from viewstamp.client.results import Outcome, Receipt, TopicInfo, new_receipt, receipts_of, topic_info
+from viewstamp.client.session import Action, Session
 from viewstamp.errors import (
     ClosedError,
     OutcomeToken,
     OutcomeUnknownError,
     PeerError,
-    RecordTooLargeError,
     RequestError,
     StorageError,
-    StorageFullError,
     UnavailableError,
     ViewstampError,
 )
 from viewstamp.host.seam import Network
-from viewstamp.ids import Index, Position, SessionId, Term, TopicId
+from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
@@ -95,13 +95,12 @@ class Client:
             on_open=self._on_link,
             on_member=self._search.learn,
         )
+        self._leading = Leadership(self._links, self._search, options, self)
         self._session: Session[Future] = Session(options, self._request_ids, self._on_draft)
         self._topics: dict[str, TopicId] = {}
         self._resolving: set[str] = set()
         self._held_max = options.bytes_in_flight_max
         self._line = Line(self._may_go)
-        self._leader: Link | None = None
-        self._leader_waiters: list[asyncio.Future[Link]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timed: set[Future] = set()
         """Waiters with a timer of their own, which the default timeout leaves alone."""
@@ -115,7 +114,7 @@ class Client:
         self._is_started = False
         self._is_closed = False
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         self._start()
         return self
 
@@ -132,12 +131,9 @@ class Client:
         self._topics.clear()
         self._settle(self._session.close())
         self._line.fail(closed_error)
-        for waiter in self._leader_waiters:
-            if not waiter.done():
-                waiter.set_exception(closed_error())
+        self._leading.close()
         for task in self._tasks:
             task.cancel()
-        self._leader = None
         self._links.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -244,20 +240,20 @@ class Client:
     ) -> Any:
         """Append by the long way: with checks, a place in the line, and a timer where one is needed."""
         self._start()
-        values = [_as_bytes(value, "a value") for value in values]
-        keys = [None if key is None else _as_bytes(key, "a key") for key in keys]
-        headers = [_as_headers(each) for each in headers]
+        values = [as_bytes(value, "a value") for value in values]
+        keys = [None if key is None else as_bytes(key, "a key") for key in keys]
+        headers = [as_headers(each) for each in headers]
         sizes = list(map(record_size, values, keys, headers))
         size = sum(sizes)
         started = self._loop.time()
-        seconds = self._seconds(timeout)
+        seconds = as_seconds(timeout, self._options.timeout)
         place = None
         if self._line.places or topic not in self._topics or not self._fits(size):
             place = self._line.join(topic, size)
         try:
             if place is not None:
                 await self._turn(place, seconds)
-            self._check_sizes(sizes)
+            self._session.check_sizes(sizes)
             future: Future = self._loop.create_future()
             draft = self._session.add_group(
                 self._topics[topic],
@@ -316,21 +312,6 @@ class Client:
         held = self._session.held_bytes + self._line.reserved_bytes
         return held + size <= self._held_max or held == 0
 
-    def _check_sizes(self, sizes: list[int]) -> None:
-        limit = self._session.record_bytes_max
-        for size in sizes:
-            if size - RECORD_COST > limit:
-                raise RecordTooLargeError(
-                    f"a record of {size - RECORD_COST} bytes is over the limit of {limit}",
-                    remedy="append smaller records, or raise [limits] record_bytes_max on every node",
-                )
-        if not self._session.fits_batch(sum(sizes)):
-            raise RecordTooLargeError(
-                f"{len(sizes)} records of {sum(sizes) - len(sizes) * RECORD_COST} bytes in all do not fit into one"
-                f" batch of {self._session.batch_bytes_max} bytes",
-                remedy="append fewer at once, or raise [limits] batch_bytes_max on every node",
-            )
-
     async def _resolve(self, topic: str) -> None:
         """Ask for a topic's id until it is known, refused, or nobody waits for it any more."""
         try:
@@ -362,18 +343,25 @@ class Client:
             elif draft.groups:
                 for offset, size, waiter in draft.spans():
                     if not waiter.done():
-                        receipts = _receipts(receipt, offset, size)
+                        receipts = receipts_of(receipt, offset, size)
                         waiter.set_result(receipts if offset in draft.groups else receipts[0])
             else:
                 position, _, term, index, log_time = receipt
                 for single in draft.waiters:
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
-                        single.set_result(_new_receipt(Receipt, (position, term, index, log_time)))
+                        single.set_result(new_receipt(Receipt, (position, term, index, log_time)))
                     position += 1
                     index += 1
             for watcher in draft.watchers:
-                _tell(watcher, receipt, error)
+                # None = it is certain that nothing was written.
+                reason = error(0, 1) if receipt is None else None
+                if watcher.done():
+                    continue
+                if isinstance(reason, OutcomeUnknownError):
+                    watcher.set_exception(reason)
+                else:
+                    watcher.set_result(receipt)
             draft.waiters = []
             draft.watchers = []
         expiring = self._expiring
@@ -392,18 +380,18 @@ class Client:
           StaleSessionError: the session was forgotten, or the batch is too old: it cannot be told any more.
         """
         self._start()
-        seconds = self._seconds(timeout)
+        seconds = as_seconds(timeout, self._options.timeout)
         deadline = self._loop.time() + seconds
         draft = self._session.find(token.session, token.sequence)
         try:
             if draft is not None:
                 watcher: asyncio.Future[BatchReceipt | None] = self._loop.create_future()
                 draft.watchers.append(watcher)
-                receipt = await _within(watcher, seconds)
+                receipt = await within(watcher, seconds)
             else:
                 body: dict[str, object] = {"session": token.session, "sequence": token.sequence}
-                frame = await self._ask_leader(FrameKind.OUTCOME, body, deadline=deadline)
-                receipt = _batch_receipt(frame.body["receipt"])
+                frame = await self._leading.ask(FrameKind.OUTCOME, body, deadline=deadline)
+                receipt = read_receipt(frame.body["receipt"])
         except (UnavailableError, OutcomeUnknownError, StorageError, TimeoutError) as error:
             if isinstance(error, ClosedError) and self._is_closed:
                 raise
@@ -419,7 +407,7 @@ class Client:
                 f"the token names records {token.offset}..{token.offset + token.count} of a batch of {receipt.count}",
                 remedy="pass the token of an OutcomeUnknownError as it is",
             )
-        return Outcome(applied=True, receipts=_receipts(receipt, token.offset, token.count))
+        return Outcome(applied=True, receipts=receipts_of(receipt, token.offset, token.count))
 
     def _expire_one(self, draft: Draft[Future], waiter: Future, seconds: float) -> None:
         if waiter.done():
@@ -500,9 +488,9 @@ class Client:
 
     def _pump(self) -> None:
         self._is_pumping = False
-        link = self._leader
+        link = self._leading.link
         if link is None or not self._session.id:
-            self._wake.set()
+            self._leading.need()
             return
         take = self._session.take_request
         request = take()
@@ -517,7 +505,7 @@ class Client:
     def _watch(self) -> None:
         """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
         self._is_watching = False
-        link = self._leader
+        link = self._leading.link
         if link is None or not self._session.is_owed:
             return
         if self._loop.time() - max(link.heard, self._watched_since) >= self._options.silence:
@@ -529,13 +517,13 @@ class Client:
 
     def _on_answer(self, link: Link, frame: Frame) -> None:
         """Take the answer to a request of the session."""
-        if link is not self._leader:
+        if link is not self._leading.link:
             return  # It was asked again elsewhere, and only that answer counts.
         body = frame.body
         request_id = body["id"]
         session = self._session
         if frame.kind == FrameKind.OK:
-            receipt = _batch_receipt(body["receipt"])
+            receipt = read_receipt(body["receipt"])
             if session.is_fence(request_id):
                 settled = session.on_outcome(request_id, receipt)
             else:
@@ -548,7 +536,7 @@ class Client:
         action, settled = session.on_refused(request_id, error)
         self._settle(settled)
         if action is Action.MOVE:
-            self._leave(link, error)
+            self._leading.leave(link, error)
         elif action is Action.BACK_OFF:
             self._search.failed(link.address, error)
             self._loop.call_later(self._search.delay(), self._resume)
@@ -559,145 +547,42 @@ class Client:
         self._session.resume()
         self._schedule_pump()
 
-    # The leader.
-
     def _on_link(self, link: Link) -> None:
         self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
         link.on_answer = self._on_answer
-        link.closed.add_done_callback(lambda closed: self._leave(link, closed.result()))
+        link.closed.add_done_callback(lambda closed: self._leading.leave(link, closed.result()))
 
-    async def _lead(self) -> None:
-        """Find the leader, and open a session there, whenever somebody needs it. The client's one standing task."""
-        while True:
-            if not self._needs_leader():
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            if self._search.last_error is not None:
-                await asyncio.sleep(self._search.delay())
-            try:
-                await self._approach()
-            except ViewstampError:
-                stranger = self._search.strangers
-                if stranger is not None:
-                    self._give_up(stranger)
+    # What the search for the leader asks and tells; see ``leadership.Owner``.
 
-    def _needs_leader(self) -> bool:
-        if self._leader is None:
-            return self._session.has_work or bool(self._leader_waiters)
-        return not self._session.id and self._session.has_work
+    @property
+    def has_work(self) -> bool:
+        """Whether something waits to be sent or answered."""
+        return self._session.has_work
 
-    async def _approach(self) -> None:
-        """Take one step: connect to a node that may lead, or open a session with it."""
-        link = self._leader
-        if link is None:
-            address = self._search.next_address()
-            try:
-                link = await self._links.to(address)
-            except ViewstampError as error:
-                self._search.failed(address, error, is_away=isinstance(error, UnavailableError))
-                raise
-            self._leader = self._links.preferred = link
-            for waiter in self._leader_waiters:
-                if not waiter.done():
-                    waiter.set_result(link)
-            self._leader_waiters = []
-        if not self._session.id and self._session.has_work:
-            await self._open_session(link)
+    @property
+    def has_session(self) -> bool:
+        """Whether a session is open."""
+        return bool(self._session.id)
+
+    def on_session(self, session: SessionId) -> None:
+        """Begin the session that was opened, unless there is one by now."""
+        if not self._session.id:
+            self._session.opened(session)
+
+    def on_leader(self) -> None:
+        """Send what waits."""
         self._schedule_pump()
 
-    async def _open_session(self, link: Link) -> None:
-        try:
-            frame = await link.ask(FrameKind.OPEN_SESSION, {}, timeout=self._options.silence)
-        except TimeoutError:
-            self._links.suspect(link)
-            return
-        except ViewstampError as error:
-            self._leave(link, error)
-            if isinstance(error, RequestError | StorageFullError):
-                fresh = again(error)
-                self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
-            raise
-        # A session is the cluster's and not the connection's: it is good even if the leader was left meanwhile.
-        if not self._session.id:
-            self._session.opened(SessionId(int(frame.body["session"])))
-        self._search.succeeded()
+    def on_left(self) -> None:
+        """Take back what the leader had not answered."""
+        self._settle(self._session.lost())
 
-    def _leave(self, link: Link, error: ViewstampError) -> None:
-        """Give up a leader that is none, or is gone. What it owes goes to the next one."""
-        if self._leader is link:
-            self._leader = self._links.preferred = None
-            self._search.failed(link.address, error, is_away=link.is_silent)
-            self._settle(self._session.lost())
-            self._wake.set()
-
-    def _give_up(self, error: PeerError) -> None:
-        """At every address answers one that is none of ours: waiting helps nobody."""
+    def on_hopeless(self, error: ViewstampError) -> None:
+        """Tell everybody whose records were never sent."""
         fresh = again(error)
         self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
-        self._line.fail(fresh)
-        for waiter in self._leader_waiters:
-            if not waiter.done():
-                waiter.set_exception(fresh())
-        self._leader_waiters = []
-
-    async def _wait_leader(self, seconds: float) -> Link:
-        """Return a link to the node that leads as far as is known. Raises TimeoutError."""
-        if self._leader is not None:
-            return self._leader
-        waiter: asyncio.Future[Link] = self._loop.create_future()
-        self._leader_waiters.append(waiter)
-        self._wake.set()
-        try:
-            return await _within(waiter, seconds)
-        finally:
-            if waiter in self._leader_waiters:
-                self._leader_waiters.remove(waiter)
-
-    async def _ask_leader(self, kind: FrameKind, body: dict[str, object], *, deadline: float) -> Frame:
-        """Ask the leader, wherever it goes, until it answers. For requests that may be carried out twice.
-
-        Raises:
-          UnavailableError: not carried out.
-          OutcomeUnknownError: it may have been carried out; ask again.
-          RequestError, StorageFullError: what the leader answered.
-        """
-        reason: BaseException | None = None
-        is_doubtful = False
-        while True:
-            seconds = deadline - self._loop.time()
-            try:
-                if seconds <= 0:
-                    raise TimeoutError
-                link = await self._wait_leader(seconds)
-            except TimeoutError:
-                message = f"no leader answered in time: {reason or self._search.last_error or 'none was found'}"
-                remedy = "check that a majority of the nodes runs, then try again"
-                if is_doubtful:
-                    raise OutcomeUnknownError(message, token=None, remedy=remedy) from reason
-                raise UnavailableError(message, remedy=remedy) from reason
-            try:
-                answer_seconds = min(self._options.silence, max(0.0, deadline - self._loop.time()))
-                frame = await link.ask(kind, body, timeout=answer_seconds)
-            except TimeoutError as error:
-                reason, is_doubtful = error, True
-                self._links.suspect(link)
-            except (RequestError, StorageFullError):
-                raise
-            except ViewstampError as error:
-                if self._is_closed:
-                    raise closed_error() from error
-                reason = error
-                # A node that refused says so; of one that was lost, or failed, nothing is known.
-                is_doubtful = is_doubtful or not (link.is_open and isinstance(error, UnavailableError))
-                if isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE):
-                    self._search.failed(link.address, error)
-                    await asyncio.sleep(min(self._search.delay(), seconds))
-                else:
-                    self._leave(link, error)
-            else:
-                self._search.succeeded()
-                return frame
+        if isinstance(error, PeerError):
+            self._line.fail(fresh)
 
     # Topics, reading, status.
 
@@ -710,9 +595,9 @@ class Client:
           OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
         """
         self._start()
-        deadline = self._loop.time() + self._seconds(timeout)
-        frame = await self._ask_leader(FrameKind.CREATE_TOPIC, {"name": name}, deadline=deadline)
-        return self._topic_info(frame.body["topic"])
+        deadline = self._loop.time() + as_seconds(timeout, self._options.timeout)
+        frame = await self._leading.ask(FrameKind.CREATE_TOPIC, {"name": name}, deadline=deadline)
+        return topic_info(frame.body["topic"])
 
     async def describe_topic(self, name: str, *, stale: bool = False, timeout: float | None = None) -> TopicInfo:
         """Describe a topic: linearizably, or ``stale``: as the node that is asked has it.
@@ -723,16 +608,20 @@ class Client:
         """
         self._start()
         body: dict[str, object] = {"name": name, "stale": stale}
-        _, frame = await self._links.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=self._seconds(timeout))
-        return self._topic_info(frame.body["topic"])
+        _, frame = await self._links.ask_any(
+            FrameKind.DESCRIBE_TOPIC, body, seconds=as_seconds(timeout, self._options.timeout)
+        )
+        return topic_info(frame.body["topic"])
 
     async def list_topics(self, *, stale: bool = False, timeout: float | None = None) -> list[TopicInfo]:
         """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
         self._start()
-        _, frame = await self._links.ask_any(FrameKind.LIST_TOPICS, {"stale": stale}, seconds=self._seconds(timeout))
-        return [self._topic_info(topic) for topic in frame.body["topics"]]
+        _, frame = await self._links.ask_any(
+            FrameKind.LIST_TOPICS, {"stale": stale}, seconds=as_seconds(timeout, self._options.timeout)
+        )
+        return [topic_info(topic) for topic in frame.body["topics"]]
 
-    async def read(
+    def read(
         self,
         topic: str,
         start: int = 1,
@@ -740,7 +629,7 @@ class Client:
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record, None]:
         """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
 
         Without ``end`` and ``follow`` it ends at the last record that was committed when it began. Linearizable: it
@@ -759,17 +648,7 @@ class Client:
           UnavailableError: nobody answered for as long as the default timeout.
         """
         self._start()
-        reader = Reader(self._links, self._options, topic, start, end=end, follow=follow, node=node)
-        async for batch in reader.batches(self._spawn):
-            records = batch.records()
-            if batch.first_position < start or (
-                reader.end is not None and batch.first_position + batch.count > reader.end
-            ):
-                records = [
-                    r for r in records if r.position >= start and (reader.end is None or r.position < reader.end)
-                ]
-            for record in records:
-                yield record
+        return Reader(self._links, self._options, topic, start, end=end, follow=follow, node=node).records(self._spawn)
 
     def read_batches(
         self,
@@ -779,7 +658,7 @@ class Client:
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         """Read whole batches: all that hold a position of the range, unopened. As :meth:`read` otherwise.
 
         The first and the last may hold records outside the range. A batch is a view of what was received: keep the
@@ -795,18 +674,10 @@ class Client:
         """
         self._start()
         return await self._links.status(
-            min(self._seconds(timeout), self._options.connect_timeout + self._options.silence)
+            min(as_seconds(timeout, self._options.timeout), self._options.connect_timeout + self._options.silence)
         )
 
     # Inside.
-
-    def _topic_info(self, topic: dict[str, Any]) -> TopicInfo:
-        return TopicInfo(
-            name=topic["name"],
-            first_position=Position(topic["first_position"]),
-            last_position=Position(topic["last_position"]),
-            bytes=topic["bytes"],
-        )
 
     def _start(self) -> None:
         if self._is_closed:
@@ -814,83 +685,10 @@ class Client:
         if not self._is_started:
             self._is_started = True
             self._loop = asyncio.get_running_loop()
-            self._wake = asyncio.Event()
-            self._spawn(self._lead())
+            self._spawn(self._leading.run())
 
     def _spawn(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _seconds(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._options.timeout
-        if not timeout > 0:
-            raise RequestError(f"a timeout of {timeout} s", remedy="give a number of seconds above 0, or math.inf")
-        return timeout
-
-
-_new_receipt = tuple.__new__
-"""Half the cost of calling the named tuple, once per record."""
-
-
-def _receipts(receipt: BatchReceipt, offset: int, size: int) -> list[Receipt]:
-    """Return the receipts of records ``offset`` to ``offset + size`` of a batch."""
-    return [
-        Receipt(
-            Position(receipt.first_position + at),
-            Term(receipt.term),
-            Index(receipt.first_index + at),
-            receipt.log_time,
-        )
-        for at in range(offset, offset + size)
-    ]
-
-
-def _batch_receipt(packed: object) -> BatchReceipt | None:
-    """Read a receipt as it came over the wire.
-
-    Raises:
-      ValueError: it is none; the connection must end.
-    """
-    if packed is None:
-        return None
-    if not isinstance(packed, list) or len(packed) != 5 or not all(type(field) is int for field in packed):
-        raise ValueError(f"{packed!r} is no receipt")
-    return BatchReceipt(*packed)
-
-
-def _tell(watcher: Future, receipt: BatchReceipt | None, error: Callable[[int, int], ViewstampError]) -> None:
-    """Tell who asked for the outcome of a batch: its receipt, None where it is certain that it was not written."""
-    if watcher.done():
-        return
-    if receipt is None:
-        reason = error(0, 1)
-        if isinstance(reason, OutcomeUnknownError):
-            watcher.set_exception(reason)
-            return
-    watcher.set_result(receipt)
-
-
-async def _within(future: asyncio.Future[ResultT], seconds: float) -> ResultT:
-    """Await ``future``; raises TimeoutError, and cancels it, after ``seconds``."""
-    async with asyncio.timeout(None if seconds == math.inf else seconds):
-        return await future
-
-
-def _as_bytes(value: object, what: str) -> bytes:
-    """Return ``value`` as bytes that nobody else can change."""
-    if type(value) is bytes:
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise RequestError(f"{what} must be bytes, not {type(value).__name__}", remedy="encode text: text.encode()")
-
-
-def _as_headers(headers: object) -> dict[str, bytes] | None:
-    if not headers:
-        return None
-    if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
-        raise RequestError(f"headers must map names to bytes, not {headers!r}", remedy='write {"name": b"..."}')
-    return {name: _as_bytes(value, f"header {name!r}") for name, value in headers.items()}

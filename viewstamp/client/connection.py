@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from viewstamp import errors
+from viewstamp.client.checks import is_answer
 from viewstamp.errors import (
     ConfigError,
     NotLeaderError,
@@ -126,7 +127,7 @@ class Link:
         self._request_ids = request_ids
         self._decoder = FrameDecoder(frame_bytes_max)
         self._connection: Connection | None = None
-        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._asked: dict[int, tuple[FrameKind, asyncio.Future[Frame]]] = {}
         self._welcome: asyncio.Future[Frame] = loop.create_future()
 
     # What the network calls.
@@ -163,7 +164,7 @@ class Link:
             detail = f": {error}" if error is not None and str(error) else ""
             reason = UnavailableError(f"the connection to {self.address} was lost{detail}", remedy="try again")
         self.closed.set_result(reason)
-        for future in (self._welcome, *self._asked.values()):
+        for future in (self._welcome, *(future for _, future in self._asked.values())):
             if not future.done():
                 future.set_exception(reason)
                 future.exception()  # Marks it as retrieved: nobody may be waiting for the handshake any more.
@@ -171,15 +172,17 @@ class Link:
 
     def _on_frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.OK or frame.kind == FrameKind.ERROR:
-            future = self._asked.pop(frame.body["id"], None)
-            if future is None:
+            kind, future = self._asked.get(frame.body["id"], (None, None))
+            if kind is None or future is None:
                 if self.on_answer is not None:
                     self.on_answer(self, frame)
-            elif not future.done():
-                if frame.kind == FrameKind.OK:
-                    future.set_result(frame)
-                else:
+            elif frame.kind == FrameKind.ERROR:
+                if not future.done():
                     future.set_exception(error_from(frame.body))
+            elif not is_answer(kind, frame.body):
+                raise PeerError(f"{self.address} answered {kind.name} with {frame.body!r}")
+            elif not future.done():
+                future.set_result(frame)
         elif frame.kind == FrameKind.WELCOME:
             if self._welcome.done():
                 raise PeerError(f"{self.address} sent a second WELCOME")
@@ -248,7 +251,7 @@ class Link:
             raise self.closed.result()
         request_id = next(self._request_ids)
         future: asyncio.Future[Frame] = self._loop.create_future()
-        self._asked[request_id] = future
+        self._asked[request_id] = kind, future
         self.send(kind, {"id": request_id, **body}, ())
         timer = self._loop.call_later(timeout, _expire, future)
         try:

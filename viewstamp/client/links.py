@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from viewstamp.client.connection import Link, open_link
 from viewstamp.client.leader import LeaderSearch
@@ -16,7 +17,9 @@ from viewstamp.ids import ClusterId
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["Links", "again", "closed_error"]
+__all__ = ["Links", "again", "closed_error", "within"]
+
+ResultT = TypeVar("ResultT")
 
 
 class Links:
@@ -250,3 +253,9 @@ def closed_error() -> ViewstampError:
 def again(error: ViewstampError) -> Callable[[], ViewstampError]:
     """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
     return lambda: type(error)(error.message, remedy=error.remedy)
+
+
+async def within(future: asyncio.Future[ResultT], seconds: float) -> ResultT:
+    """Await ``future``; raises TimeoutError, and cancels it, after ``seconds``."""
+    async with asyncio.timeout(None if seconds == math.inf else seconds):
+        return await future

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import math
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from viewstamp.client.connection import Link
 from viewstamp.client.options import Options
 from viewstamp.errors import PeerError, RequestError
 from viewstamp.ids import Position, TopicId
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch, Kind, Record
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
@@ -62,7 +64,19 @@ class Reader:
         self._node = node
         self._applied_index = 0
 
-    async def batches(self, spawn: Spawn) -> AsyncIterator[Batch]:
+    async def records(self, spawn: Spawn) -> AsyncGenerator[Record, None]:
+        """Yield the records of the range, in order."""
+        # Closed by name: a reader that stops early must not leave the next chunk to the garbage collector.
+        async with aclosing(self.batches(spawn)) as batches:
+            async for batch in batches:
+                records = batch.records()
+                end = math.inf if self.end is None else self.end
+                if batch.first_position < self._start or batch.first_position + batch.count > end:
+                    records = [record for record in records if self._start <= record.position < end]
+                for record in records:
+                    yield record
+
+    async def batches(self, spawn: Spawn) -> AsyncGenerator[Batch, None]:
         """Yield the batches that hold a position of the range, in order. The next chunk is fetched meanwhile."""
         await self._begin()
         position = self._start

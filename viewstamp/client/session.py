@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Generic, NamedTuple
 
-from viewstamp.client.draft import Draft, Headers, Receipt, Sent, Settled, WaiterT, record_size
+from viewstamp.client.draft import RECORD_COST, Draft, Headers, Receipt, Sent, Settled, WaiterT, record_size
 from viewstamp.client.options import Options
 from viewstamp.errors import (
     ClosedError,
@@ -20,6 +20,7 @@ from viewstamp.errors import (
     OutcomeToken,
     OutcomeUnknownError,
     PeerError,
+    RecordTooLargeError,
     RequestError,
     StaleSessionError,
     StorageFullError,
@@ -158,9 +159,25 @@ class Session(Generic[WaiterT]):
         self.held_bytes += size
         return draft
 
-    def fits_batch(self, size: int) -> bool:
-        """Say whether records of ``size`` bytes in all (``record_size`` each) may be one batch."""
-        return size + _BATCH_COST <= self.batch_bytes_max
+    def check_sizes(self, sizes: list[int]) -> None:
+        """Check records that are to be one batch; ``sizes`` are their ``record_size``.
+
+        Raises:
+          RecordTooLargeError: one of them, or all together, are over the cluster's limits.
+        """
+        limit = self.record_bytes_max
+        for size in sizes:
+            if size - RECORD_COST > limit:
+                raise RecordTooLargeError(
+                    f"a record of {size - RECORD_COST} bytes is over the limit of {limit}",
+                    remedy="append smaller records, or raise [limits] record_bytes_max on every node",
+                )
+        if sum(sizes) + _BATCH_COST > self.batch_bytes_max:
+            raise RecordTooLargeError(
+                f"{len(sizes)} records of {sum(sizes) - len(sizes) * RECORD_COST} bytes in all do not fit into one"
+                f" batch of {self.batch_bytes_max} bytes",
+                remedy="append fewer at once, or raise [limits] batch_bytes_max on every node",
+            )
 
     def close_drafts(self) -> None:
         """Let no more records join the drafts that are there."""
