@@ -176,9 +176,13 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
             }
         )
         return
-    where = f": positions {appended.first_position:,} to {appended.last_position:,}" if appended.acknowledged else ""
+    first, last = appended.first_position, appended.last_position
+    where = "" if first is None else f": position {first:,}" if first == last else f": positions {first:,} to {last:,}"
     unknown = f"; the outcome of {appended.unknown:,} more is unknown" if appended.unknown else ""
-    print(f"{appended.acknowledged:,} records appended to {topic}{where}{unknown}", flush=True)
+    print(
+        f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)} appended to {topic}{where}{unknown}",
+        flush=True,
+    )
 
 
 def _name(file: str) -> str:

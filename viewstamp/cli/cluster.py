@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from viewstamp.cli.options import LocalDirOption, Output, OutputOption, TimeoutOption, print_json, print_table
+from viewstamp.cli.options import (
+    LocalDirOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    dir_flag,
+    print_json,
+    print_table,
+    program,
+)
 from viewstamp.cli.target import DEFAULT_DIRECTORY
 
 __all__ = ["app"]
@@ -45,7 +54,11 @@ def start(
             for node in cluster.nodes.values()
         ],
     )
-    print("RUNNING; try: viewstamp topic create orders; echo hello | viewstamp append orders; viewstamp read orders")
+    command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
+    print("RUNNING. Try:")
+    print(f"  {command} topic create orders{where}")
+    print(f"  echo hello | {command} append orders{where}")
+    print(f"  {command} read orders{where}")
 
 
 @app.command()

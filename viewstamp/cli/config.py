@@ -60,12 +60,20 @@ def show(
 ) -> None:
     """Print the effective settings of a node and where each came from."""
     from viewstamp.config import load_settings
+    from viewstamp.config.model import NodeSettings, keys_of
 
+    allowed = {f"{key.section}.{key.name}": key.allowed for key in keys_of(NodeSettings)}
     rows = load_settings(config, overrides=overrides_of(settings)).rows()
     if output is Output.JSON:
-        print_json({"settings": [{"key": key, "value": value, "origin": origin} for key, value, origin in rows]})
+        listed = [
+            {"key": key, "value": value, "origin": origin, "allowed": allowed[key]} for key, value, origin in rows
+        ]
+        print_json({"settings": listed})
     else:
-        print_table(["key", "value", "origin"], [(key, _shown(value), origin) for key, value, origin in rows])
+        print_table(
+            ["key", "value", "origin", "allowed"],
+            [(key, _shown(value), origin, allowed[key]) for key, value, origin in rows],
+        )
 
 
 def _shown(value: object) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from viewstamp.cli.demo_source import Source
+from viewstamp.cli.options import dir_flag, program
 from viewstamp.cli.target import DEFAULT_DIRECTORY
 
 if TYPE_CHECKING:
@@ -129,19 +131,20 @@ class Result:
         yield "disk used", f"{self.disk_bytes / 1e6:,.1f} MB on {self.filesystem}, all nodes"
 
     def _next(self, path: str, *, keep: bool) -> str:
-        shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-        where = "" if shown == DEFAULT_DIRECTORY else f" --dir {shown}"
+        command, where = program(), dir_flag(path, DEFAULT_DIRECTORY)
         if keep:
             return (
                 "\nTry next, with what is left there:\n"
-                f"  viewstamp cluster start{where}\n"
-                f"  viewstamp read {self.source.topic} --to 3{where}\n"
-                f"  viewstamp cluster kill n1{where} && viewstamp status{where}\n"
-                f"  viewstamp wal verify {os.path.join(shown, 'n1')}"
+                f"  {command} cluster start{where}\n"
+                f"  {command} read {self.source.topic} --to 3{where}\n"
+                f"  {command} cluster kill n1{where}\n"
+                f"  {command} status{where}\n"
+                f"  {command} wal verify {shlex.quote(os.path.join(path, 'n1'))}"
             )
         return (
             "\nThe data has been removed (--keep keeps it). Try next:\n"
-            f"  viewstamp cluster start{where}\n"
-            f"  viewstamp topic create orders{where}\n"
-            f"  echo hello | viewstamp append orders{where} && viewstamp read orders{where}"
+            f"  {command} cluster start{where}\n"
+            f"  {command} topic create orders{where}\n"
+            f"  echo hello | {command} append orders{where}\n"
+            f"  {command} read orders{where}"
         )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -18,8 +21,10 @@ __all__ = [
     "Output",
     "OutputOption",
     "TimeoutOption",
+    "dir_flag",
     "print_json",
     "print_table",
+    "program",
     "say",
 ]
 
@@ -59,6 +64,24 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
             for cell, width, right in zip(row, widths, numeric, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def program() -> str:
+    """Return what to type to run this command again: its path, where the shell would not find it by its name."""
+    installed = os.path.join(sys.prefix, "bin", "viewstamp")
+    found = shutil.which("viewstamp")
+    if not os.path.exists(installed) or (found is not None and os.path.samefile(found, installed)):
+        return "viewstamp"
+    path = os.path.relpath(installed)
+    return shlex.quote(path if not path.startswith(os.pardir) else installed)
+
+
+def dir_flag(directory: str | os.PathLike[str], default: str) -> str:
+    """Return `` --dir DIR`` as it has to be typed for another directory than the default one, else nothing."""
+    path = os.path.relpath(directory)
+    if path == default:
+        return ""
+    return f" --dir {shlex.quote(path if not path.startswith(os.pardir) else os.path.abspath(directory))}"
 
 
 def say(message: str) -> None:
