@@ -2,8 +2,8 @@
 
 ``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries. ``connection.py`` is one connection,
 ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py`` the link to the leader, ``line.py`` the
-waiting line, ``reader.py`` one pass over a topic; ``aio.py`` is the shell for asyncio and its public face, ``Client``. Time is the event loop's, randomness and
-the network are handed in: the same client runs in the simulator.
+waiting line, ``reader.py`` one pass over a topic; ``aio.py`` is the shell for asyncio and its public face, ``Client``.
+Time is the event loop's, randomness and the network are handed in: the same client runs in the simulator.
 
 How appends travel
   * Concurrent calls join the draft of their topic. A draft becomes a batch, and takes its sequence in the session,
