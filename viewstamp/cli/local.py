@@ -18,7 +18,7 @@ from viewstamp import errors
 from viewstamp.cli.process import command_line, start_mark
 from viewstamp.cli.target import Target
 from viewstamp.config import NodeSettings, create_cluster, load_settings, node_file
-from viewstamp.errors import ConfigError, StorageError, UnavailableError, ViewstampError
+from viewstamp.errors import ConfigError, OutcomeUnknownError, StorageError, UnavailableError, ViewstampError
 from viewstamp.ids import NodeId
 
 if TYPE_CHECKING:
@@ -153,14 +153,11 @@ class LocalNode:
         """Return why the process that was spawned last has ended, as far as its log says."""
         lines = self._log_lines()
         for line in reversed(lines):
-            with suppress(ValueError, AttributeError):
+            with suppress(ValueError, AttributeError, KeyError):
                 words = json.loads(line)
                 kind = getattr(errors, str(words.get("error")), None)
-                if isinstance(kind, type) and issubclass(kind, ViewstampError) and "message" in words:
-                    error = UnavailableError(f"{self.id} did not start: {words['message']}")
-                    error.remedy = words.get("remedy", "")
-                    error.exit_code = kind.exit_code
-                    return error
+                if isinstance(kind, type) and issubclass(kind, ViewstampError) and kind is not OutcomeUnknownError:
+                    return kind(f"{self.id} did not start: {words['message']}", remedy=str(words["remedy"]))
         last = lines[-1] if lines else "it printed nothing"
         return UnavailableError(f"{self.id} did not start: {last}", remedy=f"look into {self.log_file}")
 

@@ -44,7 +44,7 @@ class Target:
         if directory is not None and cluster is not None:
             raise ConfigError("--dir and --cluster are both given", remedy="name the cluster one way")
         if directory is None and cluster is None:
-            cluster = os.environ.get(VARIABLE)
+            cluster = os.environ.get(VARIABLE) or None
         if cluster is not None:
             return cls(_split(cluster))
         from viewstamp.cli.local import LocalCluster
