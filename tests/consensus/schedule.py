@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from tests.consensus.group import Group, Member, names
+from tests.consensus.group import Group, Member
 from viewstamp.consensus.core import Options
 from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse, Message
 from viewstamp.errors import UnavailableError
@@ -54,6 +54,24 @@ class Mix:
     """An append or an announcement of a term that its target has left is delivered, where one is under way."""
 
 
+_CALM = Mix(
+    steps=30,
+    deliver=5,
+    drop=0,
+    duplicate=0,
+    write=5,
+    notify=5,
+    tick=0,
+    campaign=0,
+    propose=2,
+    read=0,
+    crash=1,
+    restart=1,
+    partition=0,
+    heal=0,
+    episode=100,
+)
+
 MIXES = {
     "even": Mix(),
     "five": Mix(members=(5,), steps=500),
@@ -63,6 +81,9 @@ MIXES = {
     "old messages": Mix(fifo=0, duplicate=25, drop=0, crash=3, campaign=4, old=20),
     "sync only": Mix(sync_only=60, campaign=2, crash=2, restart=10, episode=20, steps=300),
     "episodes": Mix(episode=30, steps=200, old=5),
+    # Only episodes, of one or two members: elections by minorities of what happened, as in figure 8.
+    "pairs": replace(_CALM, sizes=(1, 2, 2, 3), hold=30, episode_restart=20, sync_only=0, old=10),
+    "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
 """The mixes that the unmutated core must survive."""
 
@@ -319,6 +340,3 @@ def run(mix: str | Mix, seed: int, *, finish: bool = False) -> Schedule:
     if finish:
         schedule.heal_and_finish()
     return schedule
-
-
-assert names(1) == ["n1"]

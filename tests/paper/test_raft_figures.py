@@ -48,7 +48,7 @@ def test_figure_7_who_may_vote_for_the_leader() -> None:
 
 
 def test_figure_7_each_follower_is_told_exactly_where_its_log_parts() -> None:
-    """§5.3: the leader must find the latest log entry where the two logs agree. Here in one step, from the histories."""
+    """§5.3: the leader must find the latest log entry where the two logs agree. Here from the histories, at once."""
     group = figure_7()
     group.run(10)
     told = {m.target: m.start for m in reversed(group.sent) if isinstance(m, Announcement)}
