@@ -19,8 +19,8 @@ when it is committed and answers (6). A follower's path is 3 to 5, on an AppendR
 
 What it promises
   * A proposal is answered once: with its result after it is committed *and applied here*; with an error that says
-    that nothing was written; or, when this node stops leading, with NotLeaderError, which under a session
-    means "send it again, you will be told what became of it".
+    that nothing was written; or, when this node stops leading, with OutcomeUnknownError, after which the same
+    session's retry tells what became of it.
   * The order of effects of a turn: what may leave at once leaves; then the writes; what promises durability leaves
     when they are durable; what is committed is applied. The process may die between any two of these.
   * Nothing per record: a batch is one object, one buffer, one apply.

@@ -71,7 +71,7 @@ class Applier:
             heappush(self._waiting, (index, next(self._tiebreak), call))
 
     def fail(self, error: ViewstampError) -> None:
-        """Tell everybody who waits for a proposal that this node will not answer it: it may still be committed."""
+        """Tell everybody who waits for a proposal that this node will not answer it; ``error`` does not say "no"."""
         answers = [*self._proposals.values(), *(answer for retries in self._retries.values() for answer in retries)]
         self._proposals = {}
         self._retries = {}

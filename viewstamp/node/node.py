@@ -26,6 +26,7 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import (
     ClosedError,
+    ConfigError,
     CorruptionError,
     NoQuorumError,
     StorageError,
@@ -117,8 +118,8 @@ class Node:
 
         Raises:
           DirectoryInUseError: another process has the directory open.
-          ConfigError: the address is in use, or the files are of a newer format.
-          WrongClusterError: the directory belongs to another cluster or node.
+          ConfigError: the address is in use, the directory belongs to another cluster or node, or its files are of
+            a newer format.
           CorruptionError: bytes that were durable are wrong or missing; nothing was changed.
           StorageError: the disk failed.
         """
@@ -187,7 +188,7 @@ class Node:
         control = ControlFile.open(disk, options.data_dir)
         state = control.state
         if state is not None and (state.cluster_id, state.node_id) != (options.cluster, options.node):
-            raise WrongClusterError(
+            raise ConfigError(
                 f"{options.data_dir} holds node {state.node_id} of cluster {state.cluster_id},"
                 f" the settings say node {options.node} of cluster {options.cluster}",
                 remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",

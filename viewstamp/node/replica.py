@@ -23,12 +23,12 @@ from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
 from viewstamp.consensus.roles import Lifecycle, Role
-from viewstamp.errors import ClosedError, NotLeaderError, StorageFullError, ViewstampError
+from viewstamp.errors import ClosedError, NotLeaderError, OutcomeUnknownError, StorageFullError, ViewstampError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.log_store import LogStore
-from viewstamp.node.state_machine import Accepted, Answered
+from viewstamp.node.state_machine import Accepted, Answered, Receipt, Result
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
 
@@ -126,6 +126,8 @@ class Replica(Actor[Item]):
         self._token = 0
         self._reads_asked_at = 0
         self._ticks = 0
+        self._turn_bytes = 0
+        """Bytes of batches that this turn has taken from a leader: the log reserves room for them at its end."""
         self._known: tuple[Role, Term, NodeId | None, Lifecycle] | None = None
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -136,6 +138,7 @@ class Replica(Actor[Item]):
 
     def on_messages(self, messages: list[Item]) -> None:
         """Step everything that arrived, then act on one Ready."""
+        self._turn_bytes = 0
         for item in messages:
             match item:
                 case FromPeer(message):
@@ -198,8 +201,9 @@ class Replica(Actor[Item]):
         self.raft.step(message)
 
     def _has_room(self, batches: tuple[Batch, ...]) -> bool:
+        self._turn_bytes += sum(batch.size for batch in batches)
         try:
-            self._wal.check_room(sum(batch.size for batch in batches))
+            self._wal.check_room(self._turn_bytes)
         except StorageFullError as error:
             if self.full is None:
                 self._log.error("! full", reason=error.message, remedy=error.remedy)
@@ -228,6 +232,9 @@ class Replica(Actor[Item]):
                 raise self._not_leading("is still taking over")
             self._wal.check_room(batch.size)
             admission = self.applier.machine.admit(batch)
+        except StorageFullError as error:
+            answer(self._known_outcome(batch, error))
+            return
         except ViewstampError as error:
             answer(error)
             return
@@ -240,6 +247,15 @@ class Replica(Actor[Item]):
                 answer(result)
             case _:
                 self.applier.answer_retry(batch.session, batch.sequence, answer)
+
+    def _known_outcome(self, batch: Batch, refusal: StorageFullError) -> Result | ViewstampError:
+        """Answer a retry of what was applied although nothing new can be written; everything else is refused."""
+        try:
+            outcome = self.applier.machine.query("outcome", session=batch.session, sequence=batch.sequence)
+        except ViewstampError:
+            return refusal
+        assert outcome is None or isinstance(outcome, Receipt)
+        return outcome
 
     # -- Reads ----------------------------------------------------------------------------------------------
 
@@ -287,7 +303,13 @@ class Replica(Actor[Item]):
         if self.is_leading:
             self.is_leading = False
             self.applier.machine.stop_leading()
-        self.applier.fail(self._not_leading(why))
+        self.applier.fail(
+            OutcomeUnknownError(
+                f"{self.raft.core.me} {why}: what it had put into its log may still be committed",
+                token=None,
+                remedy="ask the leader, in the same session, what became of it",
+            )
+        )
 
     def _not_leading(self, why: str) -> NotLeaderError:
         core = self.raft.core
