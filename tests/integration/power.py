@@ -1,0 +1,156 @@
+"""The power cut itself: draw where, rebuild what may be left, start real nodes on it, and look for a broken promise."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.integration.promises import Promises
+from tests.integration.recorded import TOPICS, WAL
+from tests.node.group import Group
+from viewstamp.client import Client
+from viewstamp.errors import UnknownTopicError, ViewstampError
+from viewstamp.ids import NodeId
+from viewstamp.sim.recording import OperationKind, Recording, Replay
+from viewstamp.wal.truncation import MARK_NAME
+
+__all__ = ["Violation", "draw_cuts", "find_violation", "truncations"]
+
+AT_ONCE = 3
+"""So many clusters are looked at side by side: most of a start is waiting for an election."""
+
+_RARE = frozenset(
+    {
+        OperationKind.CREATE,
+        OperationKind.TRUNCATE,
+        OperationKind.SYNC,
+        OperationKind.SYNC_DIRECTORY,
+        OperationKind.RENAME,
+        OperationKind.REMOVE,
+    }
+)
+
+
+def draw_cuts(recording: Recording, count: int, entropy: random.Random) -> list[int]:
+    """Draw where to cut, in order: anywhere, near what changes names and lengths, and around truncations."""
+    rare = [number for number, operation in enumerate(recording.operations) if operation.kind in _RARE]
+    marks = truncations(recording) or rare
+
+    def draw(number: int) -> int:
+        match number % 3:
+            case 0:
+                return entropy.randrange(len(recording) + 1)
+            case 1:
+                return entropy.choice(rare) + entropy.randrange(6)
+            case _:
+                return entropy.choice(marks) + entropy.randrange(-4, 24)
+
+    return sorted(max(0, min(draw(number), len(recording))) for number in range(count))
+
+
+def truncations(recording: Recording) -> list[int]:
+    """Return the operations by which a truncation is decided."""
+    return [
+        number
+        for number, operation in enumerate(recording.operations)
+        if operation.kind is OperationKind.RENAME and operation.target.endswith(MARK_NAME)
+    ]
+
+
+class Violation(NamedTuple):
+    """A cut after which something is not as it was promised."""
+
+    cut_at: int
+    complaint: str
+
+
+async def find_violation(
+    recording: Recording,
+    cuts: Sequence[int],
+    directory: Path,
+    entropy: random.Random,
+    *,
+    earlier: Promises | None = None,
+) -> Violation | None:
+    """Cut the power at each of ``cuts``, start real nodes on what is left; return the first broken promise.
+
+    Args:
+      recording: what the disks did.
+      cuts: in order.
+      directory: where to write what is left, for a while.
+      entropy: what a cut leaves is drawn from it.
+      earlier: what was promised before the recording began.
+    """
+    replay = Replay(recording)
+    places = asyncio.Semaphore(AT_ONCE)
+    violations: list[Violation] = []
+
+    async def look(cut_at: int, root: Path, promises: Promises) -> None:
+        try:
+            complaint = await complaint_about(root, promises, entropy)
+        finally:
+            places.release()
+            await asyncio.to_thread(shutil.rmtree, root)
+        if complaint:
+            violations.append(Violation(cut_at, complaint))
+
+    async with asyncio.TaskGroup() as looking:
+        for number, cut_at in enumerate(cuts):
+            await places.acquire()
+            if violations:
+                break
+            root = directory / f"cut-{number}-{cut_at}"
+            await asyncio.to_thread(replay.advance, cut_at)
+            await asyncio.to_thread(replay.write, entropy, str(root))
+            looking.create_task(look(cut_at, root, Promises.before(recording, cut_at, earlier=earlier)))
+    return min(violations, default=None)
+
+
+async def complaint_about(directory: Path, promises: Promises, entropy: random.Random) -> str:
+    """Start two members of three, which must know everything, then the third; append once more. "" = all is well."""
+    async with Group(directory, wal=WAL) as group:
+        first, second, third = entropy.sample(list(group.members), 3)
+        try:
+            await group.run(first, second)
+            for complaint in _losses(group, promises):
+                return complaint
+            client = group.client()
+            found = {topic: await _read(client, topic, None) for topic in TOPICS}
+            for topic, values in found.items():
+                for complaint in promises.complaints(topic, values):
+                    return f"{complaint} (in what {first} and {second} hold)"
+            await group.run(third)
+            for complaint in _losses(group, promises):
+                return complaint
+            await group.caught_up()
+            for topic, values in found.items():
+                for name in group.members:
+                    if await _read(client, topic, name) != values:
+                        return f"{name} holds something else in {topic} than {first} and {second} did"
+                await client.create_topic(topic)
+                receipt = await client.append(topic, b"after the cut")
+                if receipt.position != len(values) + 1:
+                    return f"{topic} ended at {len(values)}, and goes on at {receipt.position}"
+        except ViewstampError as error:
+            return f"{type(error).__name__}: {error.message}"
+    return ""
+
+
+def _losses(group: Group, promises: Promises) -> Iterator[str]:
+    """Say which of the running members came back with less than they had called durable."""
+    for name, node in group.nodes.items():
+        assert node.wal is not None, "it runs"
+        end, promised = node.wal.recovery.end, promises.durable.get(name, 0)
+        if end < promised:
+            yield f"{name} was durable up to {promised}, and came back with {end}"
+
+
+async def _read(client: Client, topic: str, node: NodeId | None) -> list[bytes]:
+    try:
+        return [record.value async for record in client.read(topic, node=node)]
+    except UnknownTopicError:
+        return []  # Cut before it was created.

@@ -1,0 +1,71 @@
+"""The power fails at a random operation of the disks, on all members at once: nothing that was promised is missing.
+
+A kill -9 is not that: the page cache survives it. So real nodes write through a recording disk, and what may be left
+after a cut is rebuilt from the recording: all that was synced, and any subset of the unsynced pages and names.
+A share of the cuts runs always; all 200 of them with VIEWSTAMP_SOAK=1, which `make soak` sets.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.integration.power import Violation, draw_cuts, find_violation, truncations
+from tests.integration.promises import Promises
+from tests.integration.recorded import Forgets, record
+from viewstamp.sim.recording import Replay
+
+SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
+CUTS = 25
+"""For each seed: somewhat more than half in a new cluster, the others in what one of these cuts has left of it."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("seed", range(1, 9 if SOAK else 2))
+async def test_nothing_acknowledged_is_lost_or_invented_by_a_power_cut(tmp_path: Path, seed: int) -> None:
+    """Each acknowledged record is there once, at its position; what was refused is not; an atomic append is whole.
+
+    Two of the three members must know it all by themselves, whichever two come back first; and each member still has
+    all that it had called durable. The load goes on over deposed leaders, whose logs are truncated, and over members
+    that are stopped and killed.
+    """
+    entropy = random.Random(seed)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    recording = await record(first, seed=seed)
+    assert truncations(recording), "no log was truncated: the recording is too tame"
+    cuts = draw_cuts(recording, CUTS - CUTS // 2, entropy)
+    assert await find_violation(recording, cuts, tmp_path / "left", entropy) is None
+
+    cut_at = entropy.choice(cuts)
+    replay = Replay(recording)
+    replay.advance(cut_at)
+    replay.write(entropy, str(second))
+    earlier = Promises.before(recording, cut_at)
+    recording = await record(second, seed=seed + 1000)
+    cuts = draw_cuts(recording, CUTS // 2, entropy)
+    assert await find_violation(recording, cuts, tmp_path / "left again", entropy, earlier=earlier) is None
+
+
+async def _mutant(directory: Path, forgets: Forgets, *, cuts: int, recordings: int) -> Violation | None:
+    """Run nodes on disks that forget some syncs; return the first violation that cuts in so many recordings show."""
+    for seed in range(1, recordings + 1):
+        live = directory / f"live-{seed}"
+        live.mkdir()
+        recording = await record(live, seed=seed, forgets=forgets)
+        entropy = random.Random(seed)
+        drawn = draw_cuts(recording, cuts, entropy)
+        violation = await find_violation(recording, drawn, directory / f"left-{seed}", entropy)
+        if violation is not None:
+            return violation
+    return None
+
+
+@pytest.mark.parametrize("kind", ["sync_data", "sync", "sync_directory"])
+async def test_a_product_without_one_kind_of_sync_is_found_out(tmp_path: Path, kind: str) -> None:
+    """The mutants that show that the test above sees what it is there for: 15 cuts are enough."""
+    assert await _mutant(tmp_path, lambda call, _: call == kind, cuts=15, recordings=1) is not None

@@ -1,0 +1,220 @@
+"""A group of real nodes in this event loop, on real disks and sockets, whose members a test can stop and cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from tests.node.switchboard import CLIENT, Switchboard
+from viewstamp.client import Client
+from viewstamp.client import Options as ClientOptions
+from viewstamp.consensus import core as consensus
+from viewstamp.host.clock import RealClock
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.seam import Disk, Host
+from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node import Node, Options
+from viewstamp.streams import Streams
+
+FoundT = TypeVar("FoundT")
+
+CLUSTER = ClusterId("c1")
+POLL_SECONDS = 0.005
+PATIENCE_SECONDS = 20.0
+"""How long a test waits for what must come; a healthy group needs a small part of it."""
+
+QUICK = consensus.Options(election_timeout_ticks=12, heartbeat_ticks=3)
+"""Elections within a quarter of a second: tests wait for them."""
+
+
+class Journal:
+    """The log lines of all nodes of a test, kept: they say what happened when a test fails."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def logger(self) -> FilteringBoundLogger:
+        return cast(
+            "FilteringBoundLogger",
+            structlog.wrap_logger(
+                None, processors=[self._keep], wrapper_class=structlog.make_filtering_bound_logger(0)
+            ),
+        )
+
+    def _keep(self, _: object, level: str, event: Any) -> Any:
+        self.lines.append({"level": level, **event})
+        raise structlog.DropEvent
+
+    def of(self, event: str, **values: object) -> list[dict[str, Any]]:
+        """Return the lines with this event and these values."""
+        return [line for line in self.lines if line["event"] == event and values.items() <= line.items()]
+
+    def tail(self, count: int = 40) -> str:
+        return "\n".join(" ".join(f"{key}={value}" for key, value in line.items()) for line in self.lines[-count:])
+
+
+class Group:
+    """Members n1, n2, ... with their directories below one; those in ``nodes`` run.
+
+    Use it by ``async with``: what runs at the end is stopped.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 3,
+        *,
+        disks: Callable[[NodeId], Disk] | None = None,
+        seed: int = 1,
+        **options: Any,
+    ) -> None:
+        """Describe a group; nothing runs yet.
+
+        Args:
+          directory: each member's data directory lies in it, by its name.
+          size: how many members; the first is the hinted leader.
+          disks: each member's disk; None = real ones.
+          seed: of elections and clients.
+          options: of every node, instead of a test's usual ones.
+        """
+        self.directory = directory
+        self.members = {NodeId(f"n{number}"): f"127.0.0.1:{number}" for number in range(1, size + 1)}
+        self.board = Switchboard()
+        self.journal = Journal()
+        self.entropy = random.Random(seed)
+        self.nodes: dict[NodeId, Node] = {}
+        self._disks = disks or (lambda _: RealDisk())
+        self._options = options
+        self._clients: list[Client] = []
+
+    async def __aenter__(self) -> Group:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await self.stop(*self.nodes)
+
+    # -- Members -------------------------------------------------------------------------------------------
+
+    def options(self, name: str, **changes: Any) -> Options:
+        """Return the options of one member."""
+        node = NodeId(name)
+        values: dict[str, Any] = {
+            "node": node,
+            "cluster": CLUSTER,
+            "data_dir": str(self.directory / name),
+            "listen": self.members.get(node, ""),
+            "members": self.members,
+            "leader_hint": "n1",
+            "core": QUICK,
+            "request_seconds": 5.0,
+        }
+        return Options(**{**values, **self._options, **changes})
+
+    def make(self, name: str, **changes: Any) -> Node:
+        """Return a node that is not started."""
+        entropy = random.Random(self.entropy.random())
+        host = Host(RealClock(), self._disks(NodeId(name)), self.board.network(name), entropy)
+        return Node(self.options(name, **changes), host, Streams(), self.journal.logger())
+
+    async def start(self, *names: str, **changes: Any) -> None:
+        """Start members, all of them where none is named; they may not be RUNNING yet."""
+        for name in names or self.members:
+            node = self.make(name, **changes)
+            await node.start()
+            self.nodes[NodeId(name)] = node
+
+    async def run(self, *names: str, **changes: Any) -> None:
+        """Start members and wait until each is RUNNING."""
+        await self.start(*names, **changes)
+        for name in names or self.members:
+            await self.nodes[NodeId(name)].wait_running(PATIENCE_SECONDS)
+
+    async def stop(self, *names: str) -> None:
+        """Stop members cleanly, at the same time."""
+        await asyncio.gather(*(self.nodes.pop(NodeId(name)).stop() for name in list(names)))
+
+    async def leader(self, *, not_: str = "") -> Node:
+        """Wait for a member that leads and takes appends, and is not ``not_``; return it."""
+
+        def find() -> Node | None:
+            leading = [node for node in self.nodes.values() if node.replica is not None and node.replica.is_leading]
+            leading = [node for node in leading if node.options.node != not_]
+            return max(leading, key=term, default=None)
+
+        return await wait_for(find, lambda: f"no leader\n{self.journal.tail()}")
+
+    async def caught_up(self) -> None:
+        """Wait until every running member has applied the same."""
+
+        def is_level() -> bool:
+            ends = {
+                (node.applied_index, node.replica.raft.core.log.end) for node in self.nodes.values() if node.replica
+            }
+            return len(ends) == 1 and all(end == applied + 1 for applied, end in ends)
+
+        await wait_for(is_level, lambda: f"not level: {self.status()}\n{self.journal.tail()}")
+
+    async def caught_up_with_leader(self, name: str) -> None:
+        """Wait until a member follows, and has all that the leader had when this was called."""
+        leader = await self.leader()
+        assert leader.replica is not None
+        end = leader.replica.raft.core.log.end
+
+        def is_level() -> bool:
+            replica = self.nodes[NodeId(name)].replica
+            return replica is not None and replica.raft.leader is not None and replica.applier.applied_end >= end
+
+        await wait_for(is_level, lambda: f"{name} is behind: {self.status()}\n{self.journal.tail()}")
+
+    def status(self) -> Mapping[str, object]:
+        return {name: node.status for name, node in self.nodes.items()}
+
+    # -- Links -----------------------------------------------------------------------------------------------
+
+    def isolate(self, name: str) -> None:
+        """Cut a member off from all the others; clients reach it."""
+        for other, address in self.members.items():
+            if other != name:
+                self.board.cut(name, address)
+                self.board.cut(other, self.members[NodeId(name)])
+
+    def client(self, *names: str, seed: int = 1, **options: Any) -> Client:
+        """Return a client that knows the named members, or all; it is closed with the group."""
+        values: dict[str, Any] = {"back_off_max": 0.1, **options}
+        client = Client(
+            [self.members[NodeId(name)] for name in names or self.members],
+            network=self.board.network(CLIENT),
+            entropy=random.Random(seed),
+            cluster_id=CLUSTER,
+            options=ClientOptions(**values),
+        )
+        self._clients.append(client)
+        return client
+
+
+def term(node: Node) -> int:
+    """Return the term that a member is in."""
+    assert node.replica is not None, f"{node.options.node} is still starting"
+    return node.replica.raft.term
+
+
+async def wait_for(look: Callable[[], FoundT | None], complaint: Callable[[], str]) -> FoundT:
+    """Wait until ``look`` finds something; what a group does by itself can only be looked for."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        found = look()
+        if found:
+            return found
+        assert asyncio.get_running_loop().time() < deadline, complaint()
+        await asyncio.sleep(POLL_SECONDS)

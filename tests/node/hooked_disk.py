@@ -1,0 +1,113 @@
+"""A disk in front of a disk, that a test has asked to be told of every call: to leave it out, refuse it, or look on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from viewstamp.host.seam import Buffer, Disk, File, Lane, Lock
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+Hook = Callable[[str, str, str], bool]
+"""Told of a call before it is done: its name, the path, and the function that calls.
+
+False: leave it out (only of a sync is nobody the wiser). What it raises, the caller gets.
+"""
+
+
+class HookedDisk(Disk):
+    """Passes every call on, unless the hook says otherwise."""
+
+    def __init__(self, disk: Disk, hook: Hook, *, free_bytes: Callable[[int], int] = lambda free: free) -> None:
+        """Stand before ``disk``; ``free_bytes`` turns what it says of its free space into what is told."""
+        self._disk = disk
+        self._hook = hook
+        self._free_bytes = free_bytes
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self._hook("create" if create else "open", path, _caller())
+        return _HookedFile(self._disk.open(path, create=create), self._hook)
+
+    def open_read(self, path: str) -> File:
+        self._hook("open_read", path, _caller())
+        return _HookedFile(self._disk.open_read(path), self._hook)
+
+    def make_directory(self, path: str) -> None:
+        self._hook("make_directory", path, _caller())
+        self._disk.make_directory(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        return self._disk.list_directory(path)
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._hook("rename", target, _caller())
+        self._disk.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._hook("remove", path, _caller())
+        self._disk.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        if self._hook("sync_directory", path, _caller()):
+            self._disk.sync_directory(path)
+
+    def free_bytes(self, path: str) -> int:
+        return self._free_bytes(self._disk.free_bytes(path))
+
+    def filesystem(self, path: str) -> str:
+        return self._disk.filesystem(path)
+
+    def lock(self, directory: str) -> Lock:
+        return self._disk.lock(directory)
+
+    def lane(
+        self,
+        name: str,
+        work: Callable[[list[ItemT]], ResultT],
+        done: Callable[[list[ItemT], ResultT | BaseException], None],
+    ) -> Lane[ItemT]:
+        return self._disk.lane(name, work, done)
+
+
+class _HookedFile(File):
+    def __init__(self, file: File, hook: Hook) -> None:
+        self.path = file.path
+        self._file = file
+        self._hook = hook
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._hook("read", self.path, _caller())
+        return self._file.read(offset, size)
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._hook("write", self.path, _caller())
+        self._file.write(offset, buffers)
+
+    def sync_data(self) -> None:
+        if self._hook("sync_data", self.path, _caller()):
+            self._file.sync_data()
+
+    def sync(self) -> None:
+        if self._hook("sync", self.path, _caller()):
+            self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        self._hook("truncate", self.path, _caller())
+        self._file.truncate(size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _caller() -> str:
+    """Return the name of the function that called the disk."""
+    return sys._getframe(2).f_code.co_qualname
