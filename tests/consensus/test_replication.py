@@ -399,3 +399,25 @@ def test_a_member_whose_announcement_takes_long_is_replicated_to_in_the_end() ->
             break
     assert group["n1"].core.progress[NodeId("n3")].state is ProgressState.REPLICATING
     assert len([m for m in group.sent if isinstance(m, Announcement) and m.target == "n3"]) <= 2
+
+
+def test_a_member_that_takes_no_appends_is_probed_now_and_then_and_not_sent_its_window_at_every_heartbeat() -> None:
+    """Its disk is full: the node drops what it has no room for, and every heartbeat finds the log too short.
+
+    With reads going on there is a heartbeat every turn.
+    """
+    group = running(append_bytes_max=500, in_flight_bytes_max=5000)
+    for _ in range(20):
+        group.propose("n1", b"x" * 100)
+    group.drop(AppendRequest, target="n3")
+    group.sent.clear()
+    for _ in range(200):
+        group.tick("n1")
+        group.read("n1")
+        group.drop(AppendRequest, target="n3")
+        group.settle()
+        group.drop(AppendRequest, target="n3")
+    resent = sum(batch.size for message in appends_to(group, "n3") for batch in message.batches)
+    assert resent <= 500 * (200 / (4 * OPTIONS.heartbeat_ticks) + 2)
+    group.run(20)
+    assert group.values("n3") == group.values("n1") == [b"x" * 100] * 20

@@ -10,13 +10,13 @@ SEEDS_MAX = 500
 
 
 def kill(mutant: Mutant) -> tuple[int, str]:
-    """Return the first seed that finds the mutant, and what it says."""
+    """Return the first seed that finds the mutant, and the invariant that it breaks, or the error that it raises."""
     with mutant.plant():
         for seed in range(SEEDS_MAX):
             try:
                 run(mutant.mix, seed)
             except (AssertionError, PeerError) as found:
-                return seed, str(found)
+                return seed, getattr(found, "invariant", type(found).__name__)
     raise AssertionError(f"{mutant.name} survives {SEEDS_MAX} seeds of {mutant.mix!r}")
 
 

@@ -49,7 +49,7 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
     refused, harmlessly; a point below the own commit end is fatal.
   * **An announcement is three durable steps in one order** (5): term, truncation, history. Meanwhile: silence.
   * **Appends** are taken only under the announcement taken, only exactly at the end (6). Before the end: answered
-    with the end. Beyond it: the same, once, and the leader moves back.
+    with the end. Beyond it: rejected with the end, and the leader probes from there, one append at a time.
   * **The commit end** of a leader is taken under the announcement only, as far as the own log reaches, never back (8).
   * **A leader that steps down keeps its tail** (10); only an announcement cuts it. Cut is not "did not happen" (12).
   * **Pre-vote and check-quorum together** (13): a member that hears a leader gives no votes; a leader that hears no

@@ -133,8 +133,6 @@ class Core:
         """The number of the announcement of ``term`` that this member has taken; 0 = none since it started."""
         self.installing = False
         """True from taking an announcement, or winning an election, until its writes are durable: silence (rule 5)."""
-        self.rejected_end = Index(0)
-        """The end of the log when an append beyond it was last rejected: once is enough."""
         self.stash: dict[tuple[type[Message], NodeId], Message] = {}
         """Questions that wait until the log is synced: the latest of each kind from each member."""
 

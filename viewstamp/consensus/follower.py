@@ -102,7 +102,6 @@ def on_announcement(core: Core, message: Announcement) -> None:
     core.store_history(message.history)
     core.accept_term = core.term
     core.announced_number = message.number
-    core.rejected_end = Index(0)
     core.installing = True
 
 
@@ -123,20 +122,8 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
     else:
         # Wholly below the end: doubled or late. Beyond it: one was lost, or the end moved. Neither is an error.
         end = message.batches[-1].end if message.batches else message.start
-        _answer_append(core, rejected=end > log.end and _is_first_rejection(core))
+        _answer_append(core, rejected=end > log.end)
     _take_commit(core, message.commit_end)
-
-
-def _is_first_rejection(core: Core) -> bool:
-    """Say whether this is the first append beyond the present end.
-
-    Those that follow a lost one come in a row, and each rejection makes the leader send its whole window again.
-    Should this one rejection be lost, the next heartbeat repeats it.
-    """
-    if core.rejected_end == core.log.end:
-        return False
-    core.rejected_end = core.log.end
-    return True
 
 
 def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:

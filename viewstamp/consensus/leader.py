@@ -45,8 +45,8 @@ __all__ = [
     "start_read_round",
 ]
 
-_ANNOUNCING_HEARTBEATS_MAX = 4
-"""So many heartbeats without an answer to an announcement, and the leader asks the member anew."""
+_PATIENCE_HEARTBEATS = 4
+"""So many heartbeats without an answer to an announcement, or to a probe, and the leader asks or probes anew."""
 
 
 def become_leader(core: Core) -> None:
@@ -126,9 +126,10 @@ def on_append_response(core: Core, message: AppendResponse) -> None:
     progress = _replicating(core, message.source, message.number)
     if progress is None:
         return
+    _check_end(core, message.source, message.received_end)
     _acknowledge(core, message.source, progress, message.end)
     if message.rejected:
-        progress.move_back(message.received_end)
+        progress.rejected(message.received_end)
 
 
 def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
@@ -172,16 +173,19 @@ def on_tick(core: Core) -> None:
     is_due = core.heartbeat_elapsed >= core.options.heartbeat_ticks
     if is_due:
         core.heartbeat_elapsed = 0
+    patience = _PATIENCE_HEARTBEATS * core.options.heartbeat_ticks
     for member, progress in core.progress.items():
         progress.ticks_in_state += 1
         if progress.state is ProgressState.REPLICATING:
+            if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
+                progress.probe(progress.probed_from)
             # A commit that no append will carry is told at the next tick, not at the next heartbeat.
             if is_due or (progress.sent_commit_end < core.log.commit_end and progress.next_end == core.log.end):
                 _send_heartbeat(core, member, progress)
         elif progress.state is ProgressState.ASKING:
             if is_due:
                 _ask(core, member, progress)
-        elif progress.ticks_in_state > _ANNOUNCING_HEARTBEATS_MAX * core.options.heartbeat_ticks:
+        elif progress.ticks_in_state > patience:
             _ask(core, member, progress)
 
 
@@ -225,11 +229,7 @@ def send_appends(core: Core) -> None:
     for member, progress in core.progress.items():
         if progress.state is not ProgressState.REPLICATING:
             continue
-        while (
-            progress.next_end < log.end
-            and progress.in_flight_bytes < core.options.in_flight_bytes_max
-            and not progress.is_fetching
-        ):
+        while progress.next_end < log.end and progress.has_room(core.options.in_flight_bytes_max):
             batches = log.slice(progress.next_end, core.options.append_bytes_max)
             if batches is None:
                 progress.is_fetching = True

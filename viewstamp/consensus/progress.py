@@ -44,6 +44,12 @@ class Progress:
     in_flight: deque[tuple[Index, int]] = field(default_factory=deque)
     """(end, bytes) of each append that is not acknowledged."""
     in_flight_bytes: int = 0
+    probed_from: Index = Index(0)
+    """Where the member said that its log ends when it rejected an append; 0 = it has acknowledged one since.
+
+    Until then one append at a time is sent, again after a while. Those that followed a lost one are rejected in a row,
+    and a member with a full disk takes none: each rejection would send a whole window again.
+    """
     is_fetching: bool = False
     """A read from disk is under way for this member: at most one."""
     heard_round: int = 0
@@ -51,6 +57,7 @@ class Progress:
     is_heard: bool = True
     """Whether it was heard since the last check for a quorum."""
     ticks_in_state: int = 0
+    """Ticks since the state was entered; while probing, since the probe."""
 
     def become_asking(self) -> None:
         """Start again from what the member will report."""
@@ -81,21 +88,36 @@ class Progress:
         """The member is durable up to ``end``; return whether that is news."""
         while self.in_flight and self.in_flight[0][0] <= end:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
+            self.probed_from = Index(0)
         if end <= self.durable_end:
             return False
         self.durable_end = end
         self.next_end = max(self.next_end, end)
         return True
 
-    def move_back(self, received_end: Index) -> None:
-        """The member has received only up to ``received_end``: send again from there."""
+    def rejected(self, received_end: Index) -> None:
+        """The member has received only up to ``received_end``: probe from there, unless that is under way."""
+        is_late = received_end < self.durable_end
+        if not (is_late or (self.in_flight and self.probed_from == received_end)):
+            self.probe(received_end)
+
+    def probe(self, start: Index) -> None:
+        """Send again from ``start``, one append at a time until one is acknowledged."""
         self.in_flight.clear()
         self.in_flight_bytes = 0
-        self.next_end = max(received_end, self.durable_end)
+        self.next_end = self.probed_from = max(start, self.durable_end)
+        self.ticks_in_state = 0
+
+    def has_room(self, in_flight_bytes_max: int) -> bool:
+        """Say whether another append may be sent."""
+        if self.is_fetching or (self.probed_from and self.in_flight):
+            return False
+        return self.in_flight_bytes < in_flight_bytes_max
 
     def _forget(self) -> None:
         self.durable_end = Index(0)
         self.in_flight.clear()
         self.in_flight_bytes = 0
+        self.probed_from = Index(0)
         self.is_fetching = False
         self.ticks_in_state = 0
