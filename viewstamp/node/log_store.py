@@ -35,6 +35,11 @@ class LogStore:
         self._control = control
         self.state = state
 
+    @property
+    def durable_state(self) -> ControlState | None:
+        """What the control file holds durably now; for checkers."""
+        return self._control.state
+
     def persist(self, writes: Sequence[Write], done: Done) -> None:
         """Queue ``writes``; ``done`` is called when the last is durable, and all before it are.
 

@@ -99,7 +99,8 @@ class Node:
         """The role state machine, once the log has been replayed; others only look."""
         self._replica_ref: Ref[Item] | None = None
         self._reader: LogReader | None = None
-        self._log_store: LogStore | None = None
+        self.log_store: LogStore | None = None
+        """Where the core's writes go; others only look."""
         self._links: dict[NodeId, PeerLink] = {}
         self._membership = Membership(dict(options.members), dict(options.learners))
         self.incarnation = ""
@@ -218,7 +219,7 @@ class Node:
             control.write(state)
         check_history(TermHistory(state.history), wal, options.data_dir)
         self.incarnation = state.incarnation
-        self._log_store = LogStore(wal, control, state)
+        self.log_store = LogStore(wal, control, state)
         memberships = [stored_membership(state, self._membership), *replay.memberships]
         is_new = len(memberships) == 1 and not state.membership
         core_options = replace(options.core, campaign_at_once=is_new and options.leader_hint == options.node)
@@ -238,14 +239,14 @@ class Node:
         raft, applier = recovered
         options = self.options
         assert self.wal is not None
-        assert self._log_store is not None
+        assert self.log_store is not None
         wal = self.wal
         self._system = System(str(options.node), on_failed=self._on_failed)
         wal.start(self._system.fail)
         self._reader = LogReader(self.host.disk, wal, raft.core.log, str(options.node))
         self.replica = Replica(
             raft,
-            self._log_store,
+            self.log_store,
             wal,
             applier,
             send=self._send,
@@ -409,14 +410,14 @@ class Node:
             acknowledged and voted may be gone, so it is no member any more (protocol rule 18).
           UnavailableError: this node is still starting.
         """
-        if self._log_store is None or self._replica_ref is None:
+        if self.log_store is None or self._replica_ref is None:
             raise self._not_ready()
         if peer not in self._addresses:
             raise WrongClusterError(
                 f"{peer} is no member of this group: {', '.join(self._addresses)}",
                 remedy="correct [node] id, or add the member first",
             )
-        known = dict(self._log_store.state.peers).get(peer)
+        known = dict(self.log_store.state.peers).get(peer)
         if known is None:
             self._replica_ref.put(RememberPeer(peer, incarnation))
         elif known != incarnation:

@@ -115,7 +115,8 @@ class Replica(Actor[Item]):
         """Called after a turn in which role, term, leader or lifecycle changed."""
         self._log_store = log_store
         self._wal = wal
-        self._send = send
+        self.send = send
+        """Where messages to peers go; checkers listen here."""
         self._fetch = fetch
         self._clock = clock
         self._tick_seconds = tick_seconds
@@ -171,7 +172,7 @@ class Replica(Actor[Item]):
 
     def _act(self, ready: Ready) -> None:
         for message in ready.messages:
-            self._send(message)
+            self.send(message)
         if ready.durable is not None:
             done = _Durable(ready.durable, ready.messages_after_durable)
             self._log_store.persist(ready.writes, lambda error: self._on_written(done, error))
@@ -218,7 +219,7 @@ class Replica(Actor[Item]):
             if message.target == self.raft.core.me:
                 self.raft.step(message)
             else:
-                self._send(message)
+                self.send(message)
 
     def _on_tick(self) -> None:
         self.schedule(self._tick_seconds, _TICK)
