@@ -1,25 +1,25 @@
 """Every exception of the project, sorted by what the caller does about it.
 
-ViewstampError
-  UnavailableError          nothing was written; try again, perhaps elsewhere
-    NotLeaderError          this node does not lead; ``leader`` names who does, if anyone
-    NoQuorumError           no majority answers
-    OverloadedError         too many bytes are in flight; try again a little later
-    ClosedError             this node, client or actor has been closed
-  OutcomeUnknownError       it may have been committed; ask with ``client.outcome(error.token)``
-  RequestError              the request is wrong; the same request will fail again
-    UnknownTopicError       no such topic
-    TopicExistsError        the topic exists with other settings
-    RecordTooLargeError     one record, or one atomic batch, is over the limit
-    StaleSessionError       the session is not known any more; its retries are refused
-  ConfigError               the settings are wrong: file, key, value, what is allowed
-  PeerError                 the other side broke the protocol; the connection ends
-    WrongClusterError       the other side belongs to another cluster
-    FrameError              bytes that are no frame of ours
-  StorageError              a write or a sync failed; final for this node
-    StorageFullError        refused before anything was harmed: the disk or the log is full
-    DirectoryInUseError     another process has this data directory open
-  CorruptionError           bytes that were durable are wrong or missing; nothing was cut
+    ViewstampError
+      UnavailableError          nothing was written; try again, perhaps elsewhere
+        NotLeaderError          this node does not lead; ``leader`` names who does, if anyone
+        NoQuorumError           no majority answers
+        OverloadedError         too many bytes are in flight; try again a little later
+        ClosedError             this node, client or actor has been closed
+      OutcomeUnknownError       it may have been committed; ask with ``client.outcome(error.token)``
+      RequestError              the request is wrong; the same request will fail again
+        UnknownTopicError       no such topic
+        TopicExistsError        the topic exists with other settings
+        RecordTooLargeError     one record, or one atomic batch, is over the limit
+        StaleSessionError       the session is not known any more; its retries are refused
+      ConfigError               the settings are wrong: file, key, value, what is allowed
+      PeerError                 the other side broke the protocol; the connection ends
+        WrongClusterError       the other side belongs to another cluster
+        FrameError              bytes that are no frame of ours
+      StorageError              a write or a sync failed; final for this node
+        StorageFullError        refused before anything was harmed: the disk or the log is full
+        DirectoryInUseError     another process has this data directory open
+      CorruptionError           bytes that were durable are wrong or missing; nothing was cut
 """
 
 from __future__ import annotations

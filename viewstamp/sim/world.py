@@ -150,6 +150,8 @@ class World:
             failure: BaseException = await node.failed
         except ViewstampError as error:
             failure = error
+        if isinstance(failure, Violation):
+            raise failure
         if not isinstance(failure, StorageError):
             raise Violation("a node fails only when its disk does", f"{member.id}: {failure!r}") from failure
         self.note(member.id, "!", f"stops: {failure}")
