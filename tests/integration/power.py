@@ -47,7 +47,7 @@ def draw_cuts(recording: Recording, count: int, entropy: random.Random) -> list[
             case 1:
                 return entropy.choice(rare) + entropy.randrange(6)
             case _:
-                return entropy.choice(marks) + entropy.randrange(-4, 24)
+                return entropy.choice(marks) + entropy.randrange(-4, entropy.choice((24, 200)))
 
     return sorted(max(0, min(draw(number), len(recording))) for number in range(count))
 

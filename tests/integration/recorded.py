@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.integration.promises import Acknowledged, Durable, Refused, Seen, Sent
@@ -27,8 +28,10 @@ __all__ = ["TOPICS", "WAL", "Forgets", "nothing", "record"]
 TOPICS = ("orders", "payments")
 APPENDERS = 6
 
-WAL = WalOptions(segment_bytes=32 * 1024, reserve_bytes=0, idle_seconds=0.05)
-"""Segments so small that a second of load fills a dozen: the ends of segments are where names and lengths change."""
+SEGMENT_BYTES = (32 * 1024, 512 * 1024)
+"""A second of load fills a dozen small segments, whose ends are where names and lengths change, and no large one."""
+
+WAL = WalOptions(segment_bytes=SEGMENT_BYTES[0], reserve_bytes=0, idle_seconds=0.05)
 
 Forgets = Callable[[str, str], bool]
 """Asked with a call of the disk, such as ``sync_data``, and the function that makes it: whether it is left out."""
@@ -51,7 +54,8 @@ async def record(directory: Path, *, seed: int, forgets: Forgets = nothing, chan
     recording = Recording(str(directory))
     machines = _Machines(recording.disk(RealDisk()), forgets)
     entropy = random.Random(seed)
-    async with Group(directory, disks=machines.disk, seed=seed, wal=WAL) as group:
+    wal = replace(WAL, segment_bytes=SEGMENT_BYTES[seed % 2])
+    async with Group(directory, disks=machines.disk, seed=seed, wal=wal) as group:
         await group.run()
         client = group.client(seed=seed, batch_bytes=16 * 1024)
         for topic in TOPICS:
@@ -107,6 +111,7 @@ class _Load:
         self._group = group
         self._client = client
         self._floods = 0
+        self._durable: dict[NodeId, int] = {}
 
     async def append(self, name: str, topic: str) -> None:
         """Append small records, one after the other, now and then some as one."""
@@ -152,8 +157,10 @@ class _Load:
         else:
             self._recording.mark(Acknowledged(topic, values, receipts[0].position))
             for name, node in self._group.nodes.items():
-                if node.replica is not None:
-                    self._recording.mark(Durable(name, node.replica.raft.core.log.durable_end))
+                end = node.replica.raft.core.log.durable_end if node.replica is not None else 0
+                if end != self._durable.get(name, 0):
+                    self._durable[name] = end
+                    self._recording.mark(Durable(name, end))
 
 
 Change = Callable[[Group, _Load, _Machines], Awaitable[None]]

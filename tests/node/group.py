@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from tests.node.hooked_disk import HookedDisk
 from tests.node.switchboard import CLIENT, Switchboard
 from viewstamp.client import Client
 from viewstamp.client import Options as ClientOptions
@@ -59,6 +60,13 @@ class Journal:
         return "\n".join(" ".join(f"{key}={value}" for key, value in line.items()) for line in self.lines[-count:])
 
 
+def not_on_the_loop(call: str, path: str, caller: str) -> bool:
+    """See to it that no call that may block is made on the event loop: a slow disk would stop the whole node."""
+    is_on_loop = asyncio._get_running_loop() is not None
+    assert not is_on_loop or call == "make_directory", f"{caller} calls {call} of {path} on the event loop"
+    return True
+
+
 class Group:
     """Members n1, n2, ... with their directories below one; those in ``nodes`` run.
 
@@ -79,7 +87,7 @@ class Group:
         Args:
           directory: each member's data directory lies in it, by its name.
           size: how many members; the first is the hinted leader.
-          disks: each member's disk; None = real ones.
+          disks: each member's disk; None = real ones that must not be used on the event loop.
           seed: of elections and clients.
           options: of every node, instead of a test's usual ones.
         """
@@ -89,7 +97,7 @@ class Group:
         self.journal = Journal()
         self.entropy = random.Random(seed)
         self.nodes: dict[NodeId, Node] = {}
-        self._disks = disks or (lambda _: RealDisk())
+        self._disks = disks or (lambda _: HookedDisk(RealDisk(), not_on_the_loop))
         self._options = options
         self._clients: list[Client] = []
 

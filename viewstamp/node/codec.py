@@ -14,16 +14,24 @@ from viewstamp.wire.requests import FrameKind
 
 __all__ = ["decode_message", "encode_message"]
 
+_NUMBER_END = 1 << 63
+"""Terms and indices beyond are nobody's; and one more than any number below still fits into 64 bits."""
+
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 _PEER_KINDS = [kind for kind in MESSAGES if kind is not BatchesRead]
-_FIELDS = {kind: [field.name for field in fields(kind) if field.name != "batches"] for kind in MESSAGES}
+_TYPES: dict[str, type] = {"NodeId": str, "bool": bool, "TermHistory": list}
+"""What a field looks like on the wire; all others are numbers."""
+_FIELDS = {
+    kind: [(field.name, _TYPES.get(str(field.type), int)) for field in fields(kind) if field.name != "batches"]
+    for kind in MESSAGES
+}
 
 
 def encode_message(message: Message) -> list[Buffer]:
     """Return the buffers of a PEER frame: ``[number of the message type, its fields ...]`` and the batches."""
     kind = type(message)
     body = [_NUMBERS[kind]]
-    for name in _FIELDS[kind]:
+    for name, _ in _FIELDS[kind]:
         value: Any = getattr(message, name)
         body.append(value.starts if name == "history" else value)
     payload = [batch.buffer for batch in message.batches] if isinstance(message, AppendRequest) else []
@@ -38,10 +46,14 @@ def decode_message(frame: Frame) -> Message:
     """
     try:
         number, *values = frame.body
-        kind = _PEER_KINDS[number]
-        arguments = dict(zip(_FIELDS[kind], values, strict=True))
+        kind = _PEER_KINDS[_number(number)]
+        arguments: dict[str, Any] = {}
+        for (name, wanted), value in zip(_FIELDS[kind], values, strict=True):
+            arguments[name] = _number(value) if wanted is int else value
+            if type(value) is not wanted:
+                raise TypeError(f"{name} is {value!r}")
         if "history" in arguments:
-            arguments["history"] = TermHistory(arguments["history"])
+            arguments["history"] = TermHistory((_number(term), _number(begin)) for term, begin in arguments["history"])
         if kind is AppendRequest:
             arguments["batches"] = tuple(Batch.decode_all(frame.payload))
         message: Message = kind(**arguments)
@@ -50,3 +62,10 @@ def decode_message(frame: Frame) -> Message:
         raise FrameError(f"no consensus message: {str(frame.body)[:200]}") from error
     except PeerError as error:
         raise FrameError(f"a damaged consensus message: {error.message}") from error
+
+
+def _number(value: object) -> int:
+    """Return ``value`` if it can be a term, an index or a count; else raise ValueError."""
+    if type(value) is not int or not 0 <= value < _NUMBER_END:
+        raise ValueError(f"{value!r} is no term, index or count")
+    return value
