@@ -54,7 +54,7 @@ def open_wal(disk: SimulatedDisk, options: Options = SMALL, **arguments: object)
         disk,
         DIRECTORY,
         options,
-        on_batch=lambda batch: found.append(bytes(batch.buffer)),
+        on_batch=lambda batch, committed: found.append(bytes(batch.buffer)),
         **arguments,  # type: ignore[arg-type]
     )
     return wal, found

@@ -89,7 +89,7 @@ def run_until_dead(disk: SimulatedDisk, loop: SimulatedLoop, script: Script, cal
     died: list[bool] = []
 
     async def node() -> None:
-        wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=lambda batch: None)
+        wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=lambda batch, committed: None)
         wal.start(swallow)
         control = ControlFile.open(disk, "/data")
         await script(wal, control, journal)
@@ -110,7 +110,7 @@ def check_recovered(disk: SimulatedDisk, journal: Journal) -> tuple[list[Batch],
     found: list[Batch] = []
     before = verify(disk, "/data") if disk.exists(DIRECTORY) else None
     control = ControlFile.open(disk, "/data")
-    wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=found.append)
+    wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=lambda batch, committed: found.append(batch))
     got = ([bytes(batch.buffer) for batch in found], control.state)
     legal = journal.legal()
     assert got in legal, (

@@ -111,7 +111,7 @@ class Model:
         found: list[Batch] = []
         seen = verify(self.disk, "/data") if self.disk.exists(DIRECTORY) else None
         control = ControlFile.open(self.disk, "/data")
-        wal = Wal.open(self.disk, DIRECTORY, SMALL, on_batch=found.append)
+        wal = Wal.open(self.disk, DIRECTORY, SMALL, on_batch=lambda batch, committed: found.append(batch))
         got = ([bytes(batch.buffer) for batch in found], control.state)
         assert got in self.journal.legal()
         if seen is not None:

@@ -120,7 +120,7 @@ class Wal:
         directory: str,
         options: Options,
         *,
-        on_batch: Callable[[Batch], None],
+        on_batch: Callable[[Batch, int], None],
         must_exist: bool = False,
         commit_hint: int = 0,
     ) -> Wal:
@@ -132,8 +132,9 @@ class Wal:
           disk: where the files are.
           directory: the log's own; made where it is missing.
           options: settings.
-          on_batch: called for each recovered batch, in order. Its buffer is a view of a piece that was read: valid
-            as long as it is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
+          on_batch: called for each recovered batch, in order, with the highest end that was known to be committed
+            when the batch's group was written. Its buffer is a view of a piece that was read: valid as long as it
+            is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
           must_exist: the control file says that there is a log: none is damage.
           commit_hint: an end below which all is known to be committed (the control file's): ending below is damage.
 
@@ -146,7 +147,7 @@ class Wal:
         found = Survey(disk=disk, directory=directory, commit_hint=commit_hint, must_exist=must_exist)
         for item in found.walk():
             if isinstance(item, tuple):
-                on_batch(item[1])
+                on_batch(item[1], found.chain.commit_hint)
         if found.verdict == "corruption":
             raise found.error()
         is_prepared = settle_names(disk, directory, options.segment_bytes, found)
