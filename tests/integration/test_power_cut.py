@@ -82,7 +82,7 @@ async def test_a_product_without_one_kind_of_sync_is_found_out(tmp_path: Path, k
         ("sync", "place_mark"),
         ("sync", "carry_out"),
         ("sync", "ControlFile._write_copy"),
-        ("sync_directory", "Wal.open"),
+        ("sync_directory", "settle_names"),
         ("sync_directory", "Writer._roll"),
         ("sync_directory", "place_mark"),
         ("sync_directory", "carry_out"),
@@ -96,5 +96,14 @@ async def test_a_product_without_one_sync_is_found_out(tmp_path: Path, kind: str
     kill at one particular call or a failed sync, and are pulled in `tests/wal/test_crash.py`. The sync of a
     clean stop only spares a length.
     """
-    violation = await _mutant(tmp_path, lambda call, caller: (call, caller) == (kind, place), cuts=60, recordings=8)
+    planted = 0
+
+    def forgets(call: str, caller: str) -> bool:
+        nonlocal planted
+        is_it = (call, caller) == (kind, place)
+        planted += is_it
+        return is_it
+
+    violation = await _mutant(tmp_path, forgets, cuts=60, recordings=8)
+    assert planted, f"{place} makes no {kind} any more: correct the name"
     assert violation is not None

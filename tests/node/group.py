@@ -22,6 +22,7 @@ from viewstamp.host.seam import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import Node, Options
 from viewstamp.streams import Streams
+from viewstamp.wal import wal
 
 FoundT = TypeVar("FoundT")
 
@@ -32,6 +33,10 @@ PATIENCE_SECONDS = 20.0
 
 QUICK = consensus.Options(election_timeout_ticks=12, heartbeat_ticks=3)
 """Elections within a quarter of a second: tests wait for them."""
+
+
+SMALL = wal.Options(segment_bytes=64 * 1024, reserve_bytes=0, margin_bytes=8 * 1024)
+"""Segments that are quickly made, and quickly full."""
 
 
 class Journal:
@@ -125,6 +130,7 @@ class Group:
             "members": self.members,
             "leader_hint": "n1",
             "core": QUICK,
+            "wal": SMALL,
             "request_seconds": 5.0,
         }
         return Options(**{**values, **self._options, **changes})

@@ -417,6 +417,11 @@ class Node:
                 f"{peer} is no member of this group: {', '.join(self._addresses)}",
                 remedy="correct [node] id, or add the member first",
             )
+        if peer == self.options.node:
+            raise WrongClusterError(
+                f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
+                remedy="correct [node] id, or the address of the member that is meant",
+            )
         known = dict(self.log_store.state.peers).get(peer)
         if known is None:
             self._replica_ref.put(RememberPeer(peer, incarnation))
@@ -517,14 +522,13 @@ class _Replay:
         self.log_time = 0
         self._pending: deque[Batch] = deque()
 
-    def on_batch(self, batch: Batch, commit_end: int) -> None:
-        """Take the next batch of the log, and what was known to be committed when it was written."""
+    def on_batch(self, batch: Batch) -> None:
+        """Take the next batch of the log."""
         self.log_time = max(self.log_time, batch.log_time)
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
         self._pending.append(batch)
-        self.apply(commit_end)
 
     def apply(self, commit_end: int) -> None:
         """Apply what is known to be committed."""

@@ -32,6 +32,19 @@ from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 __all__ = ["Limits", "Server", "Service"]
 
+_FIELDS: dict[int, dict[str, type]] = {
+    FrameKind.OUTCOME: {"session": int, "sequence": int},
+    FrameKind.CREATE_TOPIC: {"name": str},
+    FrameKind.LIST_TOPICS: {"stale": bool},
+    FrameKind.DESCRIBE_TOPIC: {"name": str, "stale": bool},
+    FrameKind.READ: {"topic": int, "position": int, "bytes_max": int, "applied_index": int, "wait": float},
+}
+"""What the body of a request must hold beside its id; numbers are never negative."""
+
+_NUMBER_END = 1 << 63
+_WAIT_SECONDS_MAX = 600.0
+"""How long a reader that follows the end may have its request held."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -204,6 +217,8 @@ class _ServerConnection:
     def _check_hello(self, hello: dict[str, Any]) -> None:
         if not isinstance(hello, dict) or not {"version", "cluster", "node", "incarnation"} <= hello.keys():
             raise FrameError("a HELLO without version, cluster, node or incarnation")
+        if not all(isinstance(hello[name], str) for name in ("cluster", "node", "incarnation")):
+            raise FrameError("a HELLO whose cluster, node or incarnation is no text")
         if hello["version"] != PROTOCOL_VERSION:
             raise PeerError(
                 f"the other side speaks protocol version {hello['version']}, this node {PROTOCOL_VERSION}",
@@ -234,11 +249,11 @@ class _ServerConnection:
 
     def _on_request(self, frame: Frame) -> None:
         body = frame.body
+        request = body.get("id") if isinstance(body, dict) else None
+        if type(request) is not int:
+            raise FrameError(f"a request of kind {frame.kind} without an id")
         try:
-            request = int(body["id"])
-        except (KeyError, TypeError, ValueError):
-            raise FrameError(f"a request of kind {frame.kind} without an id") from None
-        try:
+            _check_fields(frame.kind, body)
             match frame.kind:
                 case FrameKind.APPEND:
                     self._append(request, frame)
@@ -268,8 +283,6 @@ class _ServerConnection:
                     raise RequestError(f"unknown request {frame.kind}", remedy="run the same release on both sides")
         except ViewstampError as error:
             self._error(request, error)
-        except (KeyError, TypeError, ValueError) as error:
-            self._error(request, RequestError(f"a request of kind {frame.kind} that does not fit it: {error!r}"))
 
     def _append(self, request: int, frame: Frame) -> None:
         limits = self._server.limits
@@ -304,12 +317,18 @@ class _ServerConnection:
         server.in_flight_bytes += batch.size
 
     async def _read(self, request: int, body: dict[str, Any]) -> None:
+        position, bytes_max, wait = Position(body["position"]), body["bytes_max"], body["wait"]
+        if not (position >= 1 and bytes_max >= 1 and wait <= _WAIT_SECONDS_MAX):
+            raise RequestError(
+                f"a read of {bytes_max} bytes from position {position} within {wait} s",
+                remedy=f"ask for at least one byte from position 1 on, within 0 to {_WAIT_SECONDS_MAX:g} s",
+            )
         batches, last_position = await self._service.read(
             TopicId(body["topic"]),
-            Position(body["position"]),
-            bytes_max=body["bytes_max"],
+            position,
+            bytes_max=min(bytes_max, self._server.limits.batch_bytes_max),
             applied_index=Index(body["applied_index"]),
-            wait=body["wait"],
+            wait=wait,
         )
         fields: dict[str, object] = {"last_position": last_position, "applied_index": self._service.applied_index}
         self._ok(request, fields, [batch.buffer for batch in batches])
@@ -331,8 +350,6 @@ class _ServerConnection:
             await work()
         except ViewstampError as error:
             self._error(request, error)
-        except (KeyError, TypeError, ValueError) as error:
-            self._error(request, RequestError(f"a request that does not fit its kind: {error!r}"))
         except TimeoutError:
             self._error(request, UnavailableError("no answer in time", remedy="try again, perhaps on another node"))
 
@@ -341,6 +358,22 @@ class _ServerConnection:
 
     def _error(self, request: int, error: ViewstampError) -> None:
         self._send(encode_frame(FrameKind.ERROR, {"id": request, **_describe(error)}))
+
+
+def _check_fields(kind: int, body: dict[str, Any]) -> None:
+    """Check what came from outside, so that nothing behind has to.
+
+    Raises:
+      RequestError: a field is missing, or holds something else than it should.
+    """
+    for name, wanted in _FIELDS.get(kind, {}).items():
+        value = body.get(name)
+        is_fit = type(value) is wanted or (wanted is float and type(value) is int)
+        if not is_fit or (wanted in (int, float) and not 0 <= value < _NUMBER_END):  # type: ignore[operator]
+            raise RequestError(
+                f"a request of kind {kind} whose {name} is {str(value)[:50]!r}",
+                remedy="run the same release on both sides",
+            )
 
 
 def _describe(error: ViewstampError) -> dict[str, object]:
