@@ -522,13 +522,14 @@ class _Replay:
         self.log_time = 0
         self._pending: deque[Batch] = deque()
 
-    def on_batch(self, batch: Batch) -> None:
-        """Take the next batch of the log."""
+    def on_batch(self, batch: Batch, commit_end: int) -> None:
+        """Take the next batch of the log, and what was known to be committed when it was written."""
         self.log_time = max(self.log_time, batch.log_time)
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
         self._pending.append(batch)
+        self.apply(commit_end)
 
     def apply(self, commit_end: int) -> None:
         """Apply what is known to be committed."""
