@@ -128,6 +128,8 @@ class Link:
         self._decoder = FrameDecoder(frame_bytes_max)
         self._connection: Connection | None = None
         self._asked: dict[int, tuple[FrameKind, asyncio.Future[Frame]]] = {}
+        self._given_up: dict[int, bool] = {}
+        """Questions that nobody waits for any more; their answers may still come."""
         self._welcome: asyncio.Future[Frame] = loop.create_future()
 
     # What the network calls.
@@ -172,6 +174,8 @@ class Link:
 
     def _on_frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.OK or frame.kind == FrameKind.ERROR:
+            if self._given_up.pop(frame.body["id"], False):
+                return
             kind, future = self._asked.get(frame.body["id"], (None, None))
             if kind is None or future is None:
                 if self.on_answer is not None:
@@ -258,7 +262,8 @@ class Link:
             return await future
         finally:
             timer.cancel()
-            self._asked.pop(request_id, None)
+            if self._asked.pop(request_id, None) is not None and not _was_answered(future):
+                self._given_up[request_id] = True
 
     def abort(self) -> None:
         """End the connection at once; ``closed`` resolves."""
@@ -302,6 +307,11 @@ async def open_link(
         link.abort()
         raise
     return link
+
+
+def _was_answered(future: asyncio.Future[Frame]) -> bool:
+    """Whether the node answered; else the asker was cancelled, or the time was over."""
+    return future.done() and not future.cancelled() and not isinstance(future.exception(), TimeoutError)
 
 
 def _expire(future: asyncio.Future[Frame]) -> None:
