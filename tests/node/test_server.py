@@ -216,7 +216,22 @@ async def test_a_request_that_lacks_a_field_is_refused(group: Group) -> None:
 async def test_no_body_brings_a_node_down(group: Group) -> None:
     """Whatever a field holds, there is one answer with the request's id, or the connection ends; and the node lives."""
     entropy = random.Random(1)
-    junk = [None, True, -1, 0, 1, 2**63, 2**64 - 1, -(2**63), 1.5, float("nan"), float("inf"), "", "orders", "x" * 200]
+    junk: list[object] = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2**63,
+        2**64 - 1,
+        -(2**63),
+        1.5,
+        float("nan"),
+        float("inf"),
+        "",
+        "orders",
+        "x" * 200,
+    ]
     junk += [b"", b"\xff", [], [1], {}, {"a": 1}, ["orders"]]
     answered = 0
     for _ in range(40):

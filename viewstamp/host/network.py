@@ -56,7 +56,15 @@ class RealNetwork(Network):
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(lambda: _TcpConnection(accept), host, port, backlog=_BACKLOG)
+            server = await loop.create_server(
+                lambda: _TcpConnection(accept), host, port, backlog=_BACKLOG, start_serving=False
+            )
+            try:
+                # Apart: a cancellation inside ``create_server`` would leave the socket open, with nobody to close it.
+                await server.start_serving()
+            except BaseException:
+                server.close()
+                raise
         except (OSError, UnicodeError) as error:
             raise _listen_error(address, error) from error
         bound = server.sockets[0].getsockname()

@@ -34,7 +34,7 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
-from viewstamp.host.seam import Host, Listener, Lock
+from viewstamp.host.seam import Host, Lane, Listener, Lock
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Term, TopicId
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.log_reader import LogReader
@@ -109,6 +109,9 @@ class Node:
         self._changed: dict[asyncio.Future[None], None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
         self._stopping = False
+        self._recovery: Lane[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        """Closes the port of a node that has failed."""
 
     # -- Life -----------------------------------------------------------------------------------------------
 
@@ -132,7 +135,10 @@ class Node:
             self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
                 self.address = self._listener.address
-            self._assemble(await self._off_loop(self._recover))
+            recovered = await self._off_loop(self._recover)
+            assert self._recovery is not None, "it has just been used"
+            await self._recovery.close()
+            self._assemble(recovered)
         except BaseException:
             await self.stop()
             raise
@@ -146,7 +152,7 @@ class Node:
         """
         try:
             async with asyncio.timeout(timeout):
-                while self.lifecycle is not Lifecycle.RUNNING:
+                while self._is_failed or self.lifecycle is not Lifecycle.RUNNING:
                     await self._next_change()
         except TimeoutError:
             raise NoQuorumError(
@@ -160,17 +166,22 @@ class Node:
         Cancelled, it may leave parts running; call it again.
         """
         self._stopping = True
-        if self._listener is not None:
-            await self._listener.close()
+        await self._close_listener()
+        if self._recovery is not None:
+            await self._recovery.close()
         for task in list(self._fetching):
             task.cancel()
+        if self._closing is not None:
+            await self._closing
         if self._system is not None:
             await self._system.stop()
         if self.server is not None:
             await self.server.close()
         if self._reader is not None:
             await self._reader.close()
-        if self.wal is not None:
+        if self.wal is not None and self._system is None:
+            self.wal.abandon()
+        elif self.wal is not None:
             with suppress(StorageError):
                 await self.wal.close()
         if self._lock is not None:
@@ -195,25 +206,25 @@ class Node:
                 remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
             )
         replay = _Replay(Applier(self.machine))
+
+        def on_batch(batch: Batch, commit_end: int) -> None:
+            if self._stopping:
+                raise self._not_ready()
+            if state is None:
+                raise _orphan(options.data_dir, batch)
+            replay.on_batch(batch, commit_end)
+
         wal = Wal.open(
             disk,
             f"{options.data_dir}/wal",
             options.wal,
-            on_batch=replay.on_batch,
+            on_batch=on_batch,
             must_exist=state is not None,
             commit_hint=state.commit_hint if state is not None else 0,
         )
         self.wal = wal
         replay.apply(wal.recovery.commit_hint)
         if state is None:
-            if wal.recovery.end > 1:
-                raise CorruptionError(
-                    f"{options.data_dir} holds a log up to index {wal.recovery.end - 1}, but no control file",
-                    path=options.data_dir,
-                    expected="control-a or control-b",
-                    found="neither",
-                    remedy="the vote and the term history are lost: restore the file, or replace this member",
-                )
             incarnation = f"{self.host.entropy.getrandbits(64):016x}"
             state = ControlState(cluster_id=options.cluster, node_id=options.node, incarnation=incarnation)
             control.write(state)
@@ -284,7 +295,7 @@ class Node:
         return link
 
     def _off_loop(self, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-        """Run blocking ``work`` in a lane of its own, once."""
+        """Run blocking ``work`` in the recovery's lane, once."""
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
         def done(_: list[None], result: ResultT | BaseException) -> None:
@@ -295,10 +306,8 @@ class Node:
             else:
                 future.set_result(result)
 
-        lane = self.host.disk.lane("recovery", lambda _: work(), done)
-        lane.put(None)
-        closing = asyncio.get_running_loop().create_task(lane.close())
-        future.add_done_callback(lambda _: closing)
+        self._recovery = self.host.disk.lane("recovery", lambda _: work(), done)
+        self._recovery.put(None)
         return future
 
     # -- What the replica wants --------------------------------------------------------------------------------
@@ -335,12 +344,27 @@ class Node:
         self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
         if not self.failed.done():
             self.failed.set_result(failure.error)
+            self._closing = asyncio.get_running_loop().create_task(self._close_port())
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_exception(failure.error)
 
+    @property
+    def _is_failed(self) -> bool:
+        return self.failed.done() and not self.failed.cancelled()
+
+    async def _close_listener(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+
+    async def _close_port(self) -> None:
+        """Say nothing any more: who is connected goes elsewhere at once, and nobody is told that this node leads."""
+        await self._close_listener()
+        if self.server is not None:
+            await self.server.close()
+
     async def _next_change(self) -> None:
-        if self.failed.done() and not self.failed.cancelled():
+        if self._is_failed:
             raise self.failed.result()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changed[waiter] = None
@@ -539,6 +563,17 @@ class _Replay:
     def tail(self) -> list[Batch]:
         """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
         return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
+
+
+def _orphan(directory: str, batch: Batch) -> CorruptionError:
+    """Say that there is a log and no control file; at the first batch, before anything of the log is changed."""
+    return CorruptionError(
+        f"{directory} holds a log from index {batch.first_index} on, but no control file",
+        path=directory,
+        expected="control-a or control-b",
+        found="neither",
+        remedy="the vote and the term history are lost: restore the file, or replace this member",
+    )
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

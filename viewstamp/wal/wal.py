@@ -338,6 +338,12 @@ class Wal:
             await self._preparing_lane.close()
         self._writer.close()
 
+    def abandon(self) -> None:
+        """Let go of a log that was opened and never started, without writing anything. Idempotent."""
+        assert self._lane is None, "a started log is closed"
+        self._closed = True
+        self._writer.close()
+
     def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure
