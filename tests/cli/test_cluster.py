@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -118,6 +120,103 @@ def test_a_killed_leader_is_replaced_and_comes_back_and_everything_is_there(run:
     assert run("cluster", "restart", leader)["was_running"] is False
     assert [record["value"] for record in run("read", "kill")] == ["before", "after"]
     assert "there is no node n9" in run("cluster", "kill", "n9", code=2)["message"]
+
+
+def test_a_reader_that_follows_sees_what_is_appended_later_and_ctrl_c_ends_it(
+    run: Run, directory: Path, tmp_path: Path
+) -> None:
+    run("topic", "create", "follow")
+    (tmp_path / "lines").write_bytes(b"early\n")
+    run("append", "follow", str(tmp_path / "lines"))
+    command = [sys.executable, "-m", "viewstamp", "read", "follow", "--follow", "--dir", str(directory)]
+    with subprocess.Popen([*command, "--output", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        assert json.loads(reader.stdout.readline())["value"] == "early"
+        (tmp_path / "lines").write_bytes(b"late\n")
+        run("append", "follow", str(tmp_path / "lines"))
+        assert json.loads(reader.stdout.readline())["position"] == 2
+        reader.send_signal(signal.SIGINT)
+        rest, said = reader.communicate(timeout=10)
+    assert (reader.returncode, rest, json.loads(said)["error"]) == (130, b"", "Interrupted")
+
+
+def test_a_cluster_is_found_by_the_environment_and_addresses(
+    run: Run, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    addresses = [node["address"] for node in run("status")["nodes"]]
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["status"]) == 2
+    assert "there is no cluster" in capfd.readouterr().err
+    monkeypatch.setenv("VIEWSTAMP_CLUSTER", addresses[1])
+    assert main.run(["status", "--output", "json"]) == 0
+    assert [node["address"] for node in json.loads(capfd.readouterr().out)["nodes"]] == addresses
+    assert main.run(["status", "--cluster", "127.0.0.1:1", "--output", "json"]) == 3
+    captured = capfd.readouterr()
+    assert [node["reachable"] for node in json.loads(captured.out)["nodes"]] == [False]
+    assert "refused" in json.loads(captured.err)["message"]
+
+
+def test_bench_and_verify_and_the_simulator_have_the_documented_keys(
+    run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    benched = run("bench", "append", "--callers", "2", "--seconds", "0.2")
+    assert list(benched) == [
+        *("appends_per_second", "megabytes_per_second", "p50_ms", "p99_ms", "callers", "bytes", "in_flight"),
+        *("durability", "filesystem", "embedded"),
+    ]
+    assert main.run(["wal", "verify", str(directory / "n1"), "--output", "json"]) == 0
+    assert set(json.loads(capfd.readouterr().out)) >= {
+        *("path", "verdict", "segments", "batches", "records", "first_index", "last_index", "torn_bytes", "damage"),
+    }
+    assert main.run(["sim", "run", "--seed", "1", "--steps", "50", "--output", "json"]) == 0
+    simulated = json.loads(capfd.readouterr().out)
+    assert (list(simulated), simulated["seeds"], simulated["failures"]) == (["seeds", "events", "failures"], 1, [])
+
+
+def test_a_directory_is_no_file_of_lines(run: Run, directory: Path) -> None:
+    command = [sys.executable, "-m", "viewstamp", "append", "any", str(directory), "--dir", str(directory)]
+    result = subprocess.run([*command, "--output", "json"], capture_output=True, check=False, timeout=30)
+    assert result.returncode == 2
+    assert "Is a directory" in json.loads(result.stderr)["message"]
+    assert json.loads(result.stdout)["acknowledged"] == 0
+
+
+def test_a_copy_of_a_running_cluster_is_not_taken_for_it(run: Run, directory: Path, tmp_path: Path) -> None:
+    run("status")
+    copy = LocalCluster.open(shutil.copytree(directory, tmp_path / "copy"))
+    assert [node.pid() for node in copy.nodes.values()] == [None, None, None]
+    assert asyncio.run(copy.node("n1").kill()) is False
+    assert all(node["reachable"] for node in run("status")["nodes"])
+
+
+def test_one_member_alone_is_still_read_and_an_append_whose_cluster_dies_says_how_far_it_came(
+    run: Run, directory: Path
+) -> None:
+    run("topic", "create", "dies")
+    command = [sys.executable, "-m", "viewstamp", "append", "dies", "--dir", str(directory), "--timeout", "1.5"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, "--output", "json"], stdin=pipe, stdout=pipe, stderr=pipe) as append:
+        assert append.stdin is not None
+        append.stdin.write(b"".join(b"%d\n" % number for number in range(20_000)))
+        append.stdin.flush()
+        while run("topic", "describe", "dies")["last_position"] < 20_000:
+            pass
+        leader = run("status")["leader"]
+        alone, other = (name for name in ("n1", "n2", "n3") if name != leader)
+        run("cluster", "kill", leader)
+        run("cluster", "kill", other)
+        result, said = append.communicate(b"".join(b"%d\n" % number for number in range(20_000, 30_000)), timeout=30)
+    appended, error = json.loads(result), json.loads(said)
+    assert (append.returncode, error["error"]) in ((3, "UnavailableError"), (4, "OutcomeUnknownError"))
+    assert (appended["acknowledged"], appended["first_position"], appended["last_position"]) == (20_000, 1, 20_000)
+    status = run("status")
+    assert [(node["id"], node["reachable"]) for node in status["nodes"] if node["reachable"]] == [(alone, True)]
+    assert run("read", "dies", "--node", other, code=3)["error"] == "UnavailableError"
+    assert [record["value"] for record in run("read", "dies", "--node", alone, "--to", "2")] == ["0", "1"]
+    run("cluster", "start")
+    values = [record["value"] for record in run("read", "dies")]
+    assert values == [str(number) for number in range(len(values))]
+    assert 20_000 <= len(values) <= 20_000 + appended["unknown"]
 
 
 def test_a_stopped_cluster_can_be_read_offline_and_started_again(run: Run, directory: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -196,6 +197,8 @@ def opened(file: str) -> Iterator[int]:
         yield sys.stdin.fileno()
         return
     try:
+        if os.path.isdir(file):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(

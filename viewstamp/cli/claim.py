@@ -10,12 +10,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import IO, Any, Final
 
 from viewstamp.config.create import node_file
 from viewstamp.errors import ConfigError
 
-__all__ = ["Claim", "claimed"]
+__all__ = ["Claim", "adopt", "claimed"]
 
 MARKER: Final = "demo.json"
 
@@ -49,10 +49,7 @@ def claimed(path: str) -> Iterator[Claim]:
             remedy="name another directory with --dir, or remove this one if nobody needs what is in it",
         )
     with open(marker, "a+", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(f"another demo is at work in {path}", remedy="wait for it, or use --dir") from error
+        _lock(stream, path)
         _kill_left_behind(path)
         _remove(path, but=MARKER)
         stream.write(json.dumps({"process": os.getpid()}) + "\n")
@@ -63,6 +60,25 @@ def claimed(path: str) -> Iterator[Claim]:
             if not os.path.exists(node_file(path, "n1")):
                 _remove(path)  # It failed before there was anything to look at.
             raise
+
+
+def adopt(path: str) -> None:
+    """Make what an interrupted demo left behind the user's, whose data no later demo removes.
+
+    Raises:
+      ConfigError: a demo is at work there.
+    """
+    marker = os.path.join(path, MARKER)
+    with suppress(FileNotFoundError), open(marker, "rb") as stream:
+        _lock(stream, path)
+        os.remove(marker)
+
+
+def _lock(stream: IO[Any], path: str) -> None:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise ConfigError(f"a demo is at work in {path}", remedy="wait for it, or use --dir") from error
 
 
 def _kill_left_behind(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,13 +34,14 @@ def start(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Start what is down, and return when all of it is RUNNING. Twice is harmless."""
+    """Start what is down, and return when all of it is RUNNING. Twice is harmless; Ctrl-C stops what it started."""
+    from viewstamp.cli.claim import adopt
     from viewstamp.cli.local import LocalCluster
     from viewstamp.cli.target import run_async
 
+    adopt(os.path.abspath(directory))
     cluster = LocalCluster.open_or_create(directory, nodes)
-    started = {node.id for node in cluster.spawn_missing()}
-    run_async(cluster.wait_running(cluster.nodes.values(), timeout))
+    started = {node.id for node in run_async(cluster.start(timeout))}
     if output is Output.JSON:
         listed = [
             {"id": node.id, "address": node.address, "pid": node.pid(), "started": node.id in started}

@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from viewstamp import errors
+from viewstamp.cli.options import dir_flag, program
 from viewstamp.cli.process import command_line, start_mark
-from viewstamp.cli.target import Target
+from viewstamp.cli.target import DEFAULT_DIRECTORY, Target
 from viewstamp.config import NodeSettings, create_cluster, load_settings, node_file
 from viewstamp.errors import ConfigError, OutcomeUnknownError, StorageError, UnavailableError, ViewstampError
 from viewstamp.ids import NodeId
@@ -38,9 +39,9 @@ _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
 class LocalNode:
     """One node of a local cluster, running or not.
 
-    The process is found by DIR/NODE/pid, which holds its number and a mark that no other process of that number
-    has; failing that by the data directory's lock file and the process's own command line, so that a node that
-    somebody started by hand is found too.
+    The process is found by DIR/NODE/pid, which holds its number, a mark that no other process of that number has,
+    and the directory's own mark, which a copy of the directory does not have; failing that by the data directory's
+    lock file and the process's own command line, so that a node that somebody started by hand is found too.
     """
 
     def __init__(self, settings: NodeSettings, file: str) -> None:
@@ -59,14 +60,19 @@ class LocalNode:
             if child.poll() is not None:
                 del _children[child.pid]
         with suppress(FileNotFoundError, ValueError), open(self._pid_file, encoding="ascii") as stream:
-            number, mark = stream.read().split(maxsplit=1)
-            if start_mark(int(number)) == mark.strip():
+            number, mark, place = stream.read().splitlines()
+            if start_mark(int(number)) == mark and place == self._place():
                 return int(number)
         with suppress(FileNotFoundError, ValueError), open(os.path.join(self.directory, "lock"), "rb") as stream:
             pid = int(stream.read())
             if start_mark(pid) is not None and self._is_ours(pid):
                 return pid
         return None
+
+    def _place(self) -> str:
+        """Return what tells the data directory from a copy of it; moving it changes nothing."""
+        found = os.stat(self.directory)
+        return f"{found.st_dev}:{found.st_ino}"
 
     def _is_ours(self, pid: int) -> bool:
         """Say whether a process was started as ``viewstamp node run`` with this node's settings file."""
@@ -101,7 +107,7 @@ class LocalNode:
             _children[child.pid] = child
             mark = start_mark(child.pid)
             with open(self._pid_file + ".new", "w", encoding="ascii") as stream:
-                stream.write(f"{child.pid} {mark}\n")
+                stream.write(f"{child.pid}\n{mark}\n{self._place()}\n")
             os.rename(self._pid_file + ".new", self._pid_file)
         except OSError as error:
             raise StorageError(
@@ -191,7 +197,8 @@ class LocalCluster:
         if not os.path.exists(first_file):
             raise ConfigError(
                 f"there is no cluster in {path}",
-                remedy=f"make one with `viewstamp cluster start --dir {directory}`, or name one: --dir or --cluster",
+                remedy=f"make one with `{program()} cluster start{dir_flag(path, DEFAULT_DIRECTORY)}`, "
+                "or name one: --dir or --cluster",
             )
         first = load_settings(first_file, environment={}).settings
         names = sorted([*first.cluster.members, *first.cluster.learners], key=lambda name: (len(name), name))
@@ -248,6 +255,22 @@ class LocalCluster:
             for node in missing:
                 node.spawn()
         return missing
+
+    async def start(self, timeout: float) -> list[LocalNode]:
+        """Start every node that does not run, and wait until all are RUNNING; return those that were started.
+
+        Cancelled: those that were started are stopped again.
+
+        Raises:
+          UnavailableError: not within ``timeout`` seconds, or a process has ended; then with its last words.
+        """
+        started = self.spawn_missing()
+        try:
+            await self.wait_running(self.nodes.values(), timeout)
+        except asyncio.CancelledError:
+            await asyncio.gather(*(node.stop(timeout) for node in started), return_exceptions=True)
+            raise
+        return started
 
     def spawn(self, node: LocalNode) -> None:
         """Start one node unless it runs."""

@@ -51,8 +51,9 @@ def show(target: Target, output: Output, *, processes: Mapping[str, int | None] 
     else:
         _print(result, with_processes=processes is not None)
     if not any(node["reachable"] for node in result["nodes"]):
+        reasons = dict.fromkeys(str(node["error"]) for node in result["nodes"] if node.get("error"))
         raise UnavailableError(
-            f"no node answers at {', '.join(target.addresses)}",
+            f"no node answers at {', '.join(target.addresses)}: {'; '.join(reasons)}",
             remedy="start them: viewstamp cluster start, or viewstamp node run --config FILE",
         )
 

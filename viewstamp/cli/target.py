@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,9 +61,34 @@ class Target:
 
 
 def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run a coroutine to its end, on uvloop where there is one. Ctrl-C cancels it and raises KeyboardInterrupt."""
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        return runner.run(work)
+    """Run a coroutine to its end, on uvloop where there is one.
+
+    Ctrl-C, SIGTERM and the end of the terminal cancel it and raise KeyboardInterrupt: whoever started processes
+    ends them then, whatever the reason is.
+    """
+    ended = False
+
+    async def cancellable() -> ResultT:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def end() -> None:
+            nonlocal ended
+            ended = True
+            if task is not None:
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # Not where it is ignored, as under nohup.
+                loop.add_signal_handler(number, end)
+        return await work
+
+    try:
+        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+            return runner.run(cancellable())
+    except asyncio.CancelledError:
+        if ended:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
