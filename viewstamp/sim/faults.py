@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from viewstamp.sim.disk import DiskOptions
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Faults"]
 
 _CALLS_UNTIL_CRASH_MAX = 40
+_LOOK_SECONDS = 0.005
+"""How often is looked for a new leader to strike."""
 
 
 class Faults:
@@ -34,7 +37,8 @@ class Faults:
             "crash-in-call": self._crash_in_call,
             "isolate": self._isolate,
             "one-way": self._one_way,
-            "break": self._break,
+            "slow": self._slow,
+            "break": self._break_connections,
             "pause": self._pause,
             "stall": self._stall,
             "failed-sync": self._failed_sync,
@@ -44,15 +48,37 @@ class Faults:
     async def run(self) -> None:
         """Break something now and then. To be cancelled."""
         swarm = self._world.swarm
-        kinds = [kind for kind in self._kinds if swarm.faults.get(kind, 0) > 0]
-        weights = [swarm.faults[kind] for kind in kinds]
-        while kinds:
-            await asyncio.sleep(self._entropy.expovariate(1 / swarm.fault_seconds))
-            kind = self._entropy.choices(kinds, weights)[0]
-            member = self._entropy.choice(self._world.members)
-            self.counts[kind] = self.counts.get(kind, 0) + 1
-            self._world.note(member.id, "!", f"fault {kind}")
-            self._kinds[kind](member)
+        weights = {kind: swarm.faults[kind] for kind in self._kinds if swarm.faults.get(kind, 0) > 0}
+        if not weights:
+            return
+        if swarm.strike_seconds > 0:
+            await asyncio.gather(self._break_anybody(weights), self._break_leaders(weights))
+        else:
+            await self._break_anybody(weights)
+
+    async def _break_anybody(self, weights: dict[str, float]) -> None:
+        while True:
+            await asyncio.sleep(self._entropy.expovariate(1 / self._world.swarm.fault_seconds))
+            kind = self._entropy.choices(list(weights), list(weights.values()))[0]
+            self._break(kind, self._entropy.choice(self._world.members))
+
+    async def _break_leaders(self, weights: dict[str, float]) -> None:
+        """Strike each leader some time after its election, and again while it leads.
+
+        What only a few members hold at such a moment is what the rules of elections are about.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            leader = self._world.leader
+            if leader is not None:
+                await asyncio.sleep(self._entropy.expovariate(1 / self._world.swarm.strike_seconds))
+                kind = self._entropy.choices(list(weights), list(weights.values()))[0]
+                self._break(kind, leader)
+
+    def _break(self, kind: str, member: Member) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self._world.note(member.id, "!", f"fault {kind}")
+        self._kinds[kind](member)
 
     def _later(self, call: Callable[[], None]) -> None:
         self._world.loop.call_later(self._entropy.expovariate(1 / self._world.swarm.down_seconds), call)
@@ -97,7 +123,21 @@ class Faults:
             self._world.network.partition(member.id, other.id)
             self._later(lambda: self._world.network.heal(member.id, other.id))
 
-    def _break(self, member: Member) -> None:
+    def _slow(self, member: Member) -> None:
+        """What the node sends arrives late, in its order; the way back is as quick as ever."""
+        network = self._world.network
+        late = self._entropy.choice((0.2, 1.0))
+        others = [other.id for other in self._world.members if other is not member]
+        for other in others:
+            network.set_link(member.id, other, replace(network.options, delay_min=late))
+
+        def hasten() -> None:
+            for other in others:
+                network.set_link(member.id, other, None)
+
+        self._later(hasten)
+
+    def _break_connections(self, member: Member) -> None:
         """Every connection of the node breaks."""
         self._world.network.break_connections(member.id)
 

@@ -124,6 +124,10 @@ class SimulatedNetwork:
         else:
             self._links[source, target] = options
 
+    def clear_links(self) -> None:
+        """Take away the options of every direction that has its own."""
+        self._links.clear()
+
     def link(self, source: str, target: str) -> LinkOptions:
         """Return the options in force from ``source`` to ``target``."""
         return self._links.get((source, target), self.options)

@@ -20,6 +20,7 @@ FAULTS = (
     "crash-in-call",
     "isolate",
     "one-way",
+    "slow",
     "break",
     "pause",
     "stall",
@@ -54,6 +55,10 @@ class Swarm:
     """The mean time that a turn of the disk takes, beside its least."""
     sync_only: int = 0
     """So many members propose nothing when they lead, until everything is healed."""
+    sync_only_chance: float = 0.0
+    """The chance, each time that any other member starts, that it proposes nothing until it starts again."""
+    strike_seconds: float = 0.0
+    """The mean time that a member leads until a fault strikes it, beside those that strike anybody; 0 = nobody aims."""
     segment_bytes: int = 64 * 1024
     value_bytes_max: int = 200
     timeout: float = 4.0

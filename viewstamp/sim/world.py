@@ -51,6 +51,8 @@ class Member:
         self.process: Process | None = None
         self.node: Node | None = None
         self.starts = 0
+        self.is_sync_only = False
+        """Whether it proposes nothing in its present life."""
 
     @property
     def is_up(self) -> bool:
@@ -88,6 +90,7 @@ class World:
             return
         member.starts += 1
         self.note(member.id, "=", f"start {member.starts}")
+        member.is_sync_only = self._draw_sync_only(member)
         process = self.loop.process(f"{member.id}.{member.starts}")
         member.process = process
         member.node = None
@@ -121,21 +124,26 @@ class World:
 
     def calm(self) -> None:
         """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
-        sync_only = [member for member in self.members if self._is_sync_only(member)]
         self.is_calm = True
         self.network.options = LinkOptions()
+        self.network.clear_links()
         self.network.heal()
         for member in self.members:
             self.calm_disk(member)
             member.disk.crash_at(None)
-            if member in sync_only:
+            if member.is_sync_only:
                 self.take_down(member, power=False)  # It comes back as one that proposes.
             if member.process is not None:
                 member.process.resume()
             self.bring_up(member)
 
-    def _is_sync_only(self, member: Member) -> bool:
-        return not self.is_calm and member in self.members[1 : 1 + self.swarm.sync_only]
+    def _draw_sync_only(self, member: Member) -> bool:
+        swarm = self.swarm
+        if self.is_calm:
+            return False
+        if member in self.members[1 : 1 + swarm.sync_only]:
+            return True
+        return swarm.sync_only_chance > 0 and self.entropy.random() < swarm.sync_only_chance
 
     def close(self) -> None:
         """End the world."""
@@ -177,7 +185,7 @@ class World:
                 append_bytes_max=16 * 1024,
                 in_flight_bytes_max=64 * 1024,
                 cache_bytes_max=32 * 1024,
-                sync_only=self._is_sync_only(member),
+                sync_only=member.is_sync_only,
             ),
             wal=replace(wal.Options(), segment_bytes=self.swarm.segment_bytes, reserve_bytes=0),
             tick_seconds=_TICK_SECONDS,
@@ -189,6 +197,17 @@ class World:
     def note(self, who: str, glyph: str, text: str) -> None:
         """Add a line to the trace."""
         self.loop.trace.note(self.loop.time(), who, glyph, text)
+
+    @property
+    def leader(self) -> Member | None:
+        """Who leads in the highest term that anybody leads in."""
+        leaders = {
+            member.node.replica.raft.term: member
+            for member in self.members
+            if member.node is not None and member.node.replica is not None
+            if member.node.replica.raft.leader == member.id
+        }
+        return leaders[max(leaders)] if leaders else None
 
     @property
     def addresses(self) -> list[str]:
