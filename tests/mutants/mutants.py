@@ -68,12 +68,16 @@ def strictly_advertised() -> AbstractContextManager[None]:
 
 
 def announce_early() -> AbstractContextManager[None]:
+    """The history is written last: behind the announcement, and behind the first record of the term too."""
     original = leader.become_leader
 
     def become_leader(core: Core) -> None:
         original(core)
+        history = core.writes.pop()
+        assert isinstance(history, WriteHistory)
         core.installing = False
         leader.on_durable(core, ended_silence=True)
+        core.writes.append(history)
 
     return patched(leader, become_leader=become_leader)
 

@@ -1,37 +1,40 @@
-"""Each planted mistake is found by the random schedules of its mix, and the real code passes the very same seeds."""
+"""Each planted mistake makes the simulator fail on the seed on record, and the real code passes that very seed.
+
+Where a change to the product moves the events of a seed, ``python -m tests.mutants --record`` looks for new ones.
+"""
 
 import pytest
 
-from tests.consensus.schedule import run
-from tests.mutants.mutants import MUTANTS, Mutant
-from viewstamp.errors import PeerError
-
-SEEDS_MAX = 500
-
-
-def kill(mutant: Mutant) -> tuple[int, str]:
-    """Return the first seed that finds the mutant, and the invariant that it breaks, or the error that it raises."""
-    with mutant.plant():
-        for seed in range(SEEDS_MAX):
-            try:
-                run(mutant.mix, seed)
-            except (AssertionError, PeerError) as found:
-                return seed, getattr(found, "invariant", type(found).__name__)
-    raise AssertionError(f"{mutant.name} survives {SEEDS_MAX} seeds of {mutant.mix!r}")
+from tests.mutants.hunt import SEEDS_MAX, run_aimed
+from tests.mutants.mutants import MUTANTS
+from tests.mutants.records import RECORDS, Record
+from tests.mutants.table import DOCUMENT, document
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_planted_mistake_is_found_and_the_real_code_passes_the_same_seeds(mutant: Mutant) -> None:
-    seed, _ = kill(mutant)
-    for each in range(seed + 1):
-        run(mutant.mix, each)
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.mutant)
+def test_the_seed_on_record_finds_the_mutant_and_the_real_code_passes_it(record: Record) -> None:
+    planted = run_aimed(record.aim, record.seed, mutant=record.mutant)
+    assert record.invariant == planted.invariant, f"{planted.detail}; hunt again: python -m tests.mutants --record"
+    healthy = run_aimed(record.aim, record.seed)
+    assert healthy.invariant == "", healthy.detail
 
 
-def test_a_mutant_leaves_nothing_behind() -> None:
-    """Planted and pulled out, the code is what it was: the same seed gives the same run."""
-    before = run("even", 3).trace
+def test_every_mutant_is_on_record_within_the_seeds_allowed() -> None:
+    assert [record.mutant for record in RECORDS] == list(MUTANTS)
+    assert max(record.seed for record in RECORDS) <= SEEDS_MAX
+
+
+def test_the_table_in_the_docs_is_that_of_the_records() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert document(text, RECORDS) == text
+
+
+@pytest.mark.slow
+def test_a_mutant_leaves_nothing_behind_in_the_simulator() -> None:
+    """Planted and pulled out, the code is what it was: the same seed gives the same trace."""
+    before = run_aimed("drawn", 2).digest
     for mutant in MUTANTS.values():
         with mutant.plant():
             pass
-    assert run("even", 3).trace == before
+    assert run_aimed("drawn", 2).digest == before

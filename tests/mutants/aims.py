@@ -1,0 +1,96 @@
+"""The aimed swarms: mixes of faults under which one kind of mistake comes to light within a few seeds.
+
+Each is aimed at a hazard, not at a mutant: a mistake that nobody has thought of yet meets the same weather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewstamp.sim.network import LinkOptions
+from viewstamp.sim.swarm import Swarm
+
+__all__ = ["AIMS", "Aim"]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A swarm, and in a sentence what it is aimed at; without a swarm each seed draws its own."""
+
+    name: str
+    sentence: str
+    swarm: Swarm | None
+
+
+AIMS: dict[str, Aim] = {
+    aim.name: aim
+    for aim in (
+        Aim("drawn", "Nothing: each seed draws its own swarm, as in `viewstamp sim run`.", None),
+        Aim(
+            "diverging tails",
+            "Members that were alone with the newest records die in the middle of a call of a slow disk and come back.",
+            Swarm(
+                clients=1,
+                callers=1,
+                seconds=16.0,
+                fault_seconds=0.3,
+                down_seconds=0.6,
+                strike_seconds=0.3,
+                pause_seconds=0.03,
+                faults={"isolate": 1, "crash-in-call": 1},
+                links=LinkOptions(delay_mean=0.002),
+                disk_mean=0.03,
+                value_bytes_max=40,
+            ),
+        ),
+        Aim(
+            "fallen leaders",
+            "Leaders fall soon after their election, with their first record on their own disk only; every second"
+            " one that follows commits what it finds and adds nothing: figure 8 of the Raft paper.",
+            Swarm(
+                clients=1,
+                callers=1,
+                seconds=30.0,
+                fault_seconds=20.0,
+                down_seconds=1.0,
+                strike_seconds=0.08,
+                pause_seconds=0.3,
+                faults={"kill": 1},
+                links=LinkOptions(delay_mean=0.03),
+                sync_only_chance=0.6,
+                value_bytes_max=40,
+            ),
+        ),
+        Aim(
+            "late appends",
+            "What a leader sends comes so late that another one leads when it arrives, one who appends nothing itself.",
+            Swarm(
+                clients=1,
+                callers=4,
+                fault_seconds=20.0,
+                down_seconds=1.0,
+                strike_seconds=0.4,
+                pause_seconds=0.02,
+                faults={"slow": 1},
+                links=LinkOptions(delay_mean=0.005),
+                sync_only=2,
+                value_bytes_max=40,
+            ),
+        ),
+        Aim(
+            "late messages",
+            "Messages are doubled and come late, out of their order, while leaders are cut off one after the other.",
+            Swarm(
+                clients=1,
+                callers=2,
+                fault_seconds=0.25,
+                down_seconds=0.3,
+                pause_seconds=0.03,
+                faults={"isolate": 3, "one-way": 2, "pause": 2, "kill": 1},
+                links=LinkOptions(delay_mean=0.005, double=0.3, reorder=0.4, reorder_seconds=2.5),
+                value_bytes_max=40,
+            ),
+        ),
+    )
+}
+"""The aims, by name."""
