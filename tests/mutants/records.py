@@ -27,7 +27,7 @@ RECORDS = (
     Record("append-unannounced", "drawn", 11, "HistoryTrue"),
     Record("append-of-older-term", "late appends", 1, "HistoryTrue"),
     Record("announcement-of-older-term", "late messages", 4, "FollowsLeader"),
-    Record("trust-the-point", "late messages", 7, "AckKept"),
+    Record("trust-the-point", "late messages", 2, "a node fails only when its disk does"),
     Record("completion-by-index", "diverging tails", 1, "AckDurable"),
 )
 """One for each mutant, in the order of ``MUTANTS``."""

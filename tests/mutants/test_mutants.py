@@ -5,6 +5,7 @@ Where a change to the product moves the events of a seed, ``python -m tests.muta
 
 import pytest
 
+from tests.mutants.aims import AIMS
 from tests.mutants.hunt import SEEDS_MAX, run_aimed
 from tests.mutants.mutants import MUTANTS
 from tests.mutants.records import RECORDS, Record
@@ -28,6 +29,14 @@ def test_every_mutant_is_on_record_within_the_seeds_allowed() -> None:
 def test_the_table_in_the_docs_is_that_of_the_records() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert document(text, RECORDS) == text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aim", AIMS)
+def test_an_aimed_seed_is_the_same_run_each_time_and_full_of_faults(aim: str) -> None:
+    first, second = run_aimed(aim, 5), run_aimed(aim, 5)
+    assert first.digest == second.digest
+    assert sum(first.faults.values()) > 5
 
 
 @pytest.mark.slow
