@@ -128,7 +128,7 @@ class Replica(Actor[Item]):
         self._reads_asked_at = 0
         self._ticks = 0
         self._turn_bytes = 0
-        """Bytes of batches that this turn has taken from a leader: the log reserves room for them at its end."""
+        """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
         self._known: tuple[Role, Term, NodeId | None, Lifecycle] | None = None
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Replica(Actor[Item]):
             self.raft.check_propose(batch.size)
             if not self.is_leading:
                 raise self._not_leading("is still taking over")
-            self._wal.check_room(batch.size)
+            self._wal.check_room(self._turn_bytes + batch.size)
             admission = self.applier.machine.admit(batch)
         except StorageFullError as error:
             answer(self._known_outcome(batch, error))
@@ -241,6 +241,7 @@ class Replica(Actor[Item]):
             return
         match admission:
             case Accepted(first_position):
+                self._turn_bytes += batch.size
                 batch.first_position = first_position
                 viewstamp = self.raft.propose(batch)
                 self.applier.answer_when_applied(viewstamp.index, answer)

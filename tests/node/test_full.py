@@ -1,0 +1,184 @@
+"""A disk or a log that is full: refused before anything is harmed, the others go on, and there is a way back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.node.caller import body_of, call
+from tests.node.group import SMALL, Group, not_on_the_loop, wait_for
+from tests.node.hooked_disk import HookedDisk
+from viewstamp.client import Client
+from viewstamp.errors import OutcomeUnknownError, StorageFullError
+from viewstamp.host.disk import RealDisk
+from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
+from viewstamp.wire.batch import build_batch
+from viewstamp.wire.requests import FrameKind
+
+THREE_SEGMENTS = replace(SMALL, bytes_max=3 * SMALL.segment_bytes)
+VALUE = b"." * 4_000
+
+
+async def append_until_full(client: Client, count: int = 200) -> tuple[int, StorageFullError | None]:
+    """Append one record after the other; return how many were acknowledged, and why there are no more."""
+    for number in range(count):
+        try:
+            await client.append("orders", f"{number} ".encode() + VALUE)
+        except StorageFullError as error:
+            return number, error
+    return count, None
+
+
+async def numbers(client: Client, node: str | None = None) -> list[int]:
+    return [int(record.value.split()[0]) async for record in client.read("orders", node=node)]
+
+
+async def test_a_follower_whose_log_is_full_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """It says so, stays a member, and goes on when it is given room."""
+    async with Group(tmp_path, 3) as group:
+        await group.run("n1", "n2")
+        await group.run("n3", wal=THREE_SEGMENTS)
+        client = group.client()
+        await client.create_topic("orders")
+        assert await append_until_full(client) == (200, None)
+        full = group.nodes[NodeId("n3")]
+        assert group.journal.of("! full", node="n3")
+        assert not full.failed.done()
+        assert full.status["role"] == "follower"
+        held = await numbers(client, "n3")
+        assert held == list(range(len(held)))
+        assert 10 < len(held) < 100
+        await group.stop("n3")
+        await group.run("n3")
+        await group.caught_up()
+        assert await numbers(client, "n3") == list(range(200))
+
+
+async def test_a_leader_whose_log_is_full_refuses_clearly_and_loses_nothing(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3, wal=THREE_SEGMENTS) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        count, error = await append_until_full(client)
+        assert error is not None
+        assert "bytes_max" in error.remedy
+        assert "the log is full" in error.message
+        assert 20 < count < 60
+        with pytest.raises(StorageFullError):
+            await client.append("orders", 2 * VALUE)
+        for node in group.nodes.values():
+            assert not node.failed.done(), group.journal.tail()
+        for name in group.members:
+            assert await numbers(client, name) == list(range(count)), "reads are served as ever"
+        await group.stop("n1", "n2", "n3")
+        await group.run(wal=SMALL)
+        receipt = await client.append("orders", f"{count} ".encode())
+        assert receipt.position == count + 1, "nothing that was refused is there"
+        assert await numbers(client) == list(range(count + 1))
+
+
+async def test_a_full_group_starts_again_full_and_can_still_elect(tmp_path: Path) -> None:
+    """Terms, votes and the membership record of a new leader need room too: it is kept for them."""
+    async with Group(tmp_path, 3, wal=THREE_SEGMENTS) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        count, _ = await append_until_full(client)
+        for _ in range(3):
+            await group.stop("n1", "n2", "n3")
+            await group.run()
+            with pytest.raises(StorageFullError):
+                await client.append("orders", 2 * VALUE)
+        assert await numbers(group.client()) == list(range(count))
+
+
+@pytest.mark.parametrize("size", [500, 4_000, 9_000])
+async def test_a_flood_on_a_log_that_is_nearly_full_does_not_bring_the_leader_down(tmp_path: Path, size: int) -> None:
+    """Batches that are admitted in one turn are all written in it: together they must not need more than there is."""
+    async with Group(tmp_path, 1, wal=THREE_SEGMENTS) as group:
+        await group.run()
+        node = group.nodes[NodeId("n1")]
+        async with call(group) as caller:
+            body_of(await caller.ask(FrameKind.CREATE_TOPIC, name="orders"))
+            session = body_of(await caller.ask(FrameKind.OPEN_SESSION))["session"]
+            acknowledged, sequence = 0, 1
+            for _ in range(60):
+                sent = list(range(sequence, sequence + 12))
+                for number in sent:
+                    batch = build_batch(
+                        [bytes(size)], topic=TopicId(1), session=SessionId(session), sequence=Sequence(number)
+                    )
+                    caller.send(FrameKind.APPEND, {"id": number}, batch.buffer)
+                answers = [await caller.frame() for _ in sent]
+                good = [answer for answer in answers if answer.kind == FrameKind.OK]
+                acknowledged += len(good)
+                sequence += len(good)
+                if not good:
+                    break
+            assert acknowledged * size < THREE_SEGMENTS.bytes_max + SMALL.segment_bytes
+            assert acknowledged > 5
+            assert {answer.body["error"] for answer in answers} <= {"StorageFullError", "UnavailableError"}
+            await asyncio.sleep(0.05)
+            assert not node.failed.done(), group.journal.tail()
+            topics = body_of(await caller.ask(FrameKind.LIST_TOPICS, stale=False))["topics"]
+            assert topics[0]["last_position"] == acknowledged
+
+
+class FullDevice:
+    """A device on which there is no room for another segment, for as long as the test says so."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def disk(self, node: NodeId, full: str) -> HookedDisk:
+        def hook(call: str, path: str, caller: str) -> bool:
+            if self.is_full and node == full and call == "create":
+                raise StorageFullError(f"cannot create {path}: no space left on device", remedy="free space")
+            return not_on_the_loop(call, path, caller)
+
+        def free_bytes(free: int) -> int:
+            return 0 if self.is_full and node == full else free
+
+        return HookedDisk(RealDisk(), hook, free_bytes=free_bytes)
+
+
+@pytest.mark.parametrize("full", ["n1", "n3"], ids=["leader", "follower"])
+async def test_a_full_device_is_met_before_it_does_harm_and_goes_on_by_itself(tmp_path: Path, full: str) -> None:
+    device = FullDevice()
+    async with Group(tmp_path, 3, disks=lambda node: device.disk(node, full)) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        device.is_full = True
+        count, error = await append_until_full(client, 100)
+        if full == "n1":
+            assert error is not None
+            assert "free space" in error.remedy
+        else:
+            assert error is None
+        for node in group.nodes.values():
+            assert not node.failed.done(), group.journal.tail()
+        assert await numbers(client) == list(range(count))
+        device.is_full = False
+
+        async def is_taken() -> bool:
+            try:
+                await client.append("orders", f"{count} ".encode())
+            except (StorageFullError, OutcomeUnknownError):
+                return False
+            return True
+
+        async with asyncio.timeout(10):
+            while True:
+                if await is_taken():
+                    break
+                await asyncio.sleep(0.01)
+        await wait_for(
+            lambda: len({node.applied_index for node in group.nodes.values()}) == 1,
+            lambda: f"not level: {group.status()}",
+        )
+        for name in group.members:
+            assert await numbers(client, name) == list(range(count + 1))

@@ -1,0 +1,141 @@
+"""Reads: linearizable on every member, stale only where it is asked for, and never a guess."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.caller import Caller, body_of, call
+from tests.node.group import PATIENCE_SECONDS, Group, wait_for
+from viewstamp.client import Client
+from viewstamp.ids import NodeId
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.requests import FrameKind
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    async with Group(tmp_path, 3, request_seconds=1.0) as group:
+        await group.run()
+        await group.client().create_topic("orders")
+        yield group
+
+
+async def last_position(caller: Caller, *, stale: bool = False) -> int:
+    answer = await caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=stale)
+    return int(body_of(answer)["topic"]["last_position"])
+
+
+async def read(caller: Caller, position: int, *, wait: float = 0.0, applied_index: int = 0) -> Frame:
+    fields: dict[str, Any] = {"topic": 1, "position": position, "bytes_max": 100_000}
+    return await caller.ask(FrameKind.READ, **fields, applied_index=applied_index, wait=wait)
+
+
+async def test_every_member_sees_every_append_that_was_acknowledged_before_it_was_asked(group: Group) -> None:
+    client = group.client()
+    async with call(group, "n1") as one, call(group, "n2") as two, call(group, "n3") as three:
+        for number in range(1, 31):
+            await client.append("orders", b"x")
+            assert await asyncio.gather(*(last_position(caller) for caller in (one, two, three))) == [number] * 3
+
+
+async def test_a_member_that_is_cut_off_answers_only_who_asks_for_something_stale(group: Group) -> None:
+    client = group.client()
+    await client.append("orders", b"before")
+    await group.caught_up()
+    leader = (await group.leader()).options.node
+    away = next(name for name in group.members if name != leader)
+    group.isolate(away)
+    await group.client(leader).append("orders", b"after")
+    async with call(group, away) as caller:
+        assert await caller.refusal(FrameKind.DESCRIBE_TOPIC, name="orders", stale=False) == "NoQuorumError"
+        assert await last_position(caller, stale=True) == 1
+        group.board.heal()
+        await group.caught_up()
+        assert await last_position(caller) == 2
+
+
+async def test_a_deposed_leader_that_does_not_know_it_yet_answers_nothing_stale(group: Group) -> None:
+    """It asks its quorum before each answer; without one it waits, and is told by the next leader what it missed."""
+    old = (await group.leader()).options.node
+    async with call(group, old) as caller:
+        group.isolate(old)
+        asked = asyncio.create_task(caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=False))
+        new = (await group.leader(not_=old)).options.node
+        await group.client(new).append("orders", b"x")
+        assert not asked.done()
+        group.board.heal()
+        answer = await asked
+        assert answer.kind == FrameKind.ERROR or answer.body["topic"]["last_position"] == 1
+
+
+async def test_a_question_that_comes_while_nobody_leads_is_answered_when_somebody_does(group: Group) -> None:
+    leader = await group.leader()
+    follower = next(name for name in group.members if name != leader.options.node)
+    async with call(group, follower) as caller:
+        await group.stop(leader.options.node)
+        assert await last_position(caller) == 0
+
+
+async def test_a_read_waits_for_a_record_and_comes_with_it(group: Group) -> None:
+    client = group.client()
+    for name in group.members:
+        async with call(group, name) as caller:
+            position = await last_position(caller) + 1
+            waiting = asyncio.create_task(read(caller, position, wait=PATIENCE_SECONDS))
+            await asyncio.sleep(0.03)
+            assert not waiting.done()
+            await client.append("orders", b"at last")
+            answer = await waiting
+            assert body_of(answer)["last_position"] == position
+            assert b"at last" in bytes(answer.payload)
+
+
+async def test_a_read_that_waits_in_vain_says_that_there_is_nothing(group: Group) -> None:
+    async with call(group) as caller:
+        answer = await read(caller, 1, wait=0.03)
+        assert (body_of(answer)["last_position"], len(answer.payload)) == (0, 0)
+
+
+async def test_many_that_wait_on_one_connection_are_each_answered(group: Group) -> None:
+    """And when the connection ends, nobody goes on waiting for it."""
+    node = group.nodes[NodeId("n1")]
+    async with call(group) as caller:
+        tasks = len(asyncio.all_tasks())
+        fields = {"topic": 1, "position": 1, "bytes_max": 1000, "applied_index": 0, "wait": 20.0}
+        for number in range(50):
+            caller.send(FrameKind.READ, {"id": number, **fields})
+        await wait_for(lambda: len(asyncio.all_tasks()) >= tasks + 50, lambda: "the requests are not taken")
+        await group.client().append("orders", b"x")
+        assert {(await caller.frame()).body["id"] for _ in range(50)} == set(range(50))
+        for number in range(50):
+            caller.send(FrameKind.READ, {"id": number, **fields, "position": 9})
+        await wait_for(lambda: len(asyncio.all_tasks()) >= tasks + 50, lambda: "the requests are not taken")
+    await wait_for(lambda: len(asyncio.all_tasks()) < tasks + 10, lambda: "the requests outlive their connection")
+    assert not node.failed.done()
+
+
+async def test_a_read_waits_until_the_member_has_applied_what_the_reader_has_seen(group: Group) -> None:
+    """So a reader that goes on at another member never goes back in time."""
+    client = group.client()
+    leader = (await group.leader()).options.node
+    away = next(name for name in group.members if name != leader)
+    group.isolate(away)
+    receipt = await group.client(leader).append("orders", b"x")
+    async with call(group, away) as caller:
+        waiting = asyncio.create_task(read(caller, 1, applied_index=receipt.index))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        group.board.heal()
+        assert body_of(await waiting)["last_position"] == 1
+        answer = await read(caller, 1, applied_index=10**9)
+        assert answer.body["error"] == "UnavailableError"
+    assert await appended(client) == [b"x"]
+
+
+async def appended(client: Client) -> list[bytes]:
+    return [record.value async for record in client.read("orders")]
