@@ -26,7 +26,7 @@ async def test_a_log_lives_on_a_real_disk_with_real_threads(tmp_path: Path) -> N
     disk = RealDisk()
     options = Options(segment_bytes=64 * 1024)
     directory = str(tmp_path / "wal")
-    wal = Wal.open(disk, directory, options, on_batch=lambda batch, committed: None)
+    wal = Wal.open(disk, directory, options, on_batch=lambda *_: None)
     failures: list[StorageError] = []
     wal.start(failures.append)
     completed: list[int] = []
@@ -64,7 +64,9 @@ async def test_a_log_lives_on_a_real_disk_with_real_threads(tmp_path: Path) -> N
 async def test_reads_on_other_threads_go_on_while_the_log_is_written_and_cut(tmp_path: Path) -> None:
     """A read sees a prefix of some moment: consecutive batches, each of a term that stood there at some time."""
     disk = RealDisk()
-    wal = Wal.open(disk, str(tmp_path / "wal"), Options(segment_bytes=32 * 1024), on_batch=lambda batch, committed: None)
+    wal = Wal.open(
+        disk, str(tmp_path / "wal"), Options(segment_bytes=32 * 1024), on_batch=lambda batch, committed: None
+    )
     failures: list[StorageError] = []
     wal.start(failures.append)
     await wal.append([make_batch(1)])
