@@ -66,6 +66,8 @@ def test_without_json_an_error_is_a_sentence_and_its_remedy(tmp_path: Path, caps
         ["append", "topic", "--cluster", "127.0.0.1:1", "/no/such/file", "--output", "json"],
         ["sim", "run", "--seed", "1", "--seeds", "2", "--output", "json"],
         ["wal", "verify", "/no/such/log", "--output", "json"],
+        ["wal", "verify", __file__, "--output", "json"],
+        ["wal", "inspect", __file__, "--output", "json"],
         ["demo", "--input", "/no/such/file", "--output", "json"],
         ["bench", "append", "--embedded", "--dir", "x", "--output", "json"],
         ["config", "show", "--config", "/no/such/file", "--output", "json"],

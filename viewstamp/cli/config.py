@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from viewstamp.cli.options import Output, OutputOption, print_json, print_table
+from viewstamp.cli.options import Output, OutputOption, dir_flag, print_json, print_table, program
+from viewstamp.cli.target import DEFAULT_DIRECTORY
 
 __all__ = ["SetOption", "app", "overrides_of"]
 
@@ -49,7 +50,7 @@ def new(
         print_json({"cluster_id": settings[names[0]].cluster.id, "nodes": listed})
     else:
         print_table(["node", "address", "file"], [(name, settings[name].node.listen, files[name]) for name in names])
-        print(f"start it: viewstamp cluster start --dir {directory}")
+        print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewstamp.cli.show import Show
-from viewstamp.errors import RequestError
+from viewstamp.errors import RequestError, StorageError
 
 __all__ = ["Source"]
 
@@ -29,8 +29,14 @@ class Source:
         if file is None:
             show.phase(f"reading {FLIGHTS:,} flights")
             path = os.path.join(directory, "flights.jsonl")
-            with open(path, "wb") as stream:
-                stream.writelines(line + b"\n" for line in flights())
+            try:
+                with open(path, "wb") as stream:
+                    stream.writelines(line + b"\n" for line in flights())
+            except OSError as error:
+                raise StorageError(
+                    f"cannot write {path}: {error.strerror}",
+                    remedy="name a directory with --dir that this user may write, on a disk with 1 GB of free space",
+                ) from error
         else:
             path = os.path.abspath(file)
         from viewstamp.cli.proof import lines_of

@@ -42,7 +42,12 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
-        # Whoever reads our output has seen enough, as in `viewstamp read ... | head`.
+        _give_up_stdout()
+        return 0
+    except SystemExit as ending:
+        # So the parser ends for a closed pipe, and says 1, which here is a failed proof.
+        if not isinstance(ending.__context__, BrokenPipeError):
+            raise
         _give_up_stdout()
         return 0
     except OSError as error:
@@ -89,5 +94,8 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
 
 
 def _give_up_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush cannot fail."""
+    """Point stdout at nothing, so that the interpreter's last flush cannot fail.
+
+    Whoever reads our output has seen enough, as in `viewstamp read ... | head`.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ import typer
 
 from viewstamp.cli.options import Output, OutputOption, print_json, print_table
 from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
+from viewstamp.errors import ConfigError
 
 if TYPE_CHECKING:
     from viewstamp.wire.batch import Record
@@ -32,7 +33,7 @@ def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> None:
     from viewstamp.host.disk import RealDisk
     from viewstamp.wal.reader import inspect as entries_of
 
-    for entry in entries_of(RealDisk(), os.path.abspath(path)):
+    for entry in entries_of(RealDisk(), _log_at(path)):
         if output is Output.JSON:
             fields = {"kind": entry.kind, "depth": entry.depth, "location": entry.location, **entry.fields}
             sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
@@ -46,16 +47,17 @@ def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
     from viewstamp.host.disk import RealDisk
     from viewstamp.wal.verify import verify as verify_files
 
-    found = verify_files(RealDisk(), os.path.abspath(path))
+    found = verify_files(RealDisk(), _log_at(path))
     if output is Output.JSON:
         print_json(found.as_dict())
     else:
         counts = {name: value for name, value in found.as_dict().items() if name not in ("damage", "groups")}
         print_table(list(counts), [list(counts.values())])
         for damage in found.damage:
-            print(f"damage in {damage.segment} at byte {damage.location}: expected {damage.expected}, {damage.found}")
+            print(f"damage in {damage.segment} at byte {damage.location}:")
+            print(f"  expected {damage.expected}\n  found {damage.found}")
         if found.verdict == "corruption":
-            print("nothing was cut: keep these files, and let the node fetch the range from the other members")
+            print("nothing was changed; the node does not start like this: restore its directory from a copy of it")
     return CORRUPTION if found.verdict == "corruption" else 0
 
 
@@ -67,9 +69,19 @@ def read(
 ) -> None:
     """Print a topic's records out of the files. The last of them may not be committed: one node cannot know."""
     printer = RecordPrinter(output)
-    for record in offline_records(os.path.abspath(path), topic):
+    for record in offline_records(_log_at(path), topic):
         printer.write(record)
     printer.flush()
+
+
+def _log_at(path: Path) -> str:
+    """Return where the log is. Raises ConfigError for a file that is no segment, which is no fault of the disk."""
+    if path.is_file() and path.suffix != ".segment":
+        raise ConfigError(
+            f"{path} is no log",
+            remedy="name a node's data directory, its wal directory, or a file NUMBER.segment in it",
+        )
+    return os.path.abspath(path)
 
 
 def offline_records(path: str, topic: str) -> Iterator[Record]:

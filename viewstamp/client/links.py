@@ -188,7 +188,8 @@ class Links:
                 delay = self.search.delay()
                 if asyncio.get_running_loop().time() + delay >= deadline:
                     raise UnavailableError(
-                        f"nobody answered within {seconds:g} s: {error}", remedy="check that the nodes run"
+                        f"nobody answered within {seconds:g} s: {error}",
+                        remedy="check that a majority of the nodes runs",
                     ) from error
                 await asyncio.sleep(delay)
             else:

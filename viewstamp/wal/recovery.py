@@ -167,8 +167,8 @@ class Survey:
             location=damage.location,
             expected=damage.expected,
             found=damage.found,
-            remedy="nothing was changed; look with `viewstamp wal inspect`, then restore the file from a copy, or "
-            "replace this node by a new one with an empty data directory",
+            remedy="nothing was changed; look with `viewstamp wal inspect`, then restore the node's directory from a "
+            "copy of it; the other members go on without it",
         )
 
     def run(self) -> Survey:

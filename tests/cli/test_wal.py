@@ -1,0 +1,158 @@
+"""What `viewstamp wal` says of a log that is whole, torn, damaged, or of a newer format."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli import main
+from viewstamp.cli.local import LocalCluster
+from viewstamp.config import create_cluster
+from viewstamp.wal.format import SegmentHeader
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a cluster of one, stopped, whose log has several segments."""
+    directory = tmp_path_factory.mktemp("wal") / "one"
+    create_cluster(str(directory), 1)
+    with (directory / "n1.toml").open("a") as stream:
+        stream.write("[wal]\nsegment_bytes = 65536\n")
+    lines = directory / "lines"
+    lines.write_bytes(b"".join(b"%0100d\n" % number for number in range(20_000)))
+    try:
+        for command in (["cluster", "start"], ["topic", "create", "t"], ["append", "t", str(lines)]):
+            assert main.run([*command, "--dir", str(directory)]) == 0
+        assert main.run(["cluster", "stop", "--dir", str(directory)]) == 0
+    finally:
+        asyncio.run(LocalCluster.open(directory).node("n1").kill())
+    return directory
+
+
+@pytest.fixture
+def directory(stopped: Path, tmp_path: Path) -> Path:
+    """Return a copy to damage."""
+    subprocess.run(["cp", "-r", str(stopped), str(tmp_path / "copy")], check=True)
+    return tmp_path / "copy"
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted((directory / "n1" / "wal").glob("*.segment"))
+
+
+def flip(file: Path, location: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[location] ^= 1
+    file.write_bytes(data)
+
+
+def verify(directory: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    capfd.readouterr()
+    code = main.run(["wal", "verify", str(directory / "n1"), "--output", "json"])
+    return code, json.loads(capfd.readouterr().out)
+
+
+def groups(file: Path, capfd: pytest.CaptureFixture[str]) -> list[int]:
+    """Return where the groups of a segment start."""
+    capfd.readouterr()
+    assert main.run(["wal", "inspect", str(file), "--output", "json"]) == 0
+    entries = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    return [entry["location"] for entry in entries if entry["kind"] == "group"]
+
+
+def run_node(directory: Path) -> tuple[int, str]:
+    """Start the node, which is expected not to start; return its exit code and what it said."""
+    command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(directory / "n1.toml")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    return ended.returncode, ended.stderr
+
+
+def contents(directory: Path) -> list[bytes]:
+    return [file.read_bytes() for file in segments(directory)]
+
+
+def test_a_whole_log_is_clean(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, found = verify(directory, capfd)
+    assert code == 0
+    assert set(found) >= {
+        *("path", "verdict", "segments", "batches", "records", "first_index", "last_index", "torn_bytes", "damage"),
+    }
+    assert (found["verdict"], found["damage"], found["segments"]) == ("clean", [], len(segments(directory)))
+    assert found["segments"] > 2
+
+
+@pytest.mark.parametrize("where", ["sealed", "open"])
+def test_a_flipped_byte_is_corruption_and_the_node_changes_nothing(
+    directory: Path, capfd: pytest.CaptureFixture[str], where: str
+) -> None:
+    file = segments(directory)[0 if where == "sealed" else -1]
+    flip(file, groups(file, capfd)[0] + 90)
+    before = contents(directory)
+    code, found = verify(directory, capfd)
+    assert (code, found["verdict"], found["torn_bytes"]) == (7, "corruption", 0)
+    assert [sorted(damage) for damage in found["damage"]] == [["expected", "found", "location", "segment"]]
+    assert found["damage"][0]["segment"] == file.name
+    ended, said = run_node(directory)
+    assert ended == 7
+    assert str(file) in said
+    assert "nothing was changed" in said
+    assert contents(directory) == before
+    assert main.run(["wal", "verify", str(directory / "n1")]) == 7
+    assert "\n  found batch" in capfd.readouterr().out
+
+
+def test_a_torn_tail_is_told_and_cut_by_the_node_which_then_runs(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = segments(directory)[-1]
+    location = groups(file, capfd)[-1]
+    with file.open("r+b") as stream:
+        stream.seek(location + 40)
+        stream.write(b"torn" * 4)
+    code, found = verify(directory, capfd)
+    assert (code, found["verdict"], found["damage"]) == (0, "torn-tail", [])
+    assert found["torn_bytes"] > 0
+    records = found["records"]
+    try:
+        assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
+        assert main.run(["cluster", "stop", "--dir", str(directory)]) == 0
+    finally:
+        asyncio.run(LocalCluster.open(directory).node("n1").kill())
+    code, found = verify(directory, capfd)
+    assert (code, found["verdict"]) == (0, "clean")
+    assert found["records"] >= records
+
+
+def test_a_newer_format_is_named_with_what_is_read(
+    directory: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = segments(directory)[-1]
+    header = SegmentHeader.decode(file.read_bytes(), str(file))
+    with monkeypatch.context() as newer:
+        newer.setattr("viewstamp.wal.format._SEGMENT_MAGIC_NOW", b"VSS\x09")
+        encoded = bytes(header.encode())
+    with file.open("r+b") as stream:
+        stream.write(encoded)
+    capfd.readouterr()
+    assert main.run(["wal", "verify", str(directory / "n1"), "--output", "json"]) == 2
+    assert "has WAL format 9" in json.loads(capfd.readouterr().err)["message"]
+    ended, said = run_node(directory)
+    assert (ended, "has WAL format 9" in said) == (2, True)
+
+
+def test_who_has_seen_enough_of_a_log_is_no_failure(stopped: Path) -> None:
+    command = [sys.executable, "-m", "viewstamp", "wal", "read", str(stopped / "n1"), "t"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=20)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, b"")
