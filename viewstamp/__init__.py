@@ -1,5 +1,7 @@
 """viewstamp: a replicated log for async Python, in which nothing acknowledged is lost.
 
+Three ways in:
+
     async with viewstamp.connect("127.0.0.1:7001,127.0.0.1:7002") as client: ...     # a cluster elsewhere
     async with viewstamp.open_node("node1.toml") as node: ...                        # a member in this process
     async with viewstamp.local_cluster(nodes=3) as cluster: ...                      # a whole one, for tests

@@ -1,5 +1,7 @@
 """Every exception of the project, sorted by what the caller does about it.
 
+The class says what to do next, the message names the values and the remedy:
+
     ViewstampError
       UnavailableError          nothing was written; try again, perhaps elsewhere
         NotLeaderError          this node does not lead; ``leader`` names who does, if anyone
