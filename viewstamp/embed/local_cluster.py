@@ -85,7 +85,19 @@ async def local_cluster(
         root = Path(directory) if directory is not None else Path(temporary)
         cluster = ClusterHandle(root, [str(node) for node in create_cluster(str(root), nodes)])
         try:
-            await asyncio.gather(*(cluster.start(node, timeout=timeout) for node in cluster.ids))
+            await _start_all(cluster, timeout)
             yield cluster
         finally:
             await cluster.close()
+
+
+async def _start_all(cluster: ClusterHandle, timeout: float) -> None:
+    """Start every node at once, as they need each other; the first that fails stops the others from starting."""
+    starting = [asyncio.ensure_future(cluster.start(node, timeout=timeout)) for node in cluster.ids]
+    try:
+        await asyncio.gather(*starting)
+    except BaseException:
+        for start in starting:
+            start.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
+        raise

@@ -93,32 +93,80 @@ async def open_node(
     loaded = resolve_settings(settings)
     runner = _Runner() if thread else None
     node_loop = runner.loop if runner is not None else asyncio.get_running_loop()
-
-    async def on_node_loop(work: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
-        if runner is None:
-            return await work()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), node_loop))
+    node: Node | None = None
 
     async def start() -> Node:
+        nonlocal node
         node = compose_node(loaded, real_host(), log if log is not None else stdlib_logger())
         await node.start()
-        try:
-            await node.wait_running(timeout)
-        except BaseException:
-            await node.stop()
-            raise
+        await node.wait_running(timeout)
         return node
 
+    async def stop() -> None:
+        if node is not None:
+            await node.stop()
+
     try:
-        node = await on_node_loop(start)
-        try:
-            async with EmbeddedNode(node, node_loop) as embedded:
-                yield embedded
-        finally:
-            await asyncio.shield(on_node_loop(node.stop))
+        async with EmbeddedNode(await _run(node_loop, start), node_loop) as embedded:
+            yield embedded
     finally:
-        if runner is not None:
-            runner.close()
+        try:
+            await _run(node_loop, stop, cancels=False)
+        finally:
+            if runner is not None:
+                runner.close()
+
+
+async def _run(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, ResultT]], *, cancels: bool = True
+) -> ResultT:
+    """Run ``work`` on ``loop``, which may be another thread's, to its end.
+
+    Cancelled, it cancels the work where ``cancels``, and raises only when the work has ended: until then something
+    of the node still runs.
+    """
+    future, cancel = _begin(loop, work)
+    cancellation: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancellation = error
+            if cancels:
+                cancel()
+    if cancellation is not None:
+        if not future.cancelled():
+            future.exception()  # Marks it as retrieved: the cancellation goes before it.
+        raise cancellation
+    return future.result()
+
+
+def _begin(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, ResultT]]
+) -> tuple[asyncio.Future[ResultT], Callable[[], object]]:
+    """Begin ``work`` on ``loop``; return its future on the running loop, and what cancels it."""
+    here = asyncio.get_running_loop()
+    if loop is here:
+        task = here.create_task(work())
+        return task, task.cancel
+    result: asyncio.Future[ResultT] = here.create_future()
+    tasks: list[asyncio.Task[ResultT]] = []
+
+    def begin() -> None:
+        task = loop.create_task(work())
+        tasks.append(task)
+        task.add_done_callback(lambda _: here.call_soon_threadsafe(end, task))
+
+    def end(task: asyncio.Task[ResultT]) -> None:
+        if task.cancelled():
+            result.cancel()
+        elif (error := task.exception()) is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(task.result())
+
+    loop.call_soon_threadsafe(begin)
+    return result, lambda: loop.call_soon_threadsafe(lambda: tasks[0].cancel())
 
 
 def stdlib_logger() -> FilteringBoundLogger:

@@ -1,0 +1,24 @@
+"""Nodes inside a program: nothing may go unheard on the program's own loop, and no thread may stay behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+async def tidy() -> AsyncIterator[None]:
+    """See that a test leaves no unhandled error, no task and no thread."""
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    yield
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert errors == []
+    left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
+    assert [*left, *(set(threading.enumerate()) - threads)] == []
