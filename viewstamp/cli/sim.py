@@ -26,7 +26,9 @@ def _group() -> None:
 def run(
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="One seed.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", min=1, help="Seeds 1 to N.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Events of a seed at most.")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", min=1, help="End the faults after so many.")
+    ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print every event to stderr.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> int:
