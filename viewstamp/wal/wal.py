@@ -98,6 +98,8 @@ class Wal:
         self._lane: Lane[Item] | None = None
         self._preparing_lane: Lane[int] | None = None
         self._is_preparing = False
+        self._is_taken_early = False
+        """Whether the writer has gone on in the segment of which the loop has not heard yet that it is ready."""
         self._idle: asyncio.TimerHandle | None = None
         self._groups_at_idle = 0
         self._groups = writer.groups
@@ -396,6 +398,7 @@ class Wal:
             self._groups += outcome.groups
             if outcome.took_prepared:
                 self._space.is_prepared = False
+                self._is_taken_early = self._is_preparing
             self._measure(outcome.room)
         error: StorageError | None = None
         for at, item in enumerate(items):
@@ -458,9 +461,12 @@ class Wal:
         if isinstance(outcome, BaseException):
             self._writer.fail(self._fail(outcome))
         else:
-            self._space.free, self._space.is_prepared = outcome
-            self._space.may_grow = self._space.is_prepared
+            self._space.free, self._space.may_grow = outcome
+            self._space.is_prepared = self._space.may_grow and not self._is_taken_early
             self._measure(self._space.open_room)
+            if self._is_taken_early:
+                self._is_taken_early = False
+                self._prepare_next()
 
     # -- closing an idle group --------------------------------------------------------------------------
 

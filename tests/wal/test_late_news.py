@@ -1,0 +1,74 @@
+"""The next segment is taken by the writer thread; the event loop may hear of that before it hears that it was ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.seam import Lane
+from viewstamp.ids import Index, Position, Term
+from viewstamp.wal.wal import Options, Wal
+from viewstamp.wire.batch import Batch, build_batch
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+OPTIONS = Options(segment_bytes=64 * 1024, reserve_bytes=0)
+
+
+class LateNews(RealDisk):
+    """A disk whose lane that prepares segments tells what it has done when the test says so."""
+
+    def __init__(self) -> None:
+        self.news: list[Callable[[], None]] = []
+
+    def lane(
+        self,
+        name: str,
+        work: Callable[[list[ItemT]], ResultT],
+        done: Callable[[list[ItemT], ResultT | BaseException], None],
+    ) -> Lane[ItemT]:
+        if name != "wal-prepare":
+            return super().lane(name, work, done)
+        return super().lane(name, work, lambda items, outcome: self.news.append(lambda: done(items, outcome)))
+
+    async def prepared(self) -> Callable[[], None]:
+        """Wait for the next news, and take them."""
+        async with asyncio.timeout(10):
+            while not self.news:  # noqa: ASYNC110  # what happens on a thread can only be looked for
+                await asyncio.sleep(0.001)
+        return self.news.pop()
+
+
+def batch(index: int) -> Batch:
+    made = build_batch([b"." * 10_000])
+    made.stamp(
+        term=Term(1),
+        first_index=Index(index),
+        previous_term=Term(1 if index > 1 else 0),
+        log_time=index,
+        first_position=Position(0),
+    )
+    return made
+
+
+async def test_a_segment_that_was_taken_before_it_was_announced_is_not_counted_as_ready(tmp_path: Path) -> None:
+    """Counted twice, it would be room that is not there; and no other would ever be made ready."""
+    disk = LateNews()
+    wal = await asyncio.to_thread(Wal.open, disk, str(tmp_path), OPTIONS, on_batch=lambda batch, commit_end: None)
+    wal.start(lambda error: pytest.fail(str(error)))
+    index = 1
+    for segments in range(2, 6):
+        tell = await disk.prepared()
+        while len(wal.segments()) < segments:
+            await wal.append([batch(index)])
+            index += 1
+        tell()
+    assert len(wal.segments()) == 5
+    (await disk.prepared())()
+    await wal.close()
