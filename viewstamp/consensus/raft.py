@@ -49,14 +49,19 @@ class Raft:
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
-    def tick(self, wall_us: int) -> None:
-        """Let one tick pass. ``wall_us`` is the wall clock, microseconds since 1970: log times come from it."""
+    def tick(self, wall_us: int, *, may_campaign: bool = True) -> None:
+        """Let one tick pass.
+
+        Args:
+          wall_us: the wall clock, microseconds since 1970: log times come from it.
+          may_campaign: False where this member could not lead, such as on a disk without room for one more record.
+        """
         core = self.core
         core.wall_us = wall_us
         core.ticks_since_leader += 1
         if core.leader == core.me:
             leader.on_tick(core)
-        elif core.ticks_since_leader >= core.election_ticks:
+        elif may_campaign and core.ticks_since_leader >= core.election_ticks:
             candidate.start(core)
 
     def step(self, message: Message) -> None:

@@ -82,6 +82,9 @@ Item = FromPeer | Proposal | WaitForIndex | RememberPeer | _Durable | _Tick
 
 _TICK = _Tick()
 
+_LEADING_BYTES = 4096
+"""What a leader may have to write without being able to refuse it: the membership record of its term."""
+
 
 class Replica(Actor[Item]):
     """One member's replica of the log.
@@ -206,12 +209,15 @@ class Replica(Actor[Item]):
         try:
             self._wal.check_room(self._turn_bytes)
         except StorageFullError as error:
-            if self.full is None:
-                self._log.error("! full", reason=error.message, remedy=error.remedy)
-            self.full = error
+            self._note_full(error)
             return False
         self.full = None
         return True
+
+    def _note_full(self, error: StorageFullError) -> None:
+        if self.full is None:
+            self._log.error("! full", reason=error.message, remedy=error.remedy)
+        self.full = error
 
     def _on_durable(self, viewstamp: Viewstamp, messages: list[Message]) -> None:
         self.raft.durable(viewstamp)
@@ -224,7 +230,16 @@ class Replica(Actor[Item]):
     def _on_tick(self) -> None:
         self.schedule(self._tick_seconds, _TICK)
         self._ticks += 1
-        self.raft.tick(self._clock.wall_us())
+        self.raft.tick(self._clock.wall_us(), may_campaign=self._can_lead())
+
+    def _can_lead(self) -> bool:
+        """Say whether this node could write what a new leader has to: elected without room for it, it would fail."""
+        try:
+            self._wal.check_room(_LEADING_BYTES, urgent=True)
+        except StorageFullError as error:
+            self._note_full(error)
+            return False
+        return True
 
     def _on_proposal(self, batch: Batch, answer: Answer) -> None:
         try:

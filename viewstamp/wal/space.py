@@ -7,8 +7,12 @@ what is zero-filled; and on the disk's free space only as long as the last segme
 from __future__ import annotations
 
 from viewstamp.errors import StorageFullError
+from viewstamp.wal.format import GROUP_HEADER_SIZE
 
 __all__ = ["Space"]
+
+_ROLL_BYTES = GROUP_HEADER_SIZE
+"""What the seal of a segment takes."""
 
 
 class Space:
@@ -27,6 +31,9 @@ class Space:
         self._margin_bytes = margin_bytes
         self.open_room = 0
         """Bytes that the open segment takes without growing."""
+        self.is_open_whole = True
+        """Whether the open segment has its full length; one that a clean stop shortened, and for which the disk had no
+        room again, grows with each append, and the next one is out of reach until it has grown."""
         self.is_prepared = False
         """Whether the next segment is ready."""
         self.may_grow = True
@@ -42,25 +49,31 @@ class Space:
     @property
     def left(self) -> int:
         """Bytes that may still be written."""
-        left = self.open_room
+        left = self._made_ready
         growth = self.free - self._reserve_bytes
-        if self.is_prepared:
-            left += self._segment_bytes
         if self._bytes_max:
             growth = min(growth, self._bytes_max - self.used)
         if self.may_grow:
             left += max(0, growth)
         return left
 
+    @property
+    def _made_ready(self) -> int:
+        """Bytes that are there to be written to; rolling into the next segment takes a seal behind the open one."""
+        can_roll = self.is_prepared and self.is_open_whole and max(self.open_room, self.free) >= _ROLL_BYTES
+        return self.open_room + (self._segment_bytes if can_roll else 0)
+
     def check(self, size: int, *, urgent: bool) -> None:
         """Refuse ``size`` bytes (all that is queued included) for which there is no room.
 
-        ``urgent`` may use the last ``margin_bytes``: what a node must write although it is full.
+        ``urgent`` may use the last ``margin_bytes`` and the disk's reserve: what a node must write although it is full.
 
         Raises:
           StorageFullError: says how much is left, and why.
         """
         left = self.left
+        if urgent and not self.is_at_limit:
+            left = max(left, self._made_ready + self.free)
         if size + (0 if urgent else self._margin_bytes) <= left:
             return
         if self.is_at_limit:

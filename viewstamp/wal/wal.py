@@ -214,10 +214,10 @@ class Wal:
         self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
         self._prepare_next()
 
-    def check_room(self, size: int) -> None:
+    def check_room(self, size: int, *, urgent: bool = False) -> None:
         """Refuse early what :meth:`reserve` would refuse for want of space: to be asked before a batch enters the log.
 
-        Keeps the last ``margin_bytes`` for what must be written whatever comes. Never awaits.
+        Keeps the last ``margin_bytes`` for what must be written whatever comes (``urgent``). Never awaits.
 
         Raises:
           StorageFullError: the log or the disk is full; nothing was harmed.
@@ -225,7 +225,7 @@ class Wal:
           ClosedError: the log is closed.
         """
         self._check_open()
-        self._check_space(size + _HEADERS_BYTES, urgent=False)
+        self._check_space(size + _HEADERS_BYTES, urgent=urgent)
 
     def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
@@ -418,6 +418,7 @@ class Wal:
 
     def _measure(self, open_room: int) -> None:
         self._space.open_room = open_room
+        self._space.is_open_whole = self._writer.is_whole
         prepared = self._options.segment_bytes if self._space.is_prepared else 0
         self._space.used = self._catalogue.bytes_used() + open_room + prepared
 
@@ -433,7 +434,8 @@ class Wal:
 
     def _prepare_next(self) -> None:
         """Have the next segment made ready, unless it is, is being made, or would take the log over its bounds."""
-        if self._space.is_prepared or self._is_preparing or self._space.is_at_limit:
+        is_ready = self._space.is_prepared and self._space.is_open_whole
+        if is_ready or self._is_preparing or self._space.is_at_limit:
             return
         if self._failure is not None or self._closed:
             return
@@ -447,6 +449,8 @@ class Wal:
     def _prepare(self, sizes: list[int]) -> tuple[int, bool]:
         """Make the next segment ready (on a thread of its own); return the free bytes left, and whether it is."""
         free = self._disk.free_bytes(self.directory)
+        if self._writer.prepared:
+            return free, True
         if free < sizes[0] + self._options.reserve_bytes:
             return free, False
         try:

@@ -159,6 +159,11 @@ class Writer:
         """Bytes that the open segment takes without growing."""
         return max(0, self._allocated - self._position)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the open segment has its full length."""
+        return self._allocated >= self._segment_bytes
+
     def work(self, items: list[Item]) -> Outcome:
         """Do all of ``items`` in order. Blocking; never raises."""
         at = 0
