@@ -295,6 +295,8 @@ class LocalCluster:
                 for status in await client.status():
                     name = str(status.get("id") or self.target.names.get(status["address"]))
                     lifecycles[name] = status.get("lifecycle") or f"silent ({status.get('error')})"
+                    for peer, why in (status.get("refused_by") or {}).items():
+                        lifecycles[name] += f"; {peer} refuses it: {why}"
                     if str(status.get("lifecycle")).lower() == "running":
                         waiting.pop(NodeId(name), None)
                 if waiting and time.monotonic() > deadline:

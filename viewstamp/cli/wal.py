@@ -57,7 +57,7 @@ def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
             print(f"damage in {damage.segment} at byte {damage.location}:")
             print(f"  expected {damage.expected}\n  found {damage.found}")
         if found.verdict == "corruption":
-            print("nothing was changed; the node does not start like this: restore its directory from a copy of it")
+            print("nothing was changed; the node does not start like this, the others go on without it")
     return CORRUPTION if found.verdict == "corruption" else 0
 
 

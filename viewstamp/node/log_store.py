@@ -98,7 +98,7 @@ def check_history(history: TermHistory, wal: Wal, directory: str) -> None:
             path=directory,
             expected=str(expected),
             found=str(found),
-            remedy="keep the directory; restore the node from another member's copy, or report this",
+            remedy="keep the directory, the other members go on without this one; please report it",
         )
 
 

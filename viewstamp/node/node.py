@@ -452,7 +452,8 @@ class Node:
         elif known != incarnation:
             raise WrongClusterError(
                 f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
-                remedy=f"restore the data directory of {peer}; a wiped member must not vote under its old name",
+                remedy=f"put the data directory of {peer} back if it was moved; a wiped member must not vote under its"
+                " old name, and the others go on without it",
             )
 
     @property
@@ -479,6 +480,7 @@ class Node:
             status |= {
                 "members": dict(self._addresses),
                 "connected": [peer for peer, link in self._links.items() if link.is_connected],
+                "refused_by": {peer: link.refusal for peer, link in self._links.items() if link.refusal},
                 "log_bytes": self.wal.bytes_used,
                 "groups": self.wal.groups,
             }
@@ -534,7 +536,8 @@ class Node:
             return "it is replaying its log"
         connected = [peer for peer, link in self._links.items() if link.is_connected]
         core = self.replica.raft.core
-        return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}"
+        refusals = "".join(f"; {peer} says: {link.refusal}" for peer, link in self._links.items() if link.refusal)
+        return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}{refusals}"
 
 
 class _Replay:
@@ -572,7 +575,8 @@ def _orphan(directory: str, batch: Batch) -> CorruptionError:
         path=directory,
         expected="control-a or control-b",
         found="neither",
-        remedy="the vote and the term history are lost: restore the file, or replace this member",
+        remedy="put the file back if it was moved; without its vote and term history this member must not take part,"
+        " the others go on without it",
     )
 
 

@@ -52,6 +52,8 @@ class PeerLink(AsyncActor[None]):
         self._unsent_bytes_max = unsent_bytes_max
         self._log = log.bind(peer=peer)
         self._connection: Connection | None = None
+        self.refusal = ""
+        """Why the peer refused the latest connection; "" = it did not."""
 
     @property
     def is_connected(self) -> bool:
@@ -73,13 +75,14 @@ class PeerLink(AsyncActor[None]):
                 connection, session = await self._connect()
             except (OSError, PeerError, TimeoutError) as error:
                 reason = f"{type(error).__name__}: {error}"
+                self.refusal = str(error) if isinstance(error, PeerError) else ""
                 if reason != told:
                     self._log.warning("! peer unreachable", address=self._address(), reason=reason)
                     told = reason
                 await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
                 delay = min(2 * delay, _RETRY_SECONDS_MAX)
                 continue
-            delay, told = _RETRY_SECONDS_FIRST, ""
+            delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
             self._log.info("= peer connected", address=self._address())
             self._connection = connection
             try:

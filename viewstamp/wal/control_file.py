@@ -272,6 +272,6 @@ def _unreadable(directory: str, which: int, copies: list[_Copy]) -> CorruptionEr
         location=0,
         expected="a control file",
         found=copies[which].problem,
-        remedy="put back both control files from a copy of this node, or replace it by a new one: without its vote "
-        "and term it must not take part under its old identity",
+        remedy="keep the directory, the other members go on without this one: without its vote and term it must not "
+        "take part, and an older copy of them has forgotten what this one promised",
     )

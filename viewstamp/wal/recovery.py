@@ -167,8 +167,8 @@ class Survey:
             location=damage.location,
             expected=damage.expected,
             found=damage.found,
-            remedy="nothing was changed; look with `viewstamp wal inspect`, then restore the node's directory from a "
-            "copy of it; the other members go on without it",
+            remedy="nothing was changed; look with `viewstamp wal inspect`. Keep the directory, the others go on "
+            "without this one; never start an older copy of it, which has forgotten what this one promised",
         )
 
     def run(self) -> Survey:
