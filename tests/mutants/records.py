@@ -23,7 +23,7 @@ RECORDS = (
     Record("vote-before-durable", "drawn", 1, "VoteDurable"),
     Record("count-before-sync", "drawn", 1, "CommitOnQuorum"),
     Record("acknowledge-before-sync", "drawn", 1, "AckDurable"),
-    Record("compare-lengths", "fallen leaders", 19, "LeaderComplete"),
+    Record("compare-lengths", "fallen leaders", 23, "LeaderComplete"),
     Record("append-unannounced", "drawn", 11, "HistoryTrue"),
     Record("append-of-older-term", "late appends", 1, "HistoryTrue"),
     Record("announcement-of-older-term", "late messages", 4, "FollowsLeader"),
