@@ -94,6 +94,26 @@ def test_who_waits_for_an_index_is_called_in_the_order_of_the_log_and_then_of_as
     assert calls[-1] == "six"
 
 
+def test_who_gives_up_is_forgotten_and_the_others_are_still_called() -> None:
+    """An idle log applies nothing for days, while readers come, wait for the next record, and go."""
+    applier = Applier(Streams())
+    batches = a_log()
+    calls: list[int] = []
+    stay = [1, 4, 6]
+    for number in range(1000):
+        index = Index(1 + number % 6)
+        give_up = applier.call_when_applied(index, lambda index=index: calls.append(index))  # type: ignore[misc]
+        if number not in stay:
+            give_up()
+            give_up()
+        assert applier.held_waiters <= 2 * (1 + len(stay))
+    applier.apply(batches)
+    assert calls == [1, 2, 5]
+    assert applier.held_waiters == 0
+    applier.call_when_applied(Index(6), lambda: calls.append(6))()
+    assert calls == [1, 2, 5, 6]
+
+
 def test_after_a_failure_nobody_is_answered_a_second_time() -> None:
     """A leader that steps down tells its callers that it does not know; its log may still be applied here."""
     applier, proposal, retry, reader = Applier(Streams()), Told(), Told(), Told()

@@ -81,6 +81,23 @@ async def test_a_question_that_comes_while_nobody_leads_is_answered_when_somebod
         assert await last_position(caller) == 0
 
 
+async def test_a_question_whose_answer_was_lost_is_asked_again_however_many_others_come(tmp_path: Path) -> None:
+    """A busy member must not forget those that came while the leader changed, until they give up."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await group.client().create_topic("orders")
+        leader = await group.leader()
+        follower = next(name for name in group.members if name != leader.options.node)
+        async with call(group, follower) as caller, call(group, follower) as others:
+            group.isolate(leader.options.node)
+            asked = asyncio.create_task(last_position(caller))
+            await group.leader(not_=leader.options.node)
+            group.board.heal()
+            while not asked.done():
+                await last_position(others)
+            assert await asked == 0
+
+
 async def test_a_read_waits_for_a_record_and_comes_with_it(group: Group) -> None:
     client = group.client()
     for name in group.members:
@@ -99,6 +116,28 @@ async def test_a_read_that_waits_in_vain_says_that_there_is_nothing(group: Group
     async with call(group) as caller:
         answer = await read(caller, 1, wait=0.03)
         assert (body_of(answer)["last_position"], len(answer.payload)) == (0, 0)
+
+
+async def test_reads_that_waited_in_vain_are_forgotten(group: Group) -> None:
+    """Readers follow the end of a log on which nothing happens, for days."""
+    node = group.nodes[NodeId("n1")]
+    assert node.replica is not None
+    async with call(group) as caller:
+        for _ in range(50):
+            await read(caller, 1, wait=0.001)
+        assert node.replica.applier.held_waiters <= 2
+
+
+async def test_questions_that_nobody_could_confirm_are_forgotten(tmp_path: Path) -> None:
+    """A member without a leader is asked again and again, for as long as that lasts."""
+    async with Group(tmp_path, 3, request_seconds=0.01) as group:
+        await group.start("n2")
+        replica = group.nodes[NodeId("n2")].replica
+        assert replica is not None
+        async with call(group, "n2") as caller:
+            for _ in range(50):
+                assert await caller.refusal(FrameKind.LIST_TOPICS, stale=False) == "NoQuorumError"
+            await wait_for(lambda: replica.held_readers < 20, lambda: f"{replica.held_readers} are held")
 
 
 async def test_many_that_wait_on_one_connection_are_each_answered(group: Group) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from viewstamp.errors import RequestError, ViewstampError
@@ -30,8 +30,10 @@ class Applier:
         self.applied_end = Index(1)
         self._proposals: dict[Index, Answer] = {}
         self._retries: dict[tuple[SessionId, Sequence], list[Answer]] = {}
-        self._waiting: list[tuple[Index, int, Callable[[], None]]] = []
+        self._waiting: list[tuple[Index, int, _Waiter]] = []
         self._tiebreak = count()
+        self._gone = 0
+        """How many of those in ``_waiting`` do not wait any more."""
 
     def apply(self, batches: list[Batch]) -> None:
         """Apply committed ``batches``, which follow on each other. Never awaits.
@@ -53,7 +55,12 @@ class Applier:
                 for retry in self._retries.pop((batch.session, batch.sequence), ()):
                     retry(result)
         while self._waiting and self._waiting[0][0] < self.applied_end:
-            heappop(self._waiting)[2]()
+            waiter = heappop(self._waiting)[2]
+            call, waiter.call = waiter.call, None
+            if call is not None:
+                call()
+            else:
+                self._gone -= 1
 
     def answer_when_applied(self, index: Index, answer: Answer) -> None:
         """Answer the proposal whose batch starts at ``index``."""
@@ -63,12 +70,33 @@ class Applier:
         """Answer a retry when the batch it repeats, which is in the log, is applied."""
         self._retries.setdefault((session, sequence), []).append(answer)
 
-    def call_when_applied(self, index: Index, call: Callable[[], None]) -> None:
-        """Call ``call`` as soon as ``index`` has been applied; at once if it has."""
+    def call_when_applied(self, index: Index, call: Callable[[], None]) -> Callable[[], None]:
+        """Call ``call`` as soon as ``index`` has been applied; at once if it has. Return what gives that up.
+
+        Who gives up is forgotten, however far the index is: a log may be idle for days, and readers come and go.
+        """
         if index < self.applied_end:
             call()
-        else:
-            heappush(self._waiting, (index, next(self._tiebreak), call))
+            return _nothing
+        waiter = _Waiter(call)
+        heappush(self._waiting, (index, next(self._tiebreak), waiter))
+
+        def give_up() -> None:
+            if waiter.call is None:
+                return
+            waiter.call = None
+            self._gone += 1
+            if 2 * self._gone > len(self._waiting):
+                self._waiting = [entry for entry in self._waiting if entry[2].call is not None]
+                heapify(self._waiting)
+                self._gone = 0
+
+        return give_up
+
+    @property
+    def held_waiters(self) -> int:
+        """How many that wait for an index are held, those included that have given up and were not cleared yet."""
+        return len(self._waiting)
 
     def fail(self, error: ViewstampError) -> None:
         """Tell everybody who waits for a proposal that this node will not answer it; ``error`` does not say "no"."""
@@ -77,3 +105,16 @@ class Applier:
         self._retries = {}
         for answer in answers:
             answer(error)
+
+
+class _Waiter:
+    """Somebody who waits for an index; ``call`` None = called, or given up."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+
+def _nothing() -> None:
+    """There is nothing to give up: it has been called."""

@@ -40,7 +40,7 @@ from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore, check_history, stored_membership
 from viewstamp.node.peers import PeerLink
-from viewstamp.node.replica import FromPeer, Item, Proposal, RememberPeer, Replica, WaitForIndex
+from viewstamp.node.replica import FromPeer, Item, Proposal, RememberPeer, Replica, WaitForIndex, resolve
 from viewstamp.node.server import Limits, Server
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal import wal as wal_module
@@ -506,7 +506,7 @@ class Node:
     async def _barrier(self) -> None:
         """Wait until all that was committed when this was called has been applied here (read-index)."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._running_replica().tell(WaitForIndex(lambda: _resolve(future)))
+        self._running_replica().tell(WaitForIndex(future))
         try:
             async with asyncio.timeout(self.options.request_seconds):
                 await future
@@ -522,9 +522,12 @@ class Node:
         if index < replica.applier.applied_end:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        replica.applier.call_when_applied(index, lambda: _resolve(future))
-        async with asyncio.timeout(self.options.request_seconds):
-            await future
+        give_up = replica.applier.call_when_applied(index, lambda: resolve(future))
+        try:
+            async with asyncio.timeout(self.options.request_seconds):
+                await future
+        finally:
+            give_up()
 
     def _last_position(self, topic: TopicId) -> Position:
         last = self.machine.query("last_position", topic=topic)
@@ -578,8 +581,3 @@ def _orphan(directory: str, batch: Batch) -> CorruptionError:
         remedy="put the file back if it was moved; without its vote and term history this member must not take part,"
         " the others go on without it",
     )
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -13,8 +13,10 @@ still be done by the others. A caller that is cancelled only gives up the answer
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
@@ -32,7 +34,7 @@ from viewstamp.node.state_machine import Accepted, Answered, Receipt, Result
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
 
-__all__ = ["FromPeer", "Item", "Proposal", "RememberPeer", "Replica", "WaitForIndex"]
+__all__ = ["FromPeer", "Item", "Proposal", "RememberPeer", "Replica", "WaitForIndex", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,12 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class WaitForIndex:
-    """A linearizable read: ``call`` is called when this node has applied all that was committed when it asked."""
+    """A linearizable read: ``reader`` is resolved when this node has applied all that was committed when it asked.
 
-    call: Callable[[], None]
+    Who does not wait any more, with the future done, is forgotten.
+    """
+
+    reader: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,14 @@ class _Durable:
 @dataclass(frozen=True, slots=True)
 class _Tick:
     """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Reads that the leader was asked about as one, in tick ``asked_at``."""
+
+    asked_at: int
+    readers: list[asyncio.Future[None]]
 
 
 Item = FromPeer | Proposal | WaitForIndex | RememberPeer | _Durable | _Tick
@@ -125,10 +138,10 @@ class Replica(Actor[Item]):
         self._tick_seconds = tick_seconds
         self._read_retry_ticks = read_retry_ticks
         self._log = log
-        self._reads: dict[int, list[Callable[[], None]]] = {}
-        self._unconfirmed: list[Callable[[], None]] = []
+        self._reads: dict[int, _Question] = {}
+        """What the leader has been asked and has not answered, by token, the oldest first."""
+        self._unconfirmed: list[asyncio.Future[None]] = []
         self._token = 0
-        self._reads_asked_at = 0
         self._ticks = 0
         self._turn_bytes = 0
         """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
@@ -151,8 +164,8 @@ class Replica(Actor[Item]):
                     self._on_proposal(batch, answer)
                 case _Durable(viewstamp, after):
                     self._on_durable(viewstamp, after)
-                case WaitForIndex(call):
-                    self._unconfirmed.append(call)
+                case WaitForIndex(reader):
+                    self._unconfirmed.append(reader)
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
                 case _Tick():
@@ -187,8 +200,9 @@ class Replica(Actor[Item]):
             self.applier.apply(ready.committed)
             self._log_store.set_commit_end(ready.committed[-1].end)
         for token, index in ready.reads:
-            for call in self._reads.pop(token, ()):
-                self.applier.call_when_applied(index, call)
+            question = self._reads.pop(token, None)
+            for reader in question.readers if question is not None else ():
+                self.applier.call_when_applied(index, partial(resolve, reader))
         for fetch in ready.fetches:
             self._fetch(fetch)
 
@@ -278,16 +292,17 @@ class Replica(Actor[Item]):
 
     def _ask_reads(self) -> None:
         """Ask for the index of the reads that came this turn, as one; ask again for those that got no answer."""
-        if self._reads and self._ticks - self._reads_asked_at >= self._read_retry_ticks:
-            for calls in self._reads.values():
-                self._unconfirmed.extend(calls)
-            self._reads = {}
+        while self._reads:
+            token, question = next(iter(self._reads.items()))
+            if self._ticks - question.asked_at < self._read_retry_ticks:
+                break
+            del self._reads[token]
+            self._unconfirmed.extend(reader for reader in question.readers if not reader.done())
         if not self._unconfirmed:
             return
         self._token += 1
-        self._reads[self._token] = self._unconfirmed
+        self._reads[self._token] = _Question(self._ticks, self._unconfirmed)
         self._unconfirmed = []
-        self._reads_asked_at = self._ticks
         self.raft.read(self._token)
 
     # -- Leading --------------------------------------------------------------------------------------------
@@ -353,6 +368,11 @@ class Replica(Actor[Item]):
         self.ref.put(FromPeer(message))
 
     @property
+    def held_readers(self) -> int:
+        """How many linearizable reads wait for a leader to confirm them; those that gave up only until the next try."""
+        return len(self._unconfirmed) + sum(len(question.readers) for question in self._reads.values())
+
+    @property
     def status(self) -> dict[str, object]:
         """What ``viewstamp status`` shows of this member."""
         core = self.raft.core
@@ -368,6 +388,12 @@ class Replica(Actor[Item]):
             "last_index": core.log.end - 1,
             "led_terms": self.led_terms,
         }
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Tell who waits, if anybody still does."""
+    if not future.done():
+        future.set_result(None)
 
 
 def _nothing() -> None:
