@@ -13,6 +13,7 @@ from tests.node.caller import Caller, body_of, call
 from tests.node.group import PATIENCE_SECONDS, Group, wait_for
 from viewstamp.client import Client
 from viewstamp.ids import NodeId
+from viewstamp.node.server import Limits
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
@@ -174,6 +175,54 @@ async def test_a_read_waits_until_the_member_has_applied_what_the_reader_has_see
         answer = await read(caller, 1, applied_index=10**9)
         assert answer.body["error"] == "UnavailableError"
     assert await appended(client) == [b"x"]
+
+
+async def test_a_client_that_takes_no_answers_does_not_make_the_node_hold_them(tmp_path: Path) -> None:
+    """Reads push back: one answer is made, and the next one when most of it is taken."""
+    async with Group(tmp_path, 1, limits=Limits(frame_bytes_max=2_000_000)) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        for _ in range(30):
+            await client.append("orders", b"." * 100_000)
+        server = group.nodes[NodeId("n1")].server
+        assert server is not None
+        async with call(group) as caller:
+            fields = {"topic": 1, "position": 1, "bytes_max": 1_000_000, "applied_index": 0, "wait": 0.0}
+            for number in range(100):
+                caller.send(FrameKind.READ, {"id": number, **fields})
+            held = []
+            for _ in range(50):
+                await asyncio.sleep(0.002)
+                held += [connection.unsent_bytes for connection in server.connections]
+            assert max(held) < 2_000_000
+            assert {(await caller.frame()).body["id"] for _ in range(100)} == set(range(100)), "late is not never"
+
+
+async def test_a_client_that_leaves_too_much_lying_is_disconnected(tmp_path: Path) -> None:
+    async with Group(tmp_path, 1, limits=Limits(frame_bytes_max=200_000)) as group:
+        await group.run()
+        client = group.client()
+        for number in range(60):
+            await client.create_topic(f"topic-{number}")
+        async with call(group) as caller:
+            for number in range(4000):
+                caller.send(FrameKind.LIST_TOPICS, {"id": number, "stale": True})
+            await wait_for(
+                lambda: any("not taken" in line["reason"] for line in group.journal.of("! connection ended")),
+                lambda: "its answers are held for ever",
+            )
+        async with call(group) as caller:
+            body_of(await caller.ask(FrameKind.STATUS))
+
+
+async def test_the_requests_that_wait_on_one_connection_are_bounded(group: Group) -> None:
+    async with call(group) as caller:
+        fields = {"topic": 1, "position": 9, "bytes_max": 1000, "applied_index": 0, "wait": 20.0}
+        for number in range(1025):
+            caller.send(FrameKind.READ, {"id": number, **fields})
+        answer = await caller.frame()
+        assert (answer.body["id"], answer.body["error"]) == (1024, "OverloadedError")
 
 
 async def appended(client: Client) -> list[bytes]:

@@ -391,35 +391,36 @@ class Node:
             await self._barrier()
         return self.machine.query(question, **arguments)
 
-    async def read(
-        self, topic: TopicId, position: Position, *, bytes_max: int, applied_index: Index, wait: float
-    ) -> tuple[list[Batch], Position]:
-        """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
-
-        Args:
-          topic: which topic.
-          position: the first wanted; the first batch returned holds it.
-          bytes_max: stop before this many bytes; at least one batch comes.
-          applied_index: wait until this has been applied here.
-          wait: seconds to wait for ``position`` to exist; 0 = answer at once.
-        """
-        replica, reader = self.replica, self._reader
-        if replica is None or reader is None:
+    async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
+        """Wait until ``applied_index`` has been applied here, and up to ``wait`` seconds for ``position`` to exist."""
+        replica = self.replica
+        if replica is None:
             raise self._not_ready()
-        applier = replica.applier
         await self._wait_applied(applied_index)
         if wait > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     while self._last_position(topic) < position:
-                        await self._wait_applied(applier.applied_end)
+                        await self._wait_applied(replica.applier.applied_end)
+
+    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Batch], Position]:
+        """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
+
+        Args:
+          topic: which topic.
+          position: the first wanted; the first batch returned holds it; nothing comes where it does not exist yet.
+          bytes_max: stop before this many bytes; at least one batch comes.
+        """
+        replica, reader = self.replica, self._reader
+        if replica is None or reader is None:
+            raise self._not_ready()
         last_position = self._last_position(topic)
         if last_position < position:
             return [], last_position
         scan_from = self.machine.query("locate", topic=topic, position=position)
         assert isinstance(scan_from, int)
-        batches = await reader.read_topic(topic, Index(scan_from), position, applier.applied_end, bytes_max)
-        return batches, last_position
+        end = replica.applier.applied_end
+        return await reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
 
     def step(self, message: FromPeer) -> None:
         """Take a consensus message; it may be dropped, like any."""

@@ -42,6 +42,8 @@ _FIELDS: dict[int, dict[str, type]] = {
 """What the body of a request must hold beside its id; numbers are never negative."""
 
 _NUMBER_END = 1 << 63
+_REQUESTS_MAX = 1024
+"""Requests of one connection that may wait: for a record, for a leader, for the disk."""
 _WAIT_SECONDS_MAX = 600.0
 """How long a reader that follows the end may have its request held."""
 
@@ -68,9 +70,11 @@ class Service(Protocol):
         """Ask the state machine, linearizably unless ``stale``."""
         ...
 
-    async def read(
-        self, topic: TopicId, position: Position, *, bytes_max: int, applied_index: Index, wait: float
-    ) -> tuple[list[Batch], Position]:
+    async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
+        """Wait until ``applied_index`` is applied, and ``wait`` seconds for the position to exist."""
+        ...
+
+    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Batch], Position]:
         """Return batches of a topic, and its last position."""
         ...
 
@@ -138,6 +142,10 @@ class _ServerConnection:
     """One connection, of a client or of a peer.
 
     Answers that become known in one turn of the event loop leave as one write.
+
+    Invariants:
+      * one answer to READ at a time is held for it, and ``_REQUESTS_MAX`` requests that wait
+      * who leaves more than ``frame_bytes_max`` bytes of answers lying is disconnected
     """
 
     def __init__(self, server: Server, connection: Connection) -> None:
@@ -148,6 +156,8 @@ class _ServerConnection:
         self._on_frame: Callable[[Frame], None] = self._on_hello
         self._out: list[Buffer] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._reading = asyncio.Lock()
+        """Held while an answer to READ is made and until the other side has taken most of it."""
         self._is_closed = False
         self._peer = ""
 
@@ -157,6 +167,11 @@ class _ServerConnection:
         """Decode and handle what has arrived."""
         for frame in self._decoder.feed(data):
             self._on_frame(frame)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the other side has not taken."""
+        return self._connection.unsent_bytes
 
     def on_closed(self, error: BaseException | None) -> None:
         """Drop what the connection still wanted to know. Appends that are under way go on."""
@@ -183,6 +198,12 @@ class _ServerConnection:
         if self._out:
             out, self._out = self._out, []
             self._connection.send(out)
+            unsent = self.unsent_bytes
+            if unsent > self._server.limits.frame_bytes_max:
+                self._server.log.warning(
+                    "! connection ended", peer=self._connection.peer, reason=f"{unsent} B not taken"
+                )
+                self._connection.abort()
 
     # -- The handshake --------------------------------------------------------------------------------------
 
@@ -323,23 +344,26 @@ class _ServerConnection:
                 f"a read of {bytes_max} bytes from position {position} within {wait} s",
                 remedy=f"ask for at least one byte from position 1 on, within 0 to {_WAIT_SECONDS_MAX:g} s",
             )
-        batches, last_position = await self._service.read(
-            TopicId(body["topic"]),
-            position,
-            bytes_max=min(bytes_max, self._server.limits.batch_bytes_max),
-            applied_index=Index(body["applied_index"]),
-            wait=wait,
-        )
-        fields: dict[str, object] = {"last_position": last_position, "applied_index": self._service.applied_index}
-        self._ok(request, fields, [batch.buffer for batch in batches])
-        self._flush()
-        await self._connection.drain()
+        topic, applied_index = TopicId(body["topic"]), Index(body["applied_index"])
+        await self._service.wait_readable(topic, position, applied_index=applied_index, wait=wait)
+        async with self._reading:
+            bytes_max = min(bytes_max, self._server.limits.batch_bytes_max)
+            batches, last_position = await self._service.read(topic, position, bytes_max=bytes_max)
+            fields: dict[str, object] = {"last_position": last_position, "applied_index": self._service.applied_index}
+            self._ok(request, fields, [batch.buffer for batch in batches])
+            self._flush()
+            await self._connection.drain()
 
     async def _query(self, request: int, question: str, key: str, *, stale: bool, **arguments: object) -> None:
         result = await self._service.query(question, stale=stale, **arguments)
         self._ok(request, {key: result, "applied_index": self._service.applied_index})
 
     def _start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if len(self._tasks) >= _REQUESTS_MAX:
+            raise OverloadedError(
+                f"{len(self._tasks)} requests of this connection wait already",
+                remedy="wait for answers before asking more",
+            )
         task = asyncio.get_running_loop().create_task(self._guard(request, work))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
