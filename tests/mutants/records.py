@@ -24,7 +24,7 @@ RECORDS = (
     Record("count-before-sync", "drawn", 1, "CommitOnQuorum"),
     Record("acknowledge-before-sync", "drawn", 1, "AckDurable"),
     Record("compare-lengths", "fallen leaders", 23, "LeaderComplete"),
-    Record("append-unannounced", "drawn", 11, "HistoryTrue"),
+    Record("append-unannounced", "drawn", 2, "HistoryTrue"),
     Record("append-of-older-term", "late appends", 1, "HistoryTrue"),
     Record("announcement-of-older-term", "late messages", 4, "FollowsLeader"),
     Record("trust-the-point", "late messages", 2, "a node fails only when its disk does"),

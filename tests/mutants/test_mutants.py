@@ -3,21 +3,31 @@
 Where a change to the product moves the events of a seed, ``python -m tests.mutants --record`` looks for new ones.
 """
 
+import sys
+
 import pytest
 
 from tests.mutants.aims import AIMS
-from tests.mutants.hunt import SEEDS_MAX, run_aimed
+from tests.mutants.hunt import SEEDS_MAX, hunt, run_aimed
 from tests.mutants.mutants import MUTANTS
 from tests.mutants.records import RECORDS, Record
 from tests.mutants.table import DOCUMENT, document
+
+RECORDED_WITH = (3, 11)
+"""Another Python's asyncio takes other steps, and so other events: there each mutant is hunted from seed 1 on."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.mutant)
 def test_the_seed_on_record_finds_the_mutant_and_the_real_code_passes_it(record: Record) -> None:
-    planted = run_aimed(record.aim, record.seed, mutant=record.mutant)
-    assert record.invariant == planted.invariant, f"{planted.detail}; hunt again: python -m tests.mutants --record"
-    healthy = run_aimed(record.aim, record.seed)
+    if sys.version_info[:2] == RECORDED_WITH:
+        planted = run_aimed(record.aim, record.seed, mutant=record.mutant)
+        assert record.invariant == planted.invariant, f"{planted.detail}; hunt again: python -m tests.mutants --record"
+    else:
+        found = hunt(record.mutant, record.aim)
+        assert found is not None, f"{record.mutant} survives {SEEDS_MAX} seeds"
+        planted = found
+    healthy = run_aimed(record.aim, planted.seed)
     assert healthy.invariant == "", healthy.detail
 
 

@@ -125,6 +125,7 @@ class _TcpConnection(asyncio.Protocol, Connection):
         """Why ``connect`` must fail although the socket connected: ``accept`` raised, or it is no other process."""
         self._accept: Accept | None = accept
         self._transport: asyncio.Transport | None = None
+        self._is_asyncio = False
         self._handler: ConnectionHandler | None = None
         self._closing = False
         self._error: BaseException | None = None
@@ -135,6 +136,7 @@ class _TcpConnection(asyncio.Protocol, Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand the new connection to ``accept``."""
         self._transport = cast(asyncio.Transport, transport)
+        self._is_asyncio = type(transport).__module__.startswith("asyncio.")
         if self._closing:
             self._transport.abort()
             return
@@ -191,7 +193,13 @@ class _TcpConnection(asyncio.Protocol, Connection):
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue ``buffers`` in one go: the transport hands them to the OS together."""
-        if not self._closing and self._transport is not None:
+        if self._closing or self._transport is None:
+            return
+        if self._is_asyncio:
+            # The standard library's writelines() does not pause the protocol in some 3.12 and 3.13 releases, so that
+            # ``drain`` would not wait; before 3.12 it joined the buffers just like this.
+            self._transport.write(b"".join(buffers))
+        else:
             self._transport.writelines(buffers)
 
     @property

@@ -100,9 +100,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     world.calm()
     workload.stop()
     if not loop.run_until(lambda: _has_recovered(world, workload), seconds=_RECOVERY_SECONDS):
-        workload.result()
         raise Violation("Liveness", f"not recovered {_RECOVERY_SECONDS:g} s after the last fault: {_describe(world)}")
-    workload.result()
     loop.check()
     contents = {member.id: _contents(member) for member in world.members}
     check_replicas(contents)

@@ -69,7 +69,9 @@ class Workload:
         """Start the clients."""
         for number in range(self._world.swarm.clients):
             process = self._world.loop.process(f"c{number}")
-            self._callers.append(process.spawn(self._run_client(f"c{number}")))
+            task = process.spawn(self._run_client(f"c{number}"))
+            task.add_done_callback(self._on_end)
+            self._callers.append(task)
 
     def stop(self) -> None:
         """Ask every caller to end after its present append."""
@@ -80,11 +82,10 @@ class Workload:
         """Whether every caller has ended."""
         return all(task.done() for task in self._callers)
 
-    def result(self) -> None:
-        """Raise what a caller ended with, if it did."""
-        for task in self._callers:
-            if task.done():
-                task.result()
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._world.fail(error)
 
     async def _run_client(self, name: str) -> None:
         swarm = self._world.swarm

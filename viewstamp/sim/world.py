@@ -158,13 +158,22 @@ class World:
             failure: BaseException = await node.failed
         except ViewstampError as error:
             failure = error
-        if isinstance(failure, Violation):
-            raise failure
         if not isinstance(failure, StorageError):
-            raise Violation("a node fails only when its disk does", f"{member.id}: {failure!r}") from failure
+            if not isinstance(failure, Violation):
+                failure = Violation("a node fails only when its disk does", f"{member.id}: {failure!r}")
+            self.fail(failure)
+            return
         self.note(member.id, "!", f"stops: {failure}")
         # In no process's context: this one is about to die, and its callbacks with it.
         self.loop.call_soon(self._after_failure, member, process, context=contextvars.Context())
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with ``error``, in an event of the world's own; a task would keep it to itself for a while."""
+
+        def end() -> None:
+            raise error
+
+        self.loop.call_soon(end, context=contextvars.Context())
 
     def _after_failure(self, member: Member, process: Process) -> None:
         if member.process is process:
