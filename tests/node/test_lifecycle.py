@@ -122,7 +122,7 @@ async def test_a_member_that_replays_its_log_counts_as_absent(tmp_path: Path) ->
         starting = [asyncio.create_task(slow.start(name)) for name in ("n2", "n3")]
         await wait_for(lambda: len(group.board.ports) == 3, lambda: "they do not listen")
         with pytest.raises(NoQuorumError, match="connected to nobody"):
-            await group.nodes[NodeId("n1")].wait_running(3 * ELECTION_SECONDS)
+            await group.nodes[NodeId("n1")].wait_running(1.5 * ELECTION_SECONDS)
         replay.release()
         await asyncio.gather(*starting)
         await group.nodes[NodeId("n1")].wait_running(PATIENCE_SECONDS)
@@ -184,7 +184,7 @@ async def test_the_settings_count_only_where_the_log_holds_no_membership(group: 
     await group.start("n1", members={NodeId("n1"): group.members[NodeId("n1")]})
     node = group.nodes[NodeId("n1")]
     with pytest.raises(NoQuorumError):
-        await node.wait_running(3 * ELECTION_SECONDS)
+        await node.wait_running(1.5 * ELECTION_SECONDS)
     assert sorted(node.status["members"]) == ["n1", "n2", "n3"]  # type: ignore[call-overload]
     await group.run("n2")
     await node.wait_running(PATIENCE_SECONDS)
@@ -341,7 +341,7 @@ async def test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_vo
     other = ({NodeId("n1"), NodeId("n2")} - {leader.options.node}).pop()
     await group.stop(other)
     await wait_for(lambda: leader.status["role"] != "leader", lambda: "it leads with the wiped member alone")
-    await asyncio.sleep(4 * ELECTION_SECONDS)
+    await asyncio.sleep(2 * ELECTION_SECONDS)
     assert not any(node.status["role"] == "leader" for node in group.nodes.values()), group.journal.tail()
     assert group.nodes[NodeId("n3")].applied_index == 0
     await group.run(other)

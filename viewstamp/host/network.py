@@ -107,6 +107,11 @@ class _TcpListener(Listener):
 
     async def close(self) -> None:
         """Stop listening. ``wait_closed`` would, since Python 3.12, wait for the accepted connections to end."""
+        # asyncio cannot attach a connection to a server that was closed in the turn in which it was accepted, and
+        # leaves its socket open. So no more are accepted, and those that were have their turn, before the close.
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        await asyncio.sleep(0)
         self._server.close()
         await asyncio.sleep(0)
 
