@@ -253,6 +253,8 @@ class Client:
         try:
             if place is not None:
                 await self._turn(place, seconds)
+                if self._is_closed:  # In the very moment in which the turn had come: nothing was sent.
+                    raise closed_error()
             self._session.check_sizes(sizes)
             future: Future = self._loop.create_future()
             draft = self._session.add_group(
