@@ -89,7 +89,7 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = log.bind(node=options.node)
+        self._log = log.bind(node=options.node, term=_PresentTerm(self))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -542,6 +542,20 @@ class Node:
         core = self.replica.raft.core
         refusals = "".join(f"; {peer} says: {link.refusal}" for peer, link in self._links.items() if link.refusal)
         return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}{refusals}"
+
+
+class _PresentTerm:
+    """The node's term, as a value to bind to a logger: whatever is logged says the term of that moment."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __structlog__(self) -> int:
+        """Return what JSON shows."""
+        return self._node.replica.raft.term if self._node.replica is not None else 0
+
+    def __repr__(self) -> str:
+        return str(self.__structlog__())
 
 
 class _Replay:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from viewstamp.host.clock import RealClock
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.network import RealNetwork
+from viewstamp.host.seam import Host
+from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.node import Node, Options
+from viewstamp.streams.machine import Streams
+
+
+async def test_a_log_line_says_the_term_of_the_moment_in_which_it_was_written(tmp_path: Path) -> None:
+    """A logger is bound once, for the life of a node; the term rises meanwhile."""
+    out = io.StringIO()
+    log: Any = structlog.wrap_logger(structlog.WriteLogger(out), processors=[structlog.processors.JSONRenderer()])
+    options = Options(
+        node=NodeId("n1"),
+        cluster=ClusterId("c"),
+        data_dir=str(tmp_path / "n1"),
+        listen="127.0.0.1:0",
+        members={NodeId("n1"): "127.0.0.1:0"},
+        leader_hint="n1",
+    )
+    node = Node(options, Host(RealClock(), RealDisk(), RealNetwork(), random.SystemRandom()), Streams(), log)
+    node._log.info("before")
+    await node.start()
+    await node.wait_running(10)
+    node._log.info("after")
+    await node.stop()
+    lines = {line["event"]: line for line in map(json.loads, out.getvalue().splitlines())}
+    assert (lines["before"]["node"], lines["before"]["term"]) == ("n1", 0)
+    assert (lines["after"]["node"], lines["after"]["term"]) == ("n1", 1)
