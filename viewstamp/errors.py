@@ -12,9 +12,13 @@ The class says what to do next, the message names the values and the remedy:
       RequestError              the request is wrong; the same request will fail again
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
+        TrimmedError            the positions, or the changes, that were asked for are gone for good
+        UnknownActorError       no actor has this name, or no command or query of it
         RecordTooLargeError     one record, or one atomic batch, is over the limit
         StaleSessionError       the session is not known any more; its retries are refused
+      CommandError              the command was applied, and raised this: that is its result, on every member
       ConfigError               the settings are wrong: file, key, value, what is allowed
+        OutdatedCodeError       the log holds a command that this member's code does not know
       PeerError                 the other side broke the protocol; the connection ends
         WrongClusterError       the other side belongs to another cluster
         FrameError              bytes that are no frame of ours
@@ -22,6 +26,7 @@ The class says what to do next, the message names the values and the remedy:
         StorageFullError        refused before anything was harmed: the disk or the log is full
         DirectoryInUseError     another process has this data directory open
       CorruptionError           bytes that were durable are wrong or missing; nothing was cut
+        DivergedError           this member's state is not the others': it stops, and names the first command that differed
 """
 
 from __future__ import annotations
@@ -32,14 +37,17 @@ from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 
 __all__ = [
     "ClosedError",
+    "CommandError",
     "ConfigError",
     "CorruptionError",
     "DirectoryInUseError",
+    "DivergedError",
     "FrameError",
     "NoQuorumError",
     "NotLeaderError",
     "OutcomeToken",
     "OutcomeUnknownError",
+    "OutdatedCodeError",
     "OverloadedError",
     "PeerError",
     "RecordTooLargeError",
@@ -48,7 +56,9 @@ __all__ = [
     "StorageError",
     "StorageFullError",
     "TopicExistsError",
+    "TrimmedError",
     "UnavailableError",
+    "UnknownActorError",
     "UnknownTopicError",
     "ViewstampError",
     "WrongClusterError",
@@ -141,6 +151,18 @@ class TopicExistsError(RequestError):
     """A topic of this name exists with other settings."""
 
 
+class TrimmedError(RequestError):
+    """What was asked for has been trimmed: gone for good. ``first`` is the first position or index that is left."""
+
+    def __init__(self, message: str, *, first: int = 0, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.first = first
+
+
+class UnknownActorError(RequestError):
+    """No actor has this name here, or it has no such command or query, or that takes other arguments."""
+
+
 class RecordTooLargeError(RequestError):
     """A record, or an atomic batch of records, is larger than the limit."""
 
@@ -149,10 +171,28 @@ class StaleSessionError(RequestError):
     """The session was opened too long ago, or never; a retry in it can no longer be told from a new append."""
 
 
+class CommandError(ViewstampError):
+    """A command was applied and raised: its replicated result, the same on every member. Calling again runs it again.
+
+    Derive from it for errors of your own actors: raised by a command, the caller gets the same class again where its
+    code knows the class. ``kind`` is the name of the class that the command raised.
+    """
+
+    exit_code = 8
+
+    def __init__(self, message: str = "", *, kind: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.kind = kind or type(self).__name__
+
+
 class ConfigError(ViewstampError):
     """Settings are wrong: the message names file, key, value and what is allowed."""
 
     exit_code = 2
+
+
+class OutdatedCodeError(ConfigError):
+    """The log holds a command of an actor, a method or a version that this member's code does not know."""
 
 
 class PeerError(ViewstampError):
@@ -208,3 +248,11 @@ class CorruptionError(ViewstampError):
         self.location = location
         self.expected = expected
         self.found = found
+
+
+class DivergedError(CorruptionError):
+    """This member has applied the same log to another state than the others. ``index`` is the first that differed."""
+
+    def __init__(self, message: str, *, index: int, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.index = index

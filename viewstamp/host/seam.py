@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 __all__ = [
+    "AsyncFile",
     "Buffer",
     "Clock",
     "Connection",
@@ -83,6 +84,36 @@ class File(Protocol):
         ...
 
 
+class AsyncFile(Protocol):
+    """An open file for bulk work that nobody waits for, such as snapshots: never for the log.
+
+    Every call awaits without blocking the event loop. Cancelled, a call may have been carried out.
+    Raises as :class:`File`.
+    """
+
+    path: str
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        ...
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        """Write all of ``data`` from ``offset`` on: to the OS, not to the device."""
+        ...
+
+    async def sync(self) -> None:
+        """Make bytes and length durable (fsync). The *name* needs ``Disk.sync_directory`` too."""
+        ...
+
+    async def size(self) -> int:
+        """Return the length in bytes."""
+        ...
+
+    async def close(self) -> None:
+        """Close without syncing. Idempotent."""
+        ...
+
+
 class Lock(Protocol):
     """An exclusive hold on a data directory."""
 
@@ -116,6 +147,14 @@ class Disk(Protocol):
 
     def open_read(self, path: str) -> File:
         """Open for reading only."""
+        ...
+
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        """Open for bulk reading and writing; ``create`` makes a new empty file and fails where one exists.
+
+        Raises:
+          FileNotFoundError / FileExistsError: as the names say.
+        """
         ...
 
     def make_directory(self, path: str) -> None:

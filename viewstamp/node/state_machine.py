@@ -6,13 +6,24 @@ event loop, one call at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from viewstamp.ids import Index, Position, Term
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Accepted", "Admission", "Answered", "Receipt", "Result", "StateMachine", "Waiting"]
+__all__ = [
+    "Accepted",
+    "Admission",
+    "Answered",
+    "CommandResults",
+    "Cut",
+    "Receipt",
+    "Result",
+    "StateMachine",
+    "Waiting",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +37,20 @@ class Receipt:
     log_time: int
 
 
-Result = Receipt | dict[str, object] | None
-"""What applying a batch answers: a receipt for records, a map for a command, None for "not applied, and fenced"."""
+@dataclass(frozen=True, slots=True)
+class CommandResults:
+    """What a batch of actor commands got: its receipt (position 0), and a packed result for each command.
+
+    ``results`` None: applied, but so long ago that its results are not kept any more.
+    """
+
+    receipt: Receipt
+    results: list[bytes] | None
+
+
+Result = Receipt | CommandResults | dict[str, object] | None
+"""What applying a batch answers: a receipt for records, results for actors' commands, a map for another command, None
+for "not applied, and fenced"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +115,71 @@ class StateMachine(Protocol):
         """Read the state. Raises RequestError where the question has no answer."""
         ...
 
-    def snapshot(self) -> bytes:
-        """Return an image of the whole state."""
+    def begin_snapshot(self) -> Cut:
+        """Fix the present state: what the cut hands out is this state, whatever is applied afterwards. Quick."""
         ...
 
-    def restore(self, image: bytes) -> None:
-        """Replace the state by an image."""
+    def prepare(self, pieces: Iterable[bytes]) -> object:
+        """Build a state from the pieces of a cut, in their order; off the event loop, without touching this one.
+
+        Raises:
+          CorruptionError: the pieces are no state.
+          OutdatedCodeError: they are of newer code than this.
+        """
+        ...
+
+    def adopt(self, prepared: object) -> None:
+        """Replace the state by what :meth:`prepare` built; quick. Not while leading."""
+        ...
+
+    def keep_from(self) -> Index | None:
+        """Return the lowest index whose batch the state still refers to (a topic's first record); None = no such.
+
+        The log is never dropped beyond it, whatever a snapshot covers.
+        """
+        ...
+
+    def explain_kept(self) -> str:
+        """Say, for people, what holds the log at ``keep_from`` and how to let it go; "" = nothing does."""
+        ...
+
+    @property
+    def chain(self) -> int:
+        """A checksum over all that was applied and what came of it: equal on members that agree. Cheap to ask."""
+        ...
+
+    def trail(self) -> list[tuple[int, int]]:
+        """Return (index, chain after it) of the newest commands, oldest first: what finds the first that differed."""
+        ...
+
+    def describe_index(self, index: int) -> str:
+        """Say which command has ``index``, if it is among the newest ones; else ""."""
+        ...
+
+    def status(self) -> dict[str, object]:
+        """Return what ``viewstamp status`` shows of the state: {"actors": {name: {instances, digest, ...}}, ...}."""
         ...
 
     def digest(self) -> bytes:
-        """Return a digest of the state: equal on all members that have applied the same prefix."""
+        """Return a digest of the whole state: equal on all members that have applied the same prefix. Slow."""
+        ...
+
+
+class Cut(Protocol):
+    """A state as it stood at one index, handed out in pieces while the machine goes on."""
+
+    def next_piece(self, bytes_max: int) -> bytes | None:
+        """Return the next piece, about ``bytes_max`` bytes long where the state can be divided; None = that was all.
+
+        Packs as much as it returns, so the caller decides how long one call takes.
+        """
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether pieces are held in memory: what was captured early, since a change came before its turn."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what was not handed out. Idempotent."""
         ...

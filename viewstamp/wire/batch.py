@@ -74,13 +74,18 @@ assert _HEADER.size == HEADER_SIZE
 
 
 class Kind(IntEnum):
-    """What a batch is for. Topics hold RECORDS; every other kind is one command to the node's own state."""
+    """What a batch is for. Topics hold RECORDS, COMMANDS are calls of replicated actors (``wire/commands.py``); every
+    other kind is one command to the node's own state.
+    """
 
     RECORDS = 1
     MEMBERSHIP = 2
     CREATE_TOPIC = 3
     OPEN_SESSION = 4
     FENCE = 5
+    COMMANDS = 6
+    TRIM_TOPIC = 7
+    CONFIGURE_TOPIC = 8
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -12,12 +12,22 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | APPEND          | client → node | id                                                                     | 1 batch |
 | OPEN_SESSION    | client → node | id                                                                     |         |
 | OUTCOME         | client → node | id, session, sequence                                                  |         |
-| CREATE_TOPIC    | client → node | id, name                                                               |         |
+| CREATE_TOPIC    | client → node | id, name, retain_bytes, retain_seconds (0 = none)                      |         |
 | LIST_TOPICS     | client → node | id, stale (bool)                                                       |         |
 | DESCRIBE_TOPIC  | client → node | id, name, stale (bool)                                                 |         |
 | READ            | client → node | id, topic, position, bytes_max, applied_index, wait (seconds)          |         |
 | STATUS          | client → node | id                                                                     |         |
-| OK              | node → client | id, and what the request asks for (below)                              | (READ)  |
+| CALL            | client → node | id                                                                     | 1 batch |
+| QUERY           | client → node | id, actor, key, method, arguments (packed), stale (bool), applied_index |        |
+| WATCH           | client → node | id, actor, key (None = all), index, wait (seconds)                     |         |
+| LIST_ACTORS     | client → node | id, stale (bool)                                                       |         |
+| DESCRIBE_ACTOR  | client → node | id, name                                                               |         |
+| TRIM_TOPIC      | client → node | id, name, position                                                     |         |
+| CONFIGURE_TOPIC | client → node | id, name, retain_bytes, retain_seconds                                 |         |
+| CREATE_SNAPSHOT | client → node | id                                                                     |         |
+| LIST_SNAPSHOTS  | client → node | id                                                                     |         |
+| READ_SNAPSHOT   | peer → node   | id, end, term, offset, bytes_max                                       |         |
+| OK              | node → client | id, and what the request asks for (below)                              | (below) |
 | ERROR           | node → client | id, error (class name), message, remedy, leader, address               |         |
 
 What OK carries beside ``id``:
@@ -32,6 +42,19 @@ What OK carries beside ``id``:
   first of which holds ``position``; empty = nothing there yet. READ is answered from what *this* node has applied,
   after it has applied ``applied_index``; ``wait`` > 0 holds the answer until a record is there or the time is over.
 * STATUS: ``status``, the map that ``viewstamp status`` prints for the node
+* CALL: ``receipt`` as APPEND (its position is 0) and ``results``: a packed result for each command
+  (``wire/commands.py``); OUTCOME of a batch of commands has ``results`` too, None where they are not kept any more
+* QUERY: ``result`` (packed), ``applied_index``, and ``age``: seconds since this node last knew that it was up to date
+  (0 unless stale). ``applied_index`` in the request: answer no earlier than after this has been applied
+* WATCH: ``changes``, a list of [index, log time, actor, key, method, arguments (packed), result (packed)], and
+  ``index``, from which to ask on; 0 in the request = from now. TrimmedError: those changes are not kept any more
+* LIST_ACTORS: ``actors``, a list of {name, class, version, instances, digest}
+* DESCRIBE_ACTOR: ``actor`` = {name, version, commands, queries}: ``Interface.to_wire()``
+* TRIM_TOPIC, CONFIGURE_TOPIC: ``topic`` as DESCRIBE_TOPIC
+* CREATE_SNAPSHOT: ``snapshot`` = {index, term, bytes, seconds}; LIST_SNAPSHOTS: ``snapshots``, a list of
+  {index, term, bytes, created}, the newest first
+* READ_SNAPSHOT: ``size``; payload: bytes of the snapshot file from ``offset`` on. On a connection of its own.
+* a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
 """
 
 from __future__ import annotations
@@ -50,6 +73,7 @@ class FrameKind(IntEnum):
     WELCOME = 2
     REFUSED = 3
     PEER = 4
+    DIGEST = 5
     APPEND = 10
     OPEN_SESSION = 11
     OUTCOME = 12
@@ -58,5 +82,15 @@ class FrameKind(IntEnum):
     DESCRIBE_TOPIC = 15
     READ = 16
     STATUS = 17
+    CALL = 18
+    QUERY = 19
+    WATCH = 20
+    LIST_ACTORS = 21
+    DESCRIBE_ACTOR = 22
+    TRIM_TOPIC = 23
+    CONFIGURE_TOPIC = 24
+    CREATE_SNAPSHOT = 25
+    LIST_SNAPSHOTS = 26
+    READ_SNAPSHOT = 27
     OK = 30
     ERROR = 31

@@ -1,0 +1,1 @@
+"""Testing your own actors: the pytest plugin that runs them in a simulated cluster that breaks."""
