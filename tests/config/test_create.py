@@ -22,6 +22,37 @@ def test_the_files_of_a_new_cluster_load_and_agree(tmp_path: Path) -> None:
     assert len(loaded[0].cluster.id) == 32
 
 
+def test_settings_of_a_new_cluster_stand_in_every_file(tmp_path: Path) -> None:
+    settings = {
+        "actors.inventory": "shop:Inventory",
+        "wal.bytes_max": "67108864",
+        "actors.bank.eu": "bank:Bank",
+        "snapshots.restart_seconds_max": "2.5",
+        "wal.durability": "interval_may_lose_acknowledged_writes",
+    }
+    for node in create_cluster(str(tmp_path), 3, settings):
+        loaded = load_settings(node_file(str(tmp_path), node), environment={})
+        file = f"file {tmp_path}/{node}.toml"
+        chosen = {name: value for name, value, origin in loaded.rows() if origin == file}
+        expected = {**settings, "wal.bytes_max": 67108864, "snapshots.restart_seconds_max": 2.5}
+        assert {name: chosen[name] for name in settings} == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("wal.bytes_max", "some", "--set wal.bytes_max: "),
+        ("wal.bytes_max", "1048576", r"flag --set: \[wal\] bytes_max = 1048576 is not allowed"),
+        ("wal.bytes", "1", "there is no key bytes in"),
+        ("node.id", "n7", "--set node.id: "),
+    ],
+)
+def test_a_wrong_setting_leaves_no_files(tmp_path: Path, setting: str, value: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        create_cluster(str(tmp_path / "cluster"), 3, {setting: value})
+    assert not (tmp_path / "cluster").exists()
+
+
 def test_two_clusters_have_different_ids(tmp_path: Path) -> None:
     create_cluster(str(tmp_path / "a"), 1)
     create_cluster(str(tmp_path / "b"), 1)

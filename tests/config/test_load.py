@@ -71,6 +71,7 @@ def test_every_setting_can_be_given_in_the_environment(file: Path) -> None:
         "cluster.learners": "n9=127.0.0.1:9",
         "node.insecure_network": "true",
         "timeouts.request_s": "1.5",
+        "snapshots.restart_seconds_max": "0",
     }
     for name, value, _ in load(file).rows():
         variable = "VIEWSTAMP_" + name.replace(".", "__").upper()
@@ -153,9 +154,32 @@ def test_what_is_wrong_in_a_file_is_named(file: Path, text: str, expected: str) 
         ),
         (
             "[cluster]",
-            "[wal]\nbytes_max = 20000000\n[cluster]",
-            "allowed: at least 33554432, which is 2 * segment_bytes",
+            "[wal]\nbytes_max = 20000000\nsegment_bytes = 4194304\n[cluster]",
+            "[wal] bytes_max = 20000000 is not allowed; allowed: at least 33554432, which is 8 * segment_bytes",
         ),
+        (
+            "[cluster]",
+            "[wal]\nbytes_max = 10000000\n[cluster]",
+            "bytes_max = 10000000 is not allowed; allowed: at least 16777216, which is 2 * [limits] batch_bytes_max",
+        ),
+        (
+            "[cluster]",
+            "[wal]\nbytes_max = 67108864\n[snapshots]\nlog_bytes = 33554432\n[cluster]",
+            "allowed: at least 134217728, which is 4 * [snapshots] log_bytes",
+        ),
+        ("[cluster]", "[snapshots]\nkept_max = 1\n[cluster]", "[snapshots] kept_max = 1 is not allowed; allowed: an"),
+        (
+            "[cluster]",
+            "[wal]\ndurability = 'interval'\n[cluster]",
+            '[wal] durability = \'interval\' is not allowed; allowed: "sync" or "interval_may_lose_acknowledged_writes"',
+        ),
+        (
+            "[cluster]",
+            "[actors]\ninventory = 'shop.stock.Inventory'\n[cluster]",
+            "[actors] inventory = 'shop.stock.Inventory' is not allowed; allowed: \"module:Class\"",
+        ),
+        ("[cluster]", "[actors]\n'an actor' = 'shop:Stock'\n[cluster]", "for a name of 1 to 64 of the characters"),
+        ("[cluster]", "[actors]\na.b = 'shop:Stock'\n[cluster]", '[actors] a = {"b": "shop:Stock"} is not a string'),
     ],
 )
 def test_what_contradicts_itself_is_refused(file: Path, old: str, new: str, expected: str) -> None:
@@ -214,3 +238,47 @@ def test_every_setting_says_what_is_allowed_and_has_a_default_that_is() -> None:
     for key in keys_of(NodeSettings):
         assert key.allowed
         assert key.required or key.check(key.default), str(key)
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "segment_bytes", "log_bytes"),
+    [
+        (0, 16 * MIB, 64 * MIB),
+        (16 * MIB, MIB, 4 * MIB),
+        (64 * MIB, 4 * MIB, 16 * MIB),
+        (100_000_000, 4 * MIB, 25_000_000),
+        (2**40, 16 * MIB, 64 * MIB),
+    ],
+)
+def test_sizes_follow_from_the_logs_bound_and_say_so(
+    file: Path, bytes_max: int, segment_bytes: int, log_bytes: int
+) -> None:
+    """Whoever bounds the log gets one that can drop small parts of itself, and is snapshot well before it is full."""
+    loaded = load(file, wal__bytes_max=str(bytes_max))
+    rows = {name: (value, origin) for name, value, origin in loaded.rows()}
+    origin = "from wal.bytes_max" if bytes_max else "default"
+    assert rows["wal.segment_bytes"] == (segment_bytes, origin)
+    assert rows["snapshots.log_bytes"] == (log_bytes, origin)
+
+
+def test_a_size_that_was_chosen_stays(file: Path) -> None:
+    rows = {
+        name: (value, origin)
+        for name, value, origin in load(file, wal__bytes_max=str(64 * MIB), wal__segment_bytes="65536").rows()
+    }
+    assert rows["wal.segment_bytes"] == (65536, "flag --set")
+
+
+def test_actors_have_names_of_the_users_own(file: Path) -> None:
+    file.write_text(GOOD + '[actors]\ninventory = "shop.stock:Inventory"\n"bank.eu" = "bank:Account.Inner"\n')
+    loaded = load(file, environment={"VIEWSTAMP_ACTORS__TILL": "shop:Till"}, actors__inventory="other:Inventory")
+    assert loaded.settings.actors == {
+        "inventory": "other:Inventory",
+        "bank.eu": "bank:Account.Inner",
+        "till": "shop:Till",
+    }
+    assert loaded.rows()[-1] == ("actors.till", "shop:Till", "environment VIEWSTAMP_ACTORS__TILL")
+    assert loaded.directory == str(file.parent)

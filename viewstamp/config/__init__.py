@@ -7,7 +7,8 @@ Promises
     names the file (or variable, or flag), the key, the value and what is allowed.
   * A listen address that other machines can reach is refused unless ``insecure_network = true``, because
     nothing is encrypted and nobody is authenticated.
-  * Every value knows where it came from: ``viewstamp config show`` prints that.
+  * Every value knows where it came from: ``viewstamp config show`` prints that. A value that follows from
+    another one (``[wal] segment_bytes`` from ``bytes_max``) is shown as what it is, and from what it follows.
 
 Assumes
   * Loading happens once, at start. Nothing is watched or read again.
@@ -19,14 +20,15 @@ The pieces
 
 Names in the environment are ``VIEWSTAMP_SECTION__KEY`` (two underscores): ``VIEWSTAMP_NODE__LISTEN``. A
 variable of this prefix without two underscores is not a setting (``VIEWSTAMP_CLUSTER`` is read by the
-command line). A table is written ``n1=127.0.0.1:7001,n2=127.0.0.1:7002`` there.
+command line). A table is written ``n1=127.0.0.1:7001,n2=127.0.0.1:7002`` there. ``[actors]`` is the one section
+whose keys are the user's: ``inventory = "shop.stock:Inventory"``; in the environment only names in small letters.
 
 Invariants
   * A ``NodeSettings`` that ``load_settings`` returned has passed ``NodeSettings.check``; the invariants
     stand there. Settings that a program builds by itself are to be checked by calling it.
   * ``data_dir`` is absolute and ``advertise`` is not empty once loaded.
   * Nothing here knows what a setting does: every part of the system has ``Options`` of its own, and
-    ``embed`` builds them from these values.
+    ``embed`` builds them from these values. The classes of ``[actors]`` are imported there too, never here.
 
 Deliberately lacking
   * Reloading while the node runs: a change of settings is a restart, one node after the other.
@@ -42,6 +44,7 @@ from viewstamp.config.model import (
     LimitsSection,
     NodeSection,
     NodeSettings,
+    SnapshotsSection,
     TimeoutsSection,
     WalSection,
 )
@@ -52,6 +55,7 @@ __all__ = [
     "LoadedSettings",
     "NodeSection",
     "NodeSettings",
+    "SnapshotsSection",
     "TimeoutsSection",
     "WalSection",
     "create_cluster",

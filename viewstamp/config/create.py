@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
 import secrets
 import socket
+import tomllib
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
+from viewstamp.config.load import LoadedSettings, settle
 from viewstamp.errors import ConfigError, StorageError
 from viewstamp.ids import ClusterId, NodeId
 
@@ -21,6 +26,7 @@ NODES_MAX: Final = 9
 _PORT_MIN: Final = 10_000
 _PORT_END_DEFAULT: Final = 32_768
 _TRIES: Final = 1000
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def node_file(directory: str, node: str) -> str:
@@ -28,19 +34,23 @@ def node_file(directory: str, node: str) -> str:
     return os.path.join(directory, f"{node}.toml")
 
 
-def create_cluster(directory: str, nodes: int) -> list[NodeId]:
+def create_cluster(directory: str, nodes: int, settings: Mapping[str, str] = _NO_SETTINGS) -> list[NodeId]:
     """Write ``directory``/n1.toml and so on for a new cluster; return the node ids. Durable on return.
 
-    n1.toml is written last: a directory in which it stands holds the files of all its members, whatever
-    interrupted the making of them.
+    ``settings`` maps ``section.key`` to text and goes into every file. n1.toml is written last: a directory in
+    which it stands holds the files of all its members, whatever interrupted the making of them.
 
     Raises:
-      ConfigError: the number is not allowed, or files are there already; nothing has been changed.
+      ConfigError: the number or a setting is not allowed, or files are there already; nothing has been changed.
       StorageError: the directory cannot be written.
     """
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"nodes = {nodes} is not allowed; allowed: 1 to {NODES_MAX}", remedy="3 or 5 is usual")
     ids = [NodeId(f"n{number}") for number in range(1, nodes + 1)]
+    addresses = dict(zip(ids, free_addresses(nodes), strict=True))
+    cluster_id = ClusterId(secrets.token_hex(16))
+    texts = {node: _text(node, cluster_id, addresses) for node in ids}
+    more = _more_text(texts[ids[0]], node_file(directory, ids[0]), settings)
     try:
         os.makedirs(directory, exist_ok=True)
         taken = [name for name in sorted(os.listdir(directory)) if re.fullmatch(r"n[0-9]+(\.toml)?", name)]
@@ -49,10 +59,8 @@ def create_cluster(directory: str, nodes: int) -> list[NodeId]:
                 f"{directory} holds {', '.join(taken)} already",
                 remedy="name another directory, or remove these if nobody needs them",
             )
-        addresses = dict(zip(ids, free_addresses(nodes), strict=True))
-        cluster_id = ClusterId(secrets.token_hex(16))
         for node in reversed(ids):
-            _write(node_file(directory, node), _text(node, cluster_id, addresses))
+            _write(node_file(directory, node), texts[node] + more)
         _sync_directory(directory)
     except OSError as error:
         raise StorageError(
@@ -105,6 +113,30 @@ def _text(node: NodeId, cluster_id: ClusterId, addresses: dict[NodeId, str]) -> 
         "learners = {}                     # members and learners count only where the log holds no membership yet\n"
         f'leader_hint = "{next(iter(addresses))}"\n'
     )
+
+
+def _more_text(text: str, file: str, settings: Mapping[str, str]) -> str:
+    """Return the sections that hold ``settings``, which have been checked together with the ``text`` of one file."""
+    for dotted in settings:
+        if dotted.startswith(("node.", "cluster.")):
+            raise ConfigError(
+                f"--set {dotted}: what a new cluster's files say of nodes and members is not to be chosen",
+                remedy="make the files with `viewstamp config new`, and change them before the first start",
+            )
+    loaded = settle(tomllib.loads(text), file, environment={}, overrides=settings)
+    return "".join(_section_text(loaded, settings))
+
+
+def _section_text(loaded: LoadedSettings, settings: Mapping[str, str]) -> Iterator[str]:
+    section = ""
+    for dotted, value, _ in loaded.rows():
+        if dotted in settings:
+            if (of := dotted.partition(".")[0]) != section:
+                section = of
+                yield f"\n[{section}]\n"
+            name = dotted.partition(".")[2]
+            # A JSON string, number or boolean is a TOML one too.
+            yield f"{json.dumps(name) if '.' in name else name} = {json.dumps(value, ensure_ascii=False)}\n"
 
 
 def _write(path: str, text: str) -> None:

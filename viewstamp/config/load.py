@@ -9,7 +9,7 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,14 +19,17 @@ from viewstamp.config.model import (
     LimitsSection,
     NodeSection,
     NodeSettings,
+    SnapshotsSection,
     TimeoutsSection,
     WalSection,
+    actor_key,
     keys_of,
 )
 from viewstamp.errors import ConfigError
 
-__all__ = ["LoadedSettings", "load_settings"]
+__all__ = ["LoadedSettings", "load_settings", "settle"]
 
+_ACTORS: Final = "actors"
 _ENVIRONMENT_PREFIX: Final = "VIEWSTAMP_"
 _KINDS: Final = {
     str: "a string",
@@ -41,15 +44,17 @@ _KINDS: Final = {
 class LoadedSettings:
     """Settings and where each of them came from.
 
-    ``origins`` maps (section, key) to "default", "file PATH", "environment VARIABLE" or "flag --set".
+    ``origins`` maps (section, key) to "default", "file PATH", "environment VARIABLE", "flag --set" or
+    "from SECTION.KEY". ``directory`` is the file's, absolute.
     """
 
     settings: NodeSettings
     origins: Mapping[tuple[str, str], str]
+    directory: str
 
     def rows(self) -> list[tuple[str, Any, str]]:
         """Return ("section.key", value, origin) of every setting, in the order of the sections."""
-        return [
+        rows = [
             (
                 f"{key.section}.{key.name}",
                 getattr(getattr(self.settings, key.section), key.name),
@@ -57,6 +62,8 @@ class LoadedSettings:
             )
             for key in keys_of(NodeSettings)
         ]
+        actors = self.settings.actors.items()
+        return [*rows, *((f"actors.{name}", target, self.origins["actors", name]) for name, target in actors)]
 
 
 def load_settings(
@@ -75,20 +82,36 @@ def load_settings(
       ConfigError: names file (or variable, or flag), key, value and what is allowed; nothing has been changed.
     """
     file = os.fspath(path)
+    return settle(
+        _read_file(file),
+        file,
+        environment=os.environ if environment is None else environment,
+        overrides=overrides or {},
+    )
+
+
+def settle(
+    document: Mapping[str, Any], file: str, *, environment: Mapping[str, str], overrides: Mapping[str, str]
+) -> LoadedSettings:
+    """Make settings of a TOML document, which stands or will stand in ``file``, and check them.
+
+    Raises:
+      ConfigError: as :func:`load_settings`.
+    """
     keys = {(key.section, key.name): key for key in keys_of(NodeSettings)}
     values: dict[tuple[str, str], Any] = {at: key.default for at, key in keys.items()}
     origins = dict.fromkeys(keys, "default")
 
-    for at, value in _read_file(file, keys).items():
-        values[at] = _checked(keys[at], value, file)
-        origins[at] = f"file {file}"
-    for at, (variable, text) in _read_environment(os.environ if environment is None else environment, keys).items():
-        values[at] = _parsed(keys[at], text, variable)
-        origins[at] = f"environment {variable}"
-    for dotted, text in (overrides or {}).items():
-        at = _find(keys, *_split(dotted), f"--set {dotted}={text}")
-        values[at] = _parsed(keys[at], text, f"--set {dotted}")
-        origins[at] = "flag --set"
+    for key, value in _in_document(document, file):
+        values[key.section, key.name] = _checked(key, value, file)
+        origins[key.section, key.name] = f"file {file}"
+    for key, variable, text in _in_environment(environment):
+        values[key.section, key.name] = _parsed(key, text, variable)
+        origins[key.section, key.name] = f"environment {variable}"
+    for dotted, text in overrides.items():
+        key = _find(*_split(dotted), f"--set {dotted}={text}")
+        values[key.section, key.name] = _parsed(key, text, f"--set {dotted}")
+        origins[key.section, key.name] = "flag --set"
 
     for at, key in keys.items():
         if key.required and origins[at] == "default":
@@ -105,13 +128,13 @@ def load_settings(
         return f"{place}: [{section}] {key}"
 
     settings.check(name)
-    return LoadedSettings(settings=settings, origins=origins)
+    return LoadedSettings(settings=settings, origins=origins, directory=os.path.dirname(os.path.abspath(file)))
 
 
-def _read_file(file: str, keys: Mapping[tuple[str, str], Key]) -> dict[tuple[str, str], Any]:
+def _read_file(file: str) -> dict[str, Any]:
     try:
         with open(file, "rb") as stream:
-            document = tomllib.load(stream)
+            return tomllib.load(stream)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is no TOML: {error}", remedy="mend the line that it names") from error
     except UnicodeDecodeError as error:
@@ -121,30 +144,26 @@ def _read_file(file: str, keys: Mapping[tuple[str, str], Key]) -> dict[tuple[str
             f"cannot read {file}: {error.strerror}",
             remedy="check the path, or make the files of a cluster with `viewstamp config new --nodes 3 DIR`",
         ) from error
-    found = {}
+
+
+def _in_document(document: Mapping[str, Any], file: str) -> Iterator[tuple[Key, Any]]:
     for section, table in document.items():
-        _check_section(section, keys, f"{file}: [{section}]")
+        _check_section(section, f"{file}: [{section}]")
         if not isinstance(table, dict):
             raise ConfigError(
                 f"{file}: {section} = {_shown(table)} is not allowed; allowed: a section of that name",
                 remedy=f"write [{section}] on a line of its own, and its keys below",
             )
         for name, value in table.items():
-            found[_find(keys, section, name, f"{file}: [{section}] {name} = {_shown(value)}")] = value
-    return found
+            yield _find(section, name, f"{file}: [{section}] {name} = {_shown(value)}"), value
 
 
-def _read_environment(
-    environment: Mapping[str, str], keys: Mapping[tuple[str, str], Key]
-) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the variables that name a setting; one without two underscores is somebody else's business."""
-    found = {}
+def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[Key, str, str]]:
+    """Yield (key, variable, text) of what names a setting; one without two underscores is somebody else's business."""
     for variable, text in sorted(environment.items()):
         section, separator, name = variable.removeprefix(_ENVIRONMENT_PREFIX).partition("__")
         if variable.startswith(_ENVIRONMENT_PREFIX) and separator:
-            at = _find(keys, section.lower(), name.lower(), f"environment {variable}={text}")
-            found[at] = (variable, text)
-    return found
+            yield _find(section.lower(), name.lower(), f"environment {variable}={text}"), variable, text
 
 
 def _split(dotted: str) -> tuple[str, str]:
@@ -154,8 +173,8 @@ def _split(dotted: str) -> tuple[str, str]:
     return section, name
 
 
-def _check_section(section: str, keys: Iterable[tuple[str, str]], where: str) -> None:
-    sections = list(dict.fromkeys(known for known, _ in keys))
+def _check_section(section: str, where: str) -> None:
+    sections = [*dict.fromkeys(key.section for key in keys_of(NodeSettings)), _ACTORS]
     if section not in sections:
         raise ConfigError(
             f"{where}: there is no section [{section}]{_nearest(section, sections)}; allowed: {', '.join(sections)}",
@@ -163,18 +182,22 @@ def _check_section(section: str, keys: Iterable[tuple[str, str]], where: str) ->
         )
 
 
-def _find(keys: Mapping[tuple[str, str], Key], section: str, name: str, where: str) -> tuple[str, str]:
-    """Return the place of a setting that exists."""
-    _check_section(section, keys, where)
-    if (section, name) not in keys:
-        elsewhere = [other for other, known in keys if known == name]
-        names = [known for other, known in keys if other == section]
-        hint = f", but there is one in [{elsewhere[0]}]" if elsewhere else _nearest(name, names)
-        raise ConfigError(
-            f"{where}: there is no key {name} in [{section}]{hint}; allowed: {', '.join(names)}",
-            remedy="correct the name, or remove it",
-        )
-    return section, name
+def _find(section: str, name: str, where: str) -> Key:
+    """Return the setting of this name."""
+    _check_section(section, where)
+    if section == _ACTORS:
+        return actor_key(name)
+    keys = keys_of(NodeSettings)
+    for key in keys:
+        if (key.section, key.name) == (section, name):
+            return key
+    elsewhere = [key.section for key in keys if key.name == name]
+    names = [key.name for key in keys if key.section == section]
+    hint = f", but there is one in [{elsewhere[0]}]" if elsewhere else _nearest(name, names)
+    raise ConfigError(
+        f"{where}: there is no key {name} in [{section}]{hint}; allowed: {', '.join(names)}",
+        remedy="correct the name, or remove it",
+    )
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
@@ -226,13 +249,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def _complete(values: dict[tuple[str, str], Any], origins: Mapping[tuple[str, str], str], file: str) -> None:
-    """Make the data directory absolute, and say what is advertised where nothing else is."""
+def _complete(values: dict[tuple[str, str], Any], origins: dict[tuple[str, str], str], file: str) -> None:
+    """Make the data directory absolute, say what is advertised where nothing else is, and what follows from what."""
     from_file = origins["node", "data_dir"].startswith("file ")
     base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
     if values["node", "data_dir"]:
         values["node", "data_dir"] = os.path.abspath(os.path.join(base, values["node", "data_dir"]))
     values["node", "advertise"] = values["node", "advertise"] or values["node", "listen"]
+    for at in (("wal", "segment_bytes"), ("snapshots", "log_bytes")):
+        if values["wal", "bytes_max"] and not values[at]:
+            origins[at] = "from wal.bytes_max"
 
 
 def _build(values: Mapping[tuple[str, str], Any]) -> NodeSettings:
@@ -245,4 +271,6 @@ def _build(values: Mapping[tuple[str, str], Any]) -> NodeSettings:
         wal=WalSection(**of("wal")),
         limits=LimitsSection(**of("limits")),
         timeouts=TimeoutsSection(**of("timeouts")),
+        snapshots=SnapshotsSection(**of("snapshots")),
+        actors=of(_ACTORS),
     )

@@ -1,15 +1,17 @@
 """The settings of a node as plain values, with what is allowed for each. Reads nothing; see ``load.py``.
 
 The dataclasses are the only list of settings there is: ``load.py`` walks their fields, so that a key
-added here can be set in a file, in the environment and by a flag, and shows up in ``config show``.
+added here can be set in a file, in the environment and by a flag, and shows up in ``config show``. Only the
+names in ``[actors]`` are the user's own.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Final
 
 from viewstamp.errors import ConfigError
@@ -17,16 +19,26 @@ from viewstamp.host.network import parse_address
 from viewstamp.ids import ClusterId, NodeId
 
 __all__ = [
+    "INTERVAL",
+    "SYNC",
     "ClusterSection",
     "Key",
     "LimitsSection",
     "NodeSection",
     "NodeSettings",
+    "SnapshotsSection",
     "TimeoutsSection",
     "WalSection",
+    "actor_key",
     "is_loopback",
     "keys_of",
 ]
+
+SYNC: Final = "sync"
+"""The durability in which nothing is acknowledged before it is synced."""
+
+INTERVAL: Final = "interval_may_lose_acknowledged_writes"
+"""The durability that syncs now and then. Its name says what it costs: in settings, in ``status``, in receipts."""
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -35,6 +47,10 @@ GIB: Final = 1024 * MIB
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_ALLOWED = "1 to 64 of the characters A-Z a-z 0-9 . _ -, starting with a letter or digit"
 _ADDRESS_ALLOWED = 'host:port with a port from 1 to 65535, such as "127.0.0.1:7001"'
+
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SEGMENTS_MIN: Final = 8
+"""A limited log drops whole segments: with fewer, it would have to be nearly empty before one comes free."""
 
 _Check = Callable[[Any], bool]
 
@@ -62,6 +78,10 @@ def _text(allowed: str, check: _Check) -> dict[str, Any]:
     return {"kind": str, "allowed": allowed, "check": check}
 
 
+def _one_of(*choices: str) -> dict[str, Any]:
+    return _text(" or ".join(f'"{choice}"' for choice in choices), lambda value: value in choices)
+
+
 def _boolean() -> dict[str, Any]:
     return {"kind": bool, "allowed": "true or false", "check": lambda _: True}
 
@@ -74,11 +94,12 @@ def _integer(minimum: int, maximum: int, *, or_zero: str = "") -> dict[str, Any]
     return {"kind": int, "allowed": allowed, "check": check}
 
 
-def _seconds(minimum: float, maximum: float) -> dict[str, Any]:
+def _seconds(minimum: float, maximum: float, *, or_zero: str = "") -> dict[str, Any]:
     def check(value: float) -> bool:
-        return minimum <= value <= maximum
+        return minimum <= value <= maximum or (bool(or_zero) and value == 0)
 
-    return {"kind": float, "allowed": f"a number of seconds from {minimum:g} to {maximum:g}", "check": check}
+    allowed = f"a number of seconds from {minimum:g} to {maximum:g}" + (f", or 0 ({or_zero})" if or_zero else "")
+    return {"kind": float, "allowed": allowed, "check": check}
 
 
 def _addresses(allowed: str) -> dict[str, Any]:
@@ -160,17 +181,41 @@ class ClusterSection:
 class WalSection:
     """``[wal]``: the log on disk."""
 
-    segment_bytes: int = field(default=16 * MIB, metadata=_integer(64 * KIB, GIB))
-    """The size of one segment file, prepared ahead and filled with zeros."""
+    durability: str = field(default=SYNC, metadata=_one_of(SYNC, INTERVAL))
+    """When a write counts as durable: when it is synced, or when it is written and a sync will follow soon."""
+
+    sync_interval_ms: int = field(default=100, metadata=_integer(1, 60_000))
+    """How often the log is synced where durability is not "sync"."""
 
     bytes_max: int = field(default=0, metadata=_integer(MIB, 2**60, or_zero="as much as the disk holds"))
     """The log's total size; a full log refuses appends and goes on serving reads."""
+
+    segment_bytes: int = field(
+        default=0, metadata=_integer(64 * KIB, GIB, or_zero="16 MiB, or a sixteenth of bytes_max where that is less")
+    )
+    """The size of one segment file, prepared ahead and filled with zeros; the log shrinks by whole segments."""
 
     reserve_bytes: int = field(default=64 * MIB, metadata=_integer(0, 2**60))
     """Free space on the disk that the log leaves alone: appends are refused before a write can fail."""
 
     queue_bytes_max: int = field(default=64 * MIB, metadata=_integer(MIB, GIB))
     """Bytes that may wait for the writer before appends are refused as overload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotsSection:
+    """``[snapshots]``: when the state is written down, so that the log before it can be dropped."""
+
+    log_bytes: int = field(
+        default=0, metadata=_integer(64 * KIB, 2**60, or_zero="64 MiB, or a quarter of bytes_max where that is less")
+    )
+    """Take a snapshot whenever the log has grown by so much since the last one."""
+
+    restart_seconds_max: float = field(default=10.0, metadata=_seconds(0.1, 86_400, or_zero="no bound"))
+    """Never more than this to restart: a snapshot is taken before replaying the log would take longer."""
+
+    kept_max: int = field(default=6, metadata=_integer(2, 1000))
+    """How many snapshots are kept, so that a damaged one can be skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +260,7 @@ class NodeSettings:
       * the node is a member or a learner of the cluster it names, and so is the leader hint a member
       * no two nodes have the same id or address
       * the largest record fits into a batch, a batch into a frame, into what may be in flight and into the WAL's queue
-      * a limited log holds two segments at least: the open one and the one made ready
+      * a limited log holds eight segments at least, two of the largest batches, and four times what asks for a snapshot
       * ``tick_ms <= heartbeat_ms`` and ``2 * heartbeat_ms <= election_ms``
       * listen is a loopback address, or ``insecure_network`` is set
     """
@@ -225,6 +270,20 @@ class NodeSettings:
     wal: WalSection = field(default_factory=WalSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     timeouts: TimeoutsSection = field(default_factory=TimeoutsSection)
+    snapshots: SnapshotsSection = field(default_factory=SnapshotsSection)
+    actors: Mapping[str, str] = field(default_factory=dict)
+    """``[actors]``: the name of each replicated actor, and the class that runs it, as ``module:Class``."""
+
+    def __post_init__(self) -> None:
+        """Put sizes that follow from others in the place of their zeros."""
+        total = self.wal.bytes_max
+        if not self.wal.segment_bytes:
+            share = max(1, total // 16) if total else 16 * MIB
+            segment = min(16 * MIB, max(64 * KIB, 1 << share.bit_length() - 1))
+            object.__setattr__(self, "wal", replace(self.wal, segment_bytes=segment))
+        if not self.snapshots.log_bytes:
+            log_bytes = min(64 * MIB, total // 4) if total else 64 * MIB
+            object.__setattr__(self, "snapshots", replace(self.snapshots, log_bytes=log_bytes))
 
     def check(self, name: Callable[[str, str], str] = "[{}] {}".format) -> None:
         """Check every value alone and all of them together; settings made by code are checked by calling this.
@@ -238,6 +297,10 @@ class NodeSettings:
             value = getattr(getattr(self, key.section), key.name)
             if not key.check(value):
                 _refuse(name(key.section, key.name), value, key.allowed)
+        for actor, target in self.actors.items():
+            key = actor_key(actor)
+            if not _is_name(actor) or not key.check(target):
+                _refuse(name("actors", actor), target, key.allowed)
         self._check_network(name)
         self._check_cluster(name)
         self._check_sizes(name)
@@ -278,21 +341,24 @@ class NodeSettings:
         frame_bytes_min = limits.batch_bytes_max + 64 * KIB
         # A batch of one record has a header, an offsets table and padding around it.
         batch_bytes_min = limits.record_bytes_max + 4 * KIB
+        limited = wal.bytes_max or sys.maxsize
         for section, key, value, minimum, why in (
             ("limits", "batch_bytes_max", limits.batch_bytes_max, batch_bytes_min, "record_bytes_max + 4096"),
             ("limits", "frame_bytes_max", limits.frame_bytes_max, frame_bytes_min, "batch_bytes_max + 65536"),
             ("limits", "in_flight_bytes_max", limits.in_flight_bytes_max, limits.batch_bytes_max, "batch_bytes_max"),
             ("wal", "queue_bytes_max", wal.queue_bytes_max, limits.batch_bytes_max, "[limits] batch_bytes_max"),
-            ("wal", "bytes_max", wal.bytes_max, 2 * wal.segment_bytes, "2 * segment_bytes"),
+            ("wal", "bytes_max", limited, _SEGMENTS_MIN * wal.segment_bytes, f"{_SEGMENTS_MIN} * segment_bytes"),
+            ("wal", "bytes_max", limited, 2 * limits.batch_bytes_max, "2 * [limits] batch_bytes_max"),
+            ("wal", "bytes_max", limited, 4 * self.snapshots.log_bytes, "4 * [snapshots] log_bytes"),
             ("timeouts", "heartbeat_ms", timeouts.heartbeat_ms, timeouts.tick_ms, "tick_ms"),
             ("timeouts", "election_ms", timeouts.election_ms, 2 * timeouts.heartbeat_ms, "2 * heartbeat_ms"),
         ):
-            if value < minimum and not (key == "bytes_max" and value == 0):
+            if value < minimum:
                 _refuse(name(section, key), value, f"at least {minimum}, which is {why}")
 
 
 def keys_of(settings: type[NodeSettings]) -> list[Key]:
-    """Return every setting there is, section by section, in the order of the dataclasses."""
+    """Return every setting that has a name of its own, section by section, in the order of the dataclasses."""
     return [
         Key(
             section=section.name,
@@ -304,8 +370,22 @@ def keys_of(settings: type[NodeSettings]) -> list[Key]:
             check=item.metadata["check"],
         )
         for section in fields(settings)
+        if section.name in _SECTIONS
         for item in fields(_SECTIONS[section.name])
     ]
+
+
+def actor_key(name: str) -> Key:
+    """Return what is allowed for an actor called ``name``."""
+    return Key(
+        section="actors",
+        name=name,
+        kind=str,
+        required=False,
+        default=None,
+        allowed='"module:Class", such as "shop.stock:Inventory", for a name of ' + _NAME_ALLOWED,
+        check=lambda value: _CLASS.fullmatch(value) is not None,
+    )
 
 
 _SECTIONS: Final[dict[str, Any]] = {
@@ -314,6 +394,7 @@ _SECTIONS: Final[dict[str, Any]] = {
     "wal": WalSection,
     "limits": LimitsSection,
     "timeouts": TimeoutsSection,
+    "snapshots": SnapshotsSection,
 }
 
 
