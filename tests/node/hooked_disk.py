@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from viewstamp.host.seam import Buffer, Disk, File, Lane, Lock
+from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -34,6 +34,10 @@ class HookedDisk(Disk):
     def open_read(self, path: str) -> File:
         self._hook("open_read", path, _caller())
         return _HookedFile(self._disk.open_read(path), self._hook)
+
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        self._hook("create" if create else "open", path, _caller())
+        return _HookedAsyncFile(await self._disk.open_async(path, create=create), self._hook)
 
     def make_directory(self, path: str) -> None:
         self._hook("make_directory", path, _caller())
@@ -106,6 +110,31 @@ class _HookedFile(File):
 
     def close(self) -> None:
         self._file.close()
+
+
+class _HookedAsyncFile(AsyncFile):
+    def __init__(self, file: AsyncFile, hook: Hook) -> None:
+        self.path = file.path
+        self._file = file
+        self._hook = hook
+
+    async def read(self, offset: int, size: int) -> bytes:
+        self._hook("read", self.path, _caller())
+        return await self._file.read(offset, size)
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        self._hook("write", self.path, _caller())
+        await self._file.write(offset, data)
+
+    async def sync(self) -> None:
+        if self._hook("sync", self.path, _caller()):
+            await self._file.sync()
+
+    async def size(self) -> int:
+        return await self._file.size()
+
+    async def close(self) -> None:
+        await self._file.close()
 
 
 def _caller() -> str:

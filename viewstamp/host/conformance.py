@@ -46,6 +46,16 @@ def _expect_error(what: str, kinds: type[BaseException], call: Callable[[], obje
     raise ConformanceError(f"{what}: expected {kinds.__name__}, nothing was raised")
 
 
+async def _expect_error_async(
+    what: str, kinds: type[BaseException], call: Coroutine[Any, Any, object]
+) -> BaseException:
+    try:
+        await call
+    except kinds as error:
+        return error
+    raise ConformanceError(f"{what}: expected {kinds.__name__}, nothing was raised")
+
+
 # disk
 
 
@@ -167,6 +177,52 @@ async def space_and_kind_of_file_system_can_be_asked_for(disk: Disk, directory: 
     """Both are answers for people; neither is ever empty."""
     _expect("there is space", True, disk.free_bytes(directory) > 0)
     _expect("a kind", True, bool(disk.filesystem(directory)))
+
+
+async def an_asynchronous_file_is_the_same_file(disk: Disk, directory: str) -> None:
+    """Created, written in any order, synced and read back, also through a blocking file; closing twice is harmless."""
+    path = f"{directory}/file"
+    await _expect_error_async("opening a missing file", FileNotFoundError, disk.open_async(path))
+    file = await disk.open_async(path, create=True)
+    _expect("path", path, file.path)
+    _expect("size", 0, await file.size())
+    await _expect_error_async("creating it again", FileExistsError, disk.open_async(path, create=True))
+    missing = disk.open_async(f"{directory}/no/file", create=True)
+    await _expect_error_async("a missing directory", FileNotFoundError, missing)
+    await file.write(0, b"head")
+    await file.write(4, memoryview(bytearray(b"x") * 300_000))
+    await file.write(300_010, bytearray(b"tail"))
+    await file.write(2, b"AD")
+    await file.write(300_014, b"")
+    await file.sync()
+    whole = b"heAD" + b"x" * 300_000 + bytes(6) + b"tail"
+    _expect("size", len(whole), await file.size())
+    _expect("all of it", True, await file.read(0, 1_000_000) == whole)
+    _expect("across the end", b"il", await file.read(300_012, 100))
+    _expect("behind the end", b"", await file.read(len(whole), 5))
+    _expect("nothing asked for", b"", await file.read(3, 0))
+    _expect("through a blocking file", True, disk.open_read(path).read(0, 1_000_000) == whole)
+    again = await disk.open_async(path)
+    _expect("opened again", b"heAD", await again.read(0, 4))
+    await again.close()
+    await file.close()
+    await file.close()
+    await _expect_error_async("use after close", StorageError, file.read(0, 1))
+
+
+async def calls_of_an_asynchronous_file_may_overlap(disk: Disk, directory: str) -> None:
+    """Each does what it says, whatever the order; one that is cancelled was carried out whole or not at all."""
+    file = await disk.open_async(f"{directory}/file", create=True)
+    await asyncio.gather(*(file.write(number * 1000, bytes([number]) * 1000) for number in range(20)))
+    parts = await asyncio.gather(*(file.read(number * 1000, 1000) for number in range(20)))
+    _expect("parts", [bytes([number]) * 1000 for number in range(20)], parts)
+    cancelled = asyncio.ensure_future(file.write(5000, b"!" * 1000))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await cancelled
+    _expect("whole or not at all", True, await file.read(5000, 1000) in (bytes([5]) * 1000, b"!" * 1000))
+    await file.close()
 
 
 async def a_lane_does_everything_in_order_and_reports_it(disk: Disk, directory: str) -> None:
@@ -577,6 +633,8 @@ DISK_BEHAVIOURS: Sequence[Callable[[Disk, str], Coroutine[Any, Any, None]]] = (
     directories_are_made_with_parents_and_listed_in_order,
     a_directory_has_one_lock,
     space_and_kind_of_file_system_can_be_asked_for,
+    an_asynchronous_file_is_the_same_file,
+    calls_of_an_asynchronous_file_may_overlap,
     a_lane_does_everything_in_order_and_reports_it,
     a_lane_that_failed_never_works_again,
     a_lane_takes_what_is_queued_at_once,

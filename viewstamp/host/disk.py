@@ -1,5 +1,8 @@
 """The real disk: files, names, locks and writer threads of the operating system.
 
+Bulk work that nobody waits for (snapshots) goes through aiofiles, on the threads of the event loop's executor; the
+log never does.
+
 Linux is what is tested. The fall-backs for macOS (``F_FULLFSYNC``, no ``fdatasync``, no ``pwritev``)
 stand here too, side by side with what they replace, and are **untested**.
 
@@ -15,15 +18,18 @@ import fcntl
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import aiofiles
+from aiofiles.threadpool.binary import AsyncFileIO
 
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
-from viewstamp.host.seam import Buffer, File, Lane, Lock
+from viewstamp.host.seam import AsyncFile, Buffer, File, Lane, Lock
 
-__all__ = ["RealDisk", "RealFile", "RealLane", "RealLock"]
+__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLane", "RealLock", "to_the_end"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -138,6 +144,127 @@ class RealFile:
             # A close that fails has no one to tell: what had to be durable was synced before.
             with suppress(OSError):
                 os.close(descriptor)
+
+
+class RealAsyncFile:
+    """A file of aiofiles, unbuffered. See :class:`viewstamp.host.seam.AsyncFile` for the contract.
+
+    Calls take turns, and each runs to its end even where it is cancelled: a thread that is still in the middle of a
+    write while another one closes the file could write into whatever gets the same descriptor next.
+    """
+
+    __slots__ = ("_file", "_is_open", "_offset", "_turn", "path")
+
+    def __init__(self, path: str, file: AsyncFileIO) -> None:
+        self.path = path
+        self._file = file
+        self._is_open = True
+        self._offset = 0
+        """Where the file stands; -1 = not known."""
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, path: str, *, create: bool) -> RealAsyncFile:
+        """Open for reading and writing; cancelled, nothing stays open, but a created file stays there."""
+
+        async def work() -> RealAsyncFile:
+            opener = lambda name, flags: os.open(name, flags, 0o644)  # noqa: E731
+            return cls(path, await aiofiles.open(path, "x+b" if create else "r+b", buffering=0, opener=opener))
+
+        opening = asyncio.ensure_future(work())
+        try:
+            return await to_the_end(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+            raise
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError as error:
+            raise _storage_error("open", path, error) from error
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        return await self._do("read", self._read(offset, size))
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        """Write all of ``data`` from ``offset`` on: to the OS, not to the device."""
+        await self._do("write", self._write(offset, data))
+
+    async def sync(self) -> None:
+        """Make bytes and length durable (fsync)."""
+        await self._do("sync", self._sync())
+
+    async def size(self) -> int:
+        """Return the length in bytes."""
+        return await self._do("measure", self._size())
+
+    async def close(self) -> None:
+        """Close without syncing. Idempotent."""
+
+        async def work() -> None:
+            async with self._turn:
+                if self._is_open:
+                    self._is_open = False
+                    with suppress(OSError):
+                        await self._file.close()
+
+        await to_the_end(asyncio.ensure_future(work()))
+
+    async def _do(self, action: str, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        async def in_turn() -> ResultT:
+            async with self._turn:
+                if not self._is_open:
+                    work.close()
+                    raise StorageError(f"cannot {action} {self.path}: the file is closed")
+                with _storage(action, self.path):
+                    return await work
+
+        return await to_the_end(asyncio.ensure_future(in_turn()))
+
+    async def _seek(self, offset: int) -> None:
+        if self._offset != offset:
+            self._offset = -1
+            await self._file.seek(offset)
+
+    async def _read(self, offset: int, size: int) -> bytes:
+        parts: list[bytes] = []
+        await self._seek(offset)
+        self._offset = -1
+        while size and (data := await self._file.read(size)):
+            parts.append(data)
+            offset, size = offset + len(data), size - len(data)
+        self._offset = offset
+        return b"".join(parts)
+
+    async def _write(self, offset: int, data: Buffer) -> None:
+        view = memoryview(data)
+        await self._seek(offset)
+        self._offset = -1
+        while view:
+            written = await self._file.write(view)  # short on a full disk: then the next one says why
+            offset, view = offset + written, view[written:]
+        self._offset = offset
+
+    async def _sync(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, _sync, self._file.fileno())
+
+    async def _size(self) -> int:
+        descriptor = self._file.fileno()
+        return (await asyncio.get_running_loop().run_in_executor(None, os.fstat, descriptor)).st_size
+
+
+async def to_the_end(work: asyncio.Future[ResultT]) -> ResultT:
+    """Wait for ``work``; cancelled, wait until it is over all the same, and be cancelled then."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # it was looked at: nobody is left to be told
+        raise
 
 
 def _write(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -268,6 +395,10 @@ class RealDisk:
     def open_read(self, path: str) -> File:
         """Open for reading only."""
         return self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        """Open for bulk reading and writing; ``create`` makes a new file and fails where one exists."""
+        return await RealAsyncFile.open(path, create=create)
 
     @staticmethod
     def _open(path: str, flags: int) -> File:

@@ -12,6 +12,9 @@ world does about it.
 A lane calls ``work`` on the loop, in an event of its own, at a time drawn from ``options``, with everything that was
 queued by then; ``done`` follows later. A process may die between any two of put, ``work`` and ``done``, and, with
 ``crash_at``, between any two disk calls inside ``work``.
+
+A call of an asynchronous file takes as long as a turn of a lane. It is the blocking call at one moment of that time,
+with its faults; who awaits may die, or be cancelled, before that moment or after it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
-from viewstamp.host.seam import Buffer, Disk, File, Lane, Lock
+from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, current_process
 from viewstamp.sim.volume import Inode, Volume
 
@@ -41,12 +44,15 @@ _UNLIMITED_BYTES = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskOptions:
-    """How fast lanes are, in seconds. A turn of a lane takes ``delay_min`` and an exponential draw on top."""
+    """How fast lanes and asynchronous files are, in seconds.
+
+    A turn of a lane, and a call of a file, takes ``delay_min`` and an exponential draw on top.
+    """
 
     delay_min: float = 0.0002
     delay_mean: float = 0.0003
     stall: float = 0.0
-    """The chance that a turn takes ``stall_seconds`` more."""
+    """The chance that it takes ``stall_seconds`` more."""
     stall_seconds: float = 0.2
 
 
@@ -137,6 +143,10 @@ class SimulatedDisk(Disk):
         path = posixpath.normpath(path)
         return _SimulatedFile(self, path, self.volume.find(path), self._life, is_writable=False)
 
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        """Open for bulk work, in simulated time."""
+        return _SimulatedAsyncFile(self, await self.take_time(lambda: self.open(path, create=create)))
+
     def make_directory(self, path: str) -> None:
         """Make a directory and its parents, durably."""
         self.enter("make_directory", path, self._life)
@@ -212,8 +222,17 @@ class SimulatedDisk(Disk):
 
     # for files and lanes
 
+    async def take_time(self, call: Callable[[], ResultT]) -> ResultT:
+        """Do ``call`` at some moment of the time that a call of an asynchronous file takes."""
+        whole = self.draw_delay()
+        before = whole * self.entropy.random()
+        await asyncio.sleep(before)
+        result = call()
+        await asyncio.sleep(whole - before)
+        return result
+
     def draw_delay(self) -> float:
-        """Draw how long one turn of a lane takes."""
+        """Draw how long one turn of a lane, or one call of an asynchronous file, takes."""
         options, entropy = self.options, self.entropy
         seconds = options.delay_min
         if options.delay_mean > 0:
@@ -376,6 +395,35 @@ class _SimulatedFile(File):
     def _write_prefix(self, offset: int, buffers: Sequence[Buffer]) -> None:
         data = b"".join(buffers)
         self._inode.write(offset, [data[: self._disk.entropy.randint(0, len(data))]])
+
+
+class _SimulatedAsyncFile(AsyncFile):
+    """The blocking file, in simulated time."""
+
+    def __init__(self, disk: SimulatedDisk, file: File) -> None:
+        self.path = file.path
+        self._disk = disk
+        self._file = file
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``."""
+        return await self._disk.take_time(lambda: self._file.read(offset, size))
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        """Write all of ``data``; a write for which there is no space changes nothing."""
+        await self._disk.take_time(lambda: self._file.write(offset, [data]))
+
+    async def sync(self) -> None:
+        """Make bytes and length durable."""
+        await self._disk.take_time(self._file.sync)
+
+    async def size(self) -> int:
+        """Return the length in bytes."""
+        return await self._disk.take_time(self._file.size)
+
+    async def close(self) -> None:
+        """Close without syncing."""
+        self._file.close()
 
 
 class _SimulatedLane(Lane[ItemT], Generic[ItemT]):

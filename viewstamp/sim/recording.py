@@ -21,6 +21,7 @@ What fails is not recorded: nodes that see an error of the disk stop, and are no
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import tempfile
@@ -30,7 +31,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from viewstamp.host.seam import Buffer, Disk, File, Lane, Lock
+from viewstamp.host.disk import to_the_end
+from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
 from viewstamp.sim.volume import Image, Inode, Volume
 
 __all__ = ["Operation", "OperationKind", "Recording", "RecordingDisk", "Replay", "rebuild"]
@@ -187,6 +189,19 @@ class RecordingDisk(Disk):
         """Open for reading: nothing to record."""
         return self._disk.open_read(path)
 
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        """Open, and give the file a number. The lock cannot be held meanwhile: the caller waits for its own name."""
+
+        async def work() -> AsyncFile:
+            file = await self._disk.open_async(path, create=create)
+            kind = OperationKind.CREATE if create else OperationKind.OPEN
+            with self._recording.lock:
+                handle = self._recording.new_handle()
+                self._recording.add(Operation(kind, _normal(path), handle))
+            return _RecordingAsyncFile(file, self._recording, handle)
+
+        return await to_the_end(asyncio.ensure_future(work()))
+
     def make_directory(self, path: str) -> None:
         """Make a directory."""
         with self._recording.lock:
@@ -283,6 +298,48 @@ class _RecordingFile(File):
         begins = self._recording.note(OperationKind.SYNC_BEGINS, self._normal_path, self._handle)
         sync()
         self._recording.note(kind, self._normal_path, self._handle, begins)
+
+
+class _RecordingAsyncFile(AsyncFile):
+    """Every call runs to its end and is recorded, even where it is cancelled."""
+
+    def __init__(self, file: AsyncFile, recording: Recording, handle: int) -> None:
+        self.path = file.path
+        self._file = file
+        self._recording = recording
+        self._handle = handle
+        self._normal_path = _normal(file.path)
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``."""
+        return await self._file.read(offset, size)
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        """Write, then record a copy of the bytes."""
+
+        async def work() -> None:
+            await self._file.write(offset, data)
+            self._recording.write(self._normal_path, self._handle, offset, bytes(data))
+
+        await to_the_end(asyncio.ensure_future(work()))
+
+    async def sync(self) -> None:
+        """Sync, between two records."""
+
+        async def work() -> None:
+            begins = self._recording.note(OperationKind.SYNC_BEGINS, self._normal_path, self._handle)
+            await self._file.sync()
+            self._recording.note(OperationKind.SYNC, self._normal_path, self._handle, begins)
+
+        await to_the_end(asyncio.ensure_future(work()))
+
+    async def size(self) -> int:
+        """Return the length in bytes."""
+        return await self._file.size()
+
+    async def close(self) -> None:
+        """Close without syncing."""
+        await self._file.close()
 
 
 class Replay:
