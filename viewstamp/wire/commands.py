@@ -1,0 +1,268 @@
+"""Calls of replicated actors as bytes: a command, its result, and what an actor's class understands.
+
+A COMMANDS batch holds one command a record; its result comes back as bytes of the same kind. All are packed values
+(``wire/values.py``)::
+
+    command     [actor, key, version, method, arguments, named]
+    result      [value]
+    failure     [kind, message]          the command raised: kind is the name of the exception's class
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from viewstamp.errors import CommandError, RequestError, UnknownActorError
+from viewstamp.wire.batch import Buffer
+from viewstamp.wire.values import pack, unpack
+
+__all__ = [
+    "NO_RESULT",
+    "Command",
+    "Interface",
+    "Method",
+    "decode_command",
+    "decode_result",
+    "encode_command",
+    "encode_failure",
+    "encode_result",
+]
+
+
+class Command(NamedTuple):
+    """The invocation of a command: what is logged, never its effect.
+
+    ``version`` is that of the class that the caller knows, 0 = it knows none. ``key`` "" is a key like any other.
+    """
+
+    actor: str
+    key: str
+    version: int
+    method: str
+    arguments: list[Any]
+    named: dict[str, Any]
+
+
+_SHAPE = [str, str, int, str, list, dict]
+NO_RESULT = b"\x91\xc0"
+"""The result of a command that returned None."""
+
+
+def encode_command(
+    actor: str, key: str, version: int, method: str, arguments: list[Any] | tuple[Any, ...], named: dict[str, Any]
+) -> bytes:
+    """Return the value of a record that invokes ``method`` of the actor's instance ``key``.
+
+    Raises:
+      RequestError: an argument is of a type that can not be packed.
+    """
+    return pack([actor, key, version, method, list(arguments), named], f"{actor}.{method}()")
+
+
+def decode_command(value: Buffer) -> Command:
+    """Read one record of a COMMANDS batch.
+
+    Raises:
+      RequestError: the bytes are no command.
+    """
+    fields = unpack(value)
+    if type(fields) is not list or list(map(type, fields)) != _SHAPE:
+        raise RequestError(f"no command: {fields!r:.100} is not [actor, key, version, method, arguments, named]")
+    return Command._make(fields)
+
+
+def encode_result(value: object) -> bytes:
+    """Return the bytes of what a command or a query returned. Raises RequestError where it can not be packed."""
+    return pack([value], "the result")
+
+
+def encode_failure(kind: str, message: str) -> bytes:
+    """Return the bytes that stand for an exception: the name of its class, and its message."""
+    return pack([kind, message])
+
+
+def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None = None) -> Any:
+    """Return what a command or a query returned, or raise what it raised.
+
+    Args:
+      data: as :func:`encode_result` or :func:`encode_failure` made them.
+      errors: classes by name, ``Interface.errors``. One that is not here is raised as plain ``CommandError``. Only the
+        message travels: the class is made without calling its ``__init__``, attributes of its own are not set.
+
+    Raises:
+      CommandError: the command raised; ``kind`` is the name of what it raised.
+      RequestError: the bytes are no result.
+    """
+    fields = unpack(data)
+    if type(fields) is list and len(fields) == 1:
+        return fields[0]
+    if type(fields) is not list or list(map(type, fields)) != [str, str]:
+        raise RequestError(f"no result: {fields!r:.100} is neither [value] nor [kind, message]")
+    kind, message = fields
+    known = (errors or {}).get(kind)
+    if known is None:
+        raise CommandError(message if kind == CommandError.__name__ else f"{kind}: {message}", kind=kind)
+    error = known.__new__(known, message)
+    CommandError.__init__(error, message, kind=kind)
+    raise error
+
+
+@dataclass(frozen=True)
+class Method:
+    """A command or a query as its callers see it.
+
+    ``parameters`` are as ``inspect`` counts them, without ``self``: (name, kind, whether it has a default, annotation
+    as text). ``returns`` is the annotation as text. "" = not annotated.
+    """
+
+    parameters: tuple[tuple[str, int, bool, str], ...]
+    returns: str = ""
+    summary: str = ""
+
+    @classmethod
+    def of(cls, signature: inspect.Signature, summary: str = "") -> Method:
+        """Describe a method by its signature, ``self`` left out."""
+        return cls(
+            tuple(
+                (each.name, int(each.kind), each.default is not each.empty, _annotation(each.annotation))
+                for each in signature.parameters.values()
+            ),
+            _annotation(signature.return_annotation),
+            summary,
+        )
+
+    def accepts(self, arguments: list[Any] | tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        """Return whether the method can be called with these arguments: their number and names, not their types."""
+        if not named and self._simple:
+            return self._required <= len(arguments) <= len(self.parameters)
+        try:
+            self._signature.bind(*arguments, **named)
+        except TypeError:
+            return False
+        return True
+
+    def __str__(self) -> str:
+        return str(self._signature) + (f" -> {self.returns}" if self.returns else "")
+
+    @cached_property
+    def _simple(self) -> bool:
+        return all(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for _, kind, _, _ in self.parameters)
+
+    @cached_property
+    def _required(self) -> int:
+        return sum(not optional for _, _, optional, _ in self.parameters)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect._ParameterKind(kind),
+                    default=_Text("...") if optional else inspect.Parameter.empty,
+                    annotation=_Text(annotation) if annotation else inspect.Parameter.empty,
+                )
+                for name, kind, optional, annotation in self.parameters
+            ]
+        )
+
+
+class _Text(str):
+    """Text that shows itself without quotes in a signature."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _annotation(annotation: object) -> str:
+    if annotation is inspect.Signature.empty:
+        return ""
+    return annotation if type(annotation) is str else inspect.formatannotation(annotation)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What one class of replicated actors understands; its ``__viewstamp__``, for whoever must not import the class.
+
+    ``name`` is the class's, ``version`` the one that its commands carry. ``errors`` are the subclasses of
+    ``CommandError`` that a caller gets as themselves; they do not travel.
+    """
+
+    name: str
+    version: int
+    commands: Mapping[str, Method]
+    queries: Mapping[str, Method]
+    errors: Mapping[str, type[CommandError]] = field(default_factory=dict)
+
+    def check(
+        self, method: str, arguments: list[Any] | tuple[Any, ...], named: Mapping[str, Any], *, query: bool
+    ) -> None:
+        """Check a call before it is sent, or admitted.
+
+        Raises:
+          UnknownActorError: no such command (or query), or it takes other arguments; the message says what there is.
+        """
+        methods = self.queries if query else self.commands
+        found = methods.get(method)
+        if found is None:
+            raise UnknownActorError(self._explain(method, query=query))
+        if not found.accepts(arguments, named):
+            given = ", ".join([*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items())])
+            raise UnknownActorError(f"{self.name}.{method}{found} does not take ({given:.200})")
+
+    def _explain(self, method: str, *, query: bool) -> str:
+        word, plural, other, others = "command", "commands", "query", self.queries
+        if query:
+            word, plural, other, others = "query", "queries", "command", self.commands
+        if method in others:
+            return f"{self.name}.{method} is a {other}, not a {word}"
+        names = ", ".join(sorted(self.queries if query else self.commands)) or "none"
+        return f"{self.name} has no {word} {method!r}; its {plural}: {names}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what DESCRIBE_ACTOR answers: all but the classes of errors, as plain values."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "commands": {name: _to_wire(method) for name, method in self.commands.items()},
+            "queries": {name: _to_wire(method) for name, method in self.queries.items()},
+        }
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> Interface:
+        """Read what :meth:`to_wire` made; it knows no classes of errors.
+
+        Raises:
+          RequestError: it is something else.
+        """
+        try:
+            return cls(
+                str(data["name"]),
+                int(data["version"]),
+                {str(name): _from_wire(method) for name, method in data["commands"].items()},
+                {str(name): _from_wire(method) for name, method in data["queries"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RequestError(f"no description of an actor: {error!r}") from error
+
+
+def _to_wire(method: Method) -> dict[str, Any]:
+    return {
+        "parameters": [list(each) for each in method.parameters],
+        "returns": method.returns,
+        "summary": method.summary,
+    }
+
+
+def _from_wire(data: Mapping[str, Any]) -> Method:
+    parameters = tuple(
+        (str(name), int(kind), bool(optional), str(annotation))
+        for name, kind, optional, annotation in data["parameters"]
+    )
+    return Method(parameters, str(data["returns"]), str(data["summary"]))

@@ -1,0 +1,211 @@
+"""Values as canonical msgpack: arguments, results and states of replicated actors.
+
+What goes in comes out again, of the same types, and equal values give equal bytes in every process, whatever its hash
+seed: members compare checksums of these bytes.
+
+| value                              | bytes                                                                       |
+| ---------------------------------- | --------------------------------------------------------------------------- |
+| None, bool, float, str, bytes      | msgpack's own                                                               |
+| int                                | msgpack's own, the shortest; beyond 64 bits ext 4: two's complement, big-endian |
+| list                               | array                                                                       |
+| dict                               | map, in the dict's order: equal bytes only where the items stand in the same order |
+| tuple                              | ext 1: an array                                                             |
+| set, frozenset                     | ext 2, 3: an array of the elements, ordered by their packed bytes           |
+| datetime with a fixed offset, date | ext 5, 6: ISO 8601                                                          |
+| timedelta                          | ext 7: [days, seconds, microseconds]                                        |
+| Decimal                            | ext 8: its digits as text, so 1.0 and 1.00 are two values                   |
+| UUID                               | ext 9: its 16 bytes                                                         |
+
+Everything else is refused by name, subclasses (``IntEnum``, ``defaultdict``, a named tuple) too: they would come back
+as something that behaves otherwise, and a member that was restored from a snapshot would then part from the others.
+So would a ``ZoneInfo``, whose rules differ from machine to machine. What can not be told apart at this speed:
+``bytearray`` and ``memoryview`` come back as ``bytes``, and one list in two places as two lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import msgpack
+from msgpack import ExtType, Packer
+
+from viewstamp.errors import RequestError
+from viewstamp.wire.batch import Buffer
+
+__all__ = ["DEPTH_MAX", "find_unsupported", "pack", "unpack"]
+
+DEPTH_MAX = 32
+"""How deep tuples and sets may stand in one another (lists and dicts: msgpack's 511). A constant, so that members agree
+on what is too deep; Python's own limit depends on who calls."""
+
+_BUFFER_SIZE = 512
+_LIST_DEPTH_MAX = 511
+_PATH_MAX = 120
+
+
+def pack(value: object, path: str = "value") -> bytes:
+    """Return the canonical bytes of ``value``.
+
+    Args:
+      value: anything of the types above, nested as you like.
+      path: how an error calls ``value``.
+
+    Raises:
+      RequestError: something in it is of another type, or too deep: the message names the type and the path to it.
+    """
+    try:
+        return _pack(value, 0)
+    except (RequestError, ValueError, TypeError, OverflowError) as error:
+        found = find_unsupported(value, path)
+        raise RequestError(
+            found or f"{path} can not be packed: {error}",
+            remedy="values are made of None, bool, int, float, str, bytes, list, tuple, dict, set, frozenset, datetime,"
+            " date, timedelta, Decimal and UUID",
+        ) from None
+
+
+def unpack(data: Buffer) -> Any:
+    """Return the value whose bytes ``data`` are; every call returns a value of its own.
+
+    Raises:
+      RequestError: the bytes are no packed value.
+    """
+    try:
+        return msgpack.unpackb(data, ext_hook=_HOOKS[0], strict_map_key=False)
+    except (ValueError, TypeError, ArithmeticError, msgpack.UnpackException) as error:
+        raise RequestError(f"{len(data)} bytes are no packed value: {error!r}") from error
+
+
+def find_unsupported(value: object, path: str = "value") -> str | None:
+    """Return a sentence about the first thing in ``value`` that :func:`pack` refuses; None where there is none."""
+    waiting: list[tuple[object, str, int, int]] = [(value, path, 0, 0)]
+    while waiting:
+        each, at, depth, extended = waiting.pop()
+        extended += type(each) in (tuple, set, frozenset)
+        too_deep = depth >= _LIST_DEPTH_MAX or extended > DEPTH_MAX
+        reason = "is nested too deep, or holds itself" if too_deep else _reason(each)
+        if reason:
+            return f"{at if len(at) <= _PATH_MAX else at[:_PATH_MAX] + '...'} {reason}"
+        waiting.extend(reversed([(child, at + step, depth + 1, extended) for child, step in _children(each)]))
+    return None
+
+
+def _pack(value: object, depth: int) -> bytes:
+    # A packer of its own for each call costs 0.1 us and is safe in threads and inside `default`; a shared one is not.
+    packed: bytes = Packer(default=_DEFAULTS[depth], strict_types=True, buf_size=_BUFFER_SIZE).pack(value)
+    return packed
+
+
+def _extend(depth: int, value: object) -> ExtType:
+    """Turn what msgpack does not know into one of our extensions; msgpack calls it back."""
+    entry = _ENCODERS.get(type(value))
+    if entry is None or depth == DEPTH_MAX or _reason(value):
+        raise RequestError("unsupported")  # pack() looks for the path
+    code, encode = entry
+    return ExtType(code, encode(value, depth + 1))
+
+
+def _pack_set(value: Iterable[object], depth: int) -> bytes:
+    elements = sorted(_pack(each, depth) for each in value)
+    return b"".join([Packer(buf_size=_BUFFER_SIZE).pack_array_header(len(elements)), *elements])
+
+
+_ENCODERS: dict[type, tuple[int, Callable[[Any, int], bytes]]] = {
+    tuple: (1, lambda value, depth: _pack(list(value), depth)),
+    set: (2, _pack_set),
+    frozenset: (3, _pack_set),
+    int: (4, lambda value, depth: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)),
+    datetime: (5, lambda value, depth: value.isoformat().encode()),
+    date: (6, lambda value, depth: value.isoformat().encode()),
+    timedelta: (7, lambda value, depth: _pack([value.days, value.seconds, value.microseconds], depth)),
+    Decimal: (8, lambda value, depth: str(value).encode()),
+    UUID: (9, lambda value, depth: value.bytes),
+}
+
+
+def _restore(depth: int, code: int, data: bytes) -> Any:
+    if depth == DEPTH_MAX:
+        raise ValueError(f"tuples and sets more than {DEPTH_MAX} deep")
+    decode = _DECODERS.get(code)
+    if decode is None:
+        raise ValueError(f"unknown extension {code}; this version knows {sorted(_DECODERS)}")
+    return decode(data, depth + 1)
+
+
+def _unpack(data: bytes, depth: int) -> Any:
+    return msgpack.unpackb(data, ext_hook=_HOOKS[depth], strict_map_key=False)
+
+
+_DECODERS: dict[int, Callable[[bytes, int], Any]] = {
+    1: lambda data, depth: tuple(_unpack(data, depth)),
+    2: lambda data, depth: set(_unpack(data, depth)),
+    3: lambda data, depth: frozenset(_unpack(data, depth)),
+    4: lambda data, depth: int.from_bytes(data, "big", signed=True),
+    5: lambda data, depth: datetime.fromisoformat(data.decode()),
+    6: lambda data, depth: date.fromisoformat(data.decode()),
+    7: lambda data, depth: timedelta(*_unpack(data, depth)),
+    8: lambda data, depth: Decimal(data.decode()),
+    9: lambda data, depth: UUID(bytes=data),
+}
+
+# One callback a level: the depth needs no variable that a thread or an exception could leave wrong.
+_DEFAULTS = tuple(partial(_extend, depth) for depth in range(DEPTH_MAX + 1))
+_HOOKS = tuple(partial(_restore, depth) for depth in range(DEPTH_MAX + 1))
+
+_PLAIN = frozenset({type(None), bool, int, float, bytes, bytearray, memoryview})
+_CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
+
+
+def _reason(value: object) -> str:
+    """Say why ``value`` itself, whatever is in it, is refused; "" = it is not."""
+    kind = type(value)
+    if kind in _PLAIN or kind in _CONTAINERS:
+        return ""
+    if kind is str:
+        try:
+            value.encode()  # type: ignore[attr-defined]
+        except UnicodeEncodeError as error:
+            return f"is no Unicode text: {error}"
+        return ""
+    if kind is datetime:
+        return _reason_of_datetime(value)  # type: ignore[arg-type]
+    if kind in _ENCODERS:
+        return ""
+    if isinstance(value, Enum):
+        return f"is a {kind.__name__}: pass its .value"
+    for plain in (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, datetime, date):
+        if isinstance(value, plain):
+            return f"is a {kind.__name__}: make it a plain {plain.__name__}"
+    return f"is a {kind.__name__}"
+
+
+def _reason_of_datetime(value: datetime) -> str:
+    zone = value.tzinfo
+    if zone is UTC:
+        return ""
+    if zone is None:
+        return "is a datetime without a time zone: make it aware, datetime.now(timezone.utc)"
+    # A zone's name would be lost, its rules too.
+    if type(zone) is not timezone or str(zone) != str(timezone(zone.utcoffset(None))):
+        return f"is a datetime in the zone {zone}: only fixed offsets are kept, use .astimezone(timezone.utc)"
+    return ""
+
+
+def _children(value: object) -> Iterator[tuple[object, str]]:
+    match value:
+        case dict():
+            for key, each in value.items():
+                yield key, f" key {key!r}"
+                yield each, f"[{key!r}]"
+        case list() | tuple():
+            yield from ((each, f"[{position}]") for position, each in enumerate(value))
+        case set() | frozenset():
+            yield from ((each, " element") for each in value)
+        case _:
+            return
