@@ -171,7 +171,7 @@ def test_what_is_wrong_in_a_file_is_named(file: Path, text: str, expected: str) 
         (
             "[cluster]",
             "[wal]\ndurability = 'interval'\n[cluster]",
-            '[wal] durability = \'interval\' is not allowed; allowed: "sync" or "interval_may_lose_acknowledged_writes"',
+            'durability = \'interval\' is not allowed; allowed: "sync" or "interval_may_lose_acknowledged_writes"',
         ),
         (
             "[cluster]",
