@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from viewstamp.client.aio import AsyncioShell
 from viewstamp.client.connection import Link
 from viewstamp.host.seam import Buffer, Connection
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
@@ -38,13 +39,19 @@ class Pipe(Connection):
         return
 
 
+def shell() -> AsyncioShell:
+    running = AsyncioShell()
+    running.begin()
+    return running
+
+
 def answer(link: Link, request: Frame, fields: dict[str, object]) -> None:
     link.on_bytes(b"".join(encode_frame(FrameKind.OK, {"id": request.body["id"], **fields})))
 
 
 async def test_a_late_answer_to_a_question_that_timed_out_is_dropped() -> None:
     """Found by seed 10982: it was taken for the answer to an append, and the connection ended for it."""
-    link = Link("n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
     pipe = Pipe()
     link.accept(pipe)
     strays: list[Frame] = []
@@ -57,7 +64,7 @@ async def test_a_late_answer_to_a_question_that_timed_out_is_dropped() -> None:
 
 
 async def test_a_late_answer_to_a_question_that_was_cancelled_is_dropped_once() -> None:
-    link = Link("n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
     pipe = Pipe()
     link.accept(pipe)
     strays: list[Frame] = []

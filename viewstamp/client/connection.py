@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from viewstamp import errors
 from viewstamp.client.checks import is_answer
+from viewstamp.client.shell import Dialer, Future, Shell
 from viewstamp.errors import (
     ConfigError,
     NotLeaderError,
@@ -18,7 +18,7 @@ from viewstamp.errors import (
     WrongClusterError,
 )
 from viewstamp.host.network import parse_address
-from viewstamp.host.seam import Buffer, Connection, Network
+from viewstamp.host.seam import Buffer, Connection
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
@@ -96,7 +96,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
 
 
 class Link:
-    """One open connection to a node, after the handshake. Owned by the event loop.
+    """One open connection to a node: the handshake, and which answer belongs to which question.
 
     Answers to requests that were sent with :meth:`ask` resolve their futures; all others go to ``on_answer``.
 
@@ -105,32 +105,31 @@ class Link:
       * ``closed`` resolves exactly once, and nothing is delivered after it
     """
 
-    def __init__(self, address: str, request_ids: Iterator[int], *, frame_bytes_max: int) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, shell: Shell, address: str, request_ids: Iterator[int], *, frame_bytes_max: int) -> None:
         self.address = address
         self.node = NodeId("")
         self.cluster = ""
         self.incarnation = ""
         self.record_bytes_max = 0
         self.batch_bytes_max = 0
-        self.heard = loop.time()
-        """When the node last sent anything, on the loop's clock."""
+        self.heard = shell.time()
+        """When the node last sent anything, on the shell's clock."""
         self.is_silent = False
         """The client left it because nothing came any more: the node may be gone without a word."""
-        self.closed: asyncio.Future[ViewstampError] = loop.create_future()
+        self.closed: Future[ViewstampError] = shell.create_future()
         """Resolves with the reason when the connection has ended."""
         self.on_answer: Callable[[Link, Frame], None] | None = None
         """Hears the answers to requests that were sent with :meth:`send`."""
         self.on_chunk: Callable[[], None] | None = None
         """Called after the frames of one chunk were delivered."""
-        self._loop = loop
+        self._shell = shell
         self._request_ids = request_ids
         self._decoder = FrameDecoder(frame_bytes_max)
         self._connection: Connection | None = None
-        self._asked: dict[int, tuple[FrameKind, asyncio.Future[Frame]]] = {}
+        self._asked: dict[int, tuple[FrameKind, Future[Frame]]] = {}
         self._given_up: dict[int, bool] = {}
         """Questions that nobody waits for any more; their answers may still come."""
-        self._welcome: asyncio.Future[Frame] = loop.create_future()
+        self._welcome: Future[Frame] = shell.create_future()
 
     # What the network calls.
 
@@ -145,7 +144,7 @@ class Link:
         Raises:
           PeerError: the node does not speak our protocol; the network aborts the connection.
         """
-        self.heard = self._loop.time()
+        self.heard = self._shell.time()
         for frame in self._decoder.feed(data):
             try:
                 self._on_frame(frame)
@@ -254,10 +253,10 @@ class Link:
         if self.closed.done():
             raise self.closed.result()
         request_id = next(self._request_ids)
-        future: asyncio.Future[Frame] = self._loop.create_future()
+        future: Future[Frame] = self._shell.create_future()
         self._asked[request_id] = kind, future
         self.send(kind, {"id": request_id, **body}, ())
-        timer = self._loop.call_later(timeout, _expire, future)
+        timer = self._shell.call_later(timeout, _expire, future)
         try:
             return await future
         finally:
@@ -273,7 +272,8 @@ class Link:
 
 
 async def open_link(
-    network: Network,
+    shell: Shell,
+    network: Dialer,
     address: str,
     request_ids: Iterator[int],
     *,
@@ -287,11 +287,14 @@ async def open_link(
       UnavailableError: nobody answers there within ``timeout`` seconds.
       WrongClusterError, PeerError, FrameError: somebody else answers there.
     """
-    link = Link(address, request_ids, frame_bytes_max=frame_bytes_max)
+    link = Link(shell, address, request_ids, frame_bytes_max=frame_bytes_max)
+
+    async def greet() -> None:
+        await network.connect(address, link.accept)
+        await link.greet(cluster_id)
+
     try:
-        async with asyncio.timeout(timeout):
-            await network.connect(address, link.accept)
-            await link.greet(cluster_id)
+        await shell.within(timeout, greet())
     except TimeoutError:
         link.abort()
         raise UnavailableError(
@@ -309,11 +312,11 @@ async def open_link(
     return link
 
 
-def _was_answered(future: asyncio.Future[Frame]) -> bool:
+def _was_answered(future: Future[Frame]) -> bool:
     """Whether the node answered; else the asker was cancelled, or the time was over."""
     return future.done() and not future.cancelled() and not isinstance(future.exception(), TimeoutError)
 
 
-def _expire(future: asyncio.Future[Frame]) -> None:
+def _expire(future: Future[Frame]) -> None:
     if not future.done():
         future.set_exception(TimeoutError())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from viewstamp.client.connection import Link
 from viewstamp.client.leader import LeaderSearch
-from viewstamp.client.links import Links, again, closed_error, within
+from viewstamp.client.links import Links, again, closed_error
 from viewstamp.client.options import Options
 from viewstamp.client.session import ELSEWHERE
+from viewstamp.client.shell import Future, Shell
 from viewstamp.errors import (
     OutcomeUnknownError,
     RequestError,
@@ -62,19 +62,22 @@ class Leadership:
       * whoever waits for a leader is told: the link, an error, or by its own deadline
     """
 
-    def __init__(self, links: Links, search: LeaderSearch, options: Options, owner: Owner) -> None:
+    def __init__(self, shell: Shell, links: Links, search: LeaderSearch, options: Options, owner: Owner) -> None:
         self.link: Link | None = None
+        self._shell = shell
         self._links = links
         self._search = search
         self._options = options
         self._owner = owner
-        self._wake = asyncio.Event()
-        self._waiters: list[asyncio.Future[Link]] = []
+        self._idle: Future[None] | None = None
+        """What ``run`` waits for while nobody needs a leader."""
+        self._waiters: list[Future[Link]] = []
         self._is_closed = False
 
     def need(self) -> None:
         """Look again whether a leader is needed."""
-        self._wake.set()
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     def close(self) -> None:
         """Tell everybody who waits."""
@@ -86,11 +89,11 @@ class Leadership:
         """Find the leader, and open a session there, whenever somebody needs it. The client's one standing task."""
         while True:
             if not self._is_needed():
-                self._wake.clear()
-                await self._wake.wait()
+                self._idle = self._shell.create_future()
+                await self._idle
                 continue
             if self._search.last_error is not None:
-                await asyncio.sleep(self._search.delay())
+                await self._shell.sleep(self._search.delay())
             try:
                 await self._approach()
             except ViewstampError:
@@ -145,7 +148,7 @@ class Leadership:
             self.link = self._links.preferred = None
             self._search.failed(link.address, error, is_away=link.is_silent)
             self._owner.on_left()
-            self._wake.set()
+            self.need()
 
     def _fail(self, error: ViewstampError) -> None:
         fresh = again(error)
@@ -158,11 +161,11 @@ class Leadership:
         """Return a link to the node that leads as far as is known. Raises TimeoutError."""
         if self.link is not None:
             return self.link
-        waiter: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        waiter: Future[Link] = self._shell.create_future()
         self._waiters.append(waiter)
-        self._wake.set()
+        self.need()
         try:
-            return await within(waiter, seconds)
+            return await self._shell.within(seconds, waiter)
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -173,14 +176,14 @@ class Leadership:
         Args:
           kind: of the request.
           body: of the request, without id.
-          deadline: on the loop's clock.
+          deadline: on the shell's clock.
 
         Raises:
           UnavailableError: not carried out.
           OutcomeUnknownError: it may have been carried out; ask again.
           RequestError, StorageFullError: what the leader answered.
         """
-        time = asyncio.get_running_loop().time
+        time = self._shell.time
         reason: BaseException | None = None
         is_doubtful = False
         while True:
@@ -210,7 +213,7 @@ class Leadership:
                 is_doubtful = is_doubtful or not (link.is_open and isinstance(error, UnavailableError))
                 if isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE):
                     self._search.failed(link.address, error)
-                    await asyncio.sleep(min(self._search.delay(), seconds))
+                    await self._shell.sleep(min(self._search.delay(), seconds))
                 else:
                     self.leave(link, error)
             else:

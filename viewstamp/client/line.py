@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from viewstamp.client.shell import Future, Shell
 from viewstamp.errors import ViewstampError
 
 __all__ = ["Line", "Place"]
@@ -16,7 +16,7 @@ class Place:
 
     __slots__ = ("is_let", "size", "topic", "turn")
 
-    def __init__(self, topic: str, size: int, turn: asyncio.Future[None]) -> None:
+    def __init__(self, topic: str, size: int, turn: Future[None]) -> None:
         self.topic = topic
         self.size = size
         """Bytes that the caller is going to hold."""
@@ -38,8 +38,9 @@ class Line:
         its caller wait behind those who were woken before
     """
 
-    def __init__(self, may_go: Callable[[Place], bool]) -> None:
+    def __init__(self, shell: Shell, may_go: Callable[[Place], bool]) -> None:
         self.reserved_bytes = 0
+        self._shell = shell
         self._may_go = may_go
         self.places: deque[Place] = deque()
         """Who stands in the line; read only, empty = nobody."""
@@ -47,7 +48,7 @@ class Line:
 
     def join(self, topic: str, size: int) -> Place:
         """Stand at the end. Await ``turn``, act without awaiting, then ``leave``: in any case, also when cancelled."""
-        place = Place(topic, size, asyncio.get_running_loop().create_future())
+        place = Place(topic, size, self._shell.create_future())
         self.places.append(place)
         self.serve()
         return place
@@ -63,7 +64,7 @@ class Line:
         """Give turns soon: something has changed."""
         if self.places and not self._is_serving:
             self._is_serving = True
-            asyncio.get_running_loop().call_soon(self._serve)
+            self._shell.call_soon(self._serve)
 
     def _serve(self) -> None:
         self._is_serving = False

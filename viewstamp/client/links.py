@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from viewstamp.client.connection import Link, open_link
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.options import Options
+from viewstamp.client.shell import Dialer, Shell
 from viewstamp.errors import ClosedError, RequestError, UnavailableError, ViewstampError, WrongClusterError
-from viewstamp.host.seam import Network
 from viewstamp.ids import ClusterId
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["Links", "again", "closed_error", "within"]
-
-ResultT = TypeVar("ResultT")
+__all__ = ["Links", "again", "closed_error"]
 
 
 class Links:
@@ -32,7 +29,8 @@ class Links:
 
     def __init__(
         self,
-        network: Network,
+        shell: Shell,
+        network: Dialer,
         addresses: Sequence[str],
         request_ids: Iterator[int],
         *,
@@ -47,13 +45,14 @@ class Links:
         """Whom to ask first: the leader, if it is known."""
         self.search = LeaderSearch(addresses, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
         """The known addresses, and which to try next."""
+        self._shell = shell
         self._network = network
         self._request_ids = request_ids
         self._options = options
         self._on_open = on_open
         self._on_member = on_member
         self._links: dict[str, Link] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
+        self._opening: dict[str, AbstractAsyncContextManager[object]] = {}
         self._is_closed = False
 
     def close(self) -> None:
@@ -64,7 +63,7 @@ class Links:
 
     def suspect(self, link: Link) -> None:
         """End a connection on which nothing was heard for too long; one that only is slow may go on."""
-        if asyncio.get_running_loop().time() - link.heard >= self._options.silence:
+        if self._shell.time() - link.heard >= self._options.silence:
             link.is_silent = True
             link.abort()
 
@@ -74,13 +73,16 @@ class Links:
         Raises:
           UnavailableError, PeerError: as ``open_link``.
         """
-        async with self._opening.setdefault(address, asyncio.Lock()):
+        if address not in self._opening:
+            self._opening[address] = self._shell.create_lock()
+        async with self._opening[address]:
             link = self._links.get(address)
             if link is not None and link.is_open:
                 return link
             if self._is_closed:
                 raise closed_error()
             link = await open_link(
+                self._shell,
                 self._network,
                 address,
                 self._request_ids,
@@ -162,13 +164,13 @@ class Links:
           PeerError: nobody at the known addresses is a node of this cluster.
           RequestError: what the node answered.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = self._shell.time() + seconds
         avoid: str | None = None
         while True:
             link = None
             try:
                 link = await (self.to_node(node) if node is not None else self._some_link(avoid))
-                remaining = deadline - asyncio.get_running_loop().time()
+                remaining = deadline - self._shell.time()
                 frame = await link.ask(kind, body, timeout=max(0.0, min(self._options.silence + wait, remaining)))
             except RequestError:
                 raise
@@ -186,12 +188,12 @@ class Links:
                 if self.search.strangers is not None:
                     raise again(self.search.strangers)() from error
                 delay = self.search.delay()
-                if asyncio.get_running_loop().time() + delay >= deadline:
+                if self._shell.time() + delay >= deadline:
                     raise UnavailableError(
                         f"nobody answered within {seconds:g} s: {error}",
                         remedy="check that a majority of the nodes runs",
                     ) from error
-                await asyncio.sleep(delay)
+                await self._shell.sleep(delay)
             else:
                 self.search.succeeded()
                 return link, frame
@@ -220,8 +222,12 @@ class Links:
             ask = [address for address in self.search.addresses if address not in asked]
             if not ask:
                 break
-            answers = await asyncio.gather(*(self._status_of(address, seconds) for address in ask))
-            asked.update(zip(ask, answers, strict=True))
+            asking = [self._shell.spawn(self._status_of(address, seconds)) for address in ask]
+            try:
+                asked.update([(address, await question) for address, question in zip(ask, asking, strict=True)])
+            finally:
+                for question in asking:
+                    question.cancel()
         # A node may be known by two addresses; and one that answers tells who is behind an address that does not.
         names: dict[str, str] = {}
         for answer in asked.values():
@@ -238,10 +244,11 @@ class Links:
         return list(nodes.values())
 
     async def _status_of(self, address: str, seconds: float) -> dict[str, Any]:
+        async def ask() -> dict[str, Any]:
+            return {**await self._learn_members(await self.to(address)), "reachable": True}
+
         try:
-            async with asyncio.timeout(seconds):
-                link = await self.to(address)
-                return {**await self._learn_members(link), "reachable": True}
+            return await self._shell.within(seconds, ask())
         except (ViewstampError, TimeoutError) as error:
             return {"address": address, "reachable": False, "error": str(error) or f"no answer within {seconds:g} s"}
 
@@ -254,9 +261,3 @@ def closed_error() -> ViewstampError:
 def again(error: ViewstampError) -> Callable[[], ViewstampError]:
     """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
     return lambda: type(error)(error.message, remedy=error.remedy)
-
-
-async def within(future: asyncio.Future[ResultT], seconds: float) -> ResultT:
-    """Await ``future``; raises TimeoutError, and cancels it, after ``seconds``."""
-    async with asyncio.timeout(None if seconds == math.inf else seconds):
-        return await future

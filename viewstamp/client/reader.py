@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Protocol
 
 from viewstamp.client.connection import Link
 from viewstamp.client.options import Options
+from viewstamp.client.shell import Future, Shell
 from viewstamp.errors import PeerError, RequestError
 from viewstamp.ids import Position, TopicId
 from viewstamp.wire.batch import Batch, Kind, Record
@@ -17,8 +17,6 @@ from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Reader"]
-
-Spawn = Callable[[Coroutine[Any, Any, list[Batch]]], asyncio.Task[list[Batch]]]
 
 
 class Nodes(Protocol):
@@ -42,6 +40,7 @@ class Reader:
 
     def __init__(
         self,
+        shell: Shell,
         nodes: Nodes,
         options: Options,
         topic: str,
@@ -55,6 +54,7 @@ class Reader:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
         self.end = end
         """The position after the last one; None = none, the reader follows."""
+        self._shell = shell
         self._nodes = nodes
         self._options = options
         self._topic = topic
@@ -64,10 +64,10 @@ class Reader:
         self._node = node
         self._applied_index = 0
 
-    async def records(self, spawn: Spawn) -> AsyncGenerator[Record, None]:
+    async def records(self) -> AsyncGenerator[Record, None]:
         """Yield the records of the range, in order."""
         # Closed by name: a reader that stops early must not leave the next chunk to the garbage collector.
-        async with aclosing(self.batches(spawn)) as batches:
+        async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 records = batch.records()
                 end = math.inf if self.end is None else self.end
@@ -76,11 +76,11 @@ class Reader:
                 for record in records:
                     yield record
 
-    async def batches(self, spawn: Spawn) -> AsyncGenerator[Batch, None]:
+    async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield the batches that hold a position of the range, in order. The next chunk is fetched meanwhile."""
         await self._begin()
         position = self._start
-        ahead: asyncio.Task[list[Batch]] | None = None
+        ahead: Future[list[Batch]] | None = None
         try:
             while self._wants(position):
                 batches = await (ahead or self._fetch(position))
@@ -88,7 +88,7 @@ class Reader:
                 if batches:
                     position = Position(batches[-1].first_position + batches[-1].count)
                     if self._wants(position):
-                        ahead = spawn(self._fetch(position))
+                        ahead = self._shell.spawn(self._fetch(position))
                 for batch in batches:
                     if self._wants(batch.first_position):
                         yield batch
