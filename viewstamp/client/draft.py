@@ -11,10 +11,24 @@ from viewstamp.errors import ViewstampError
 from viewstamp.ids import Sequence, TopicId
 from viewstamp.wire.batch import Buffer
 
-__all__ = ["RECORD_COST", "Draft", "Headers", "Receipt", "Sent", "Settled", "Waiter", "WaiterT", "record_size"]
+__all__ = [
+    "COMMANDS",
+    "RECORD_COST",
+    "Draft",
+    "Headers",
+    "Receipt",
+    "Sent",
+    "Settled",
+    "Waiter",
+    "WaiterT",
+    "record_size",
+]
 
 RECORD_COST = 32
 """Bytes that a record counts beside its own: offsets, and a share of what holds it here. So empty records count too."""
+
+COMMANDS = TopicId(0)
+"""The topic id of drafts that hold commands of replicated actors instead of records."""
 
 Headers = Mapping[str, bytes]
 
@@ -41,12 +55,13 @@ class Receipt(NamedTuple):
 
 
 class Draft(Generic[WaiterT]):
-    """Records that will be one batch, and who waits for each.
+    """Records of a topic, or commands, that will be one batch, and who waits for each.
 
     Invariants:
       * ``waiters`` is as long as the batch; an atomic group has its waiter at its first record and None after it
       * ``keys`` and ``headers`` are None until a record has one; then they are as long as ``values``
       * ``values``, ``keys`` and ``headers`` are given up once the batch is built
+      * commands stand alone: without keys, headers and groups
     """
 
     __slots__ = (
@@ -57,6 +72,7 @@ class Draft(Generic[WaiterT]):
         "headers",
         "is_open",
         "keys",
+        "results",
         "sent",
         "tick",
         "topic",
@@ -84,6 +100,8 @@ class Draft(Generic[WaiterT]):
         """A waiter has gone before the batch was built: its records need not be sent."""
         self.sent: Sent[WaiterT] | None = None
         """Set once the batch has a sequence: from then on it may have been written."""
+        self.results: list[bytes] | None = None
+        """Of commands that were applied: a packed result for each, to be decoded by its caller; None = not kept."""
         self.watchers: list[WaiterT] = []
         """Who asked for the outcome of this batch while it was unanswered."""
 
@@ -123,7 +141,10 @@ class Sent(Generic[WaiterT]):
 
 
 class Settled(NamedTuple, Generic[WaiterT]):
-    """What became of a draft's records: a receipt, or ``error(offset, count)`` for each append in it."""
+    """What became of a draft: a receipt, and ``draft.results``; or ``error(offset, count)`` for each of its callers.
+
+    Commands with a receipt and without results were applied, and their callers are told ``error``.
+    """
 
     draft: Draft[WaiterT]
     receipt: Receipt | None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Generic, NamedTuple
 
-from viewstamp.client.draft import RECORD_COST, Draft, Headers, Receipt, Sent, Settled, WaiterT, record_size
+from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, Headers, Receipt, Sent, Settled, WaiterT, record_size
 from viewstamp.client.options import Options
 from viewstamp.errors import (
     ClosedError,
@@ -28,7 +28,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Sequence, SessionId, TopicId
-from viewstamp.wire.batch import HEADER_SIZE, Buffer, build_batch
+from viewstamp.wire.batch import HEADER_SIZE, Buffer, Kind, build_batch
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["ELSEWHERE", "Action", "Request", "Session"]
@@ -77,6 +77,8 @@ class Session(Generic[WaiterT]):
         """Bytes of the appends that are held here, sent or not."""
         self.batches_retried = 0
         """Batches that were handed to a connection and have to be again, counted each time."""
+        self.applied_index = 0
+        """Up to where all that this client was told has been applied: what a node must have applied to show it."""
         self.record_bytes_max = 1024 * 1024
         self.batch_bytes_max = 8 * 1024 * 1024
         self._options = options
@@ -112,7 +114,7 @@ class Session(Generic[WaiterT]):
         self._batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
 
     def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> Draft[WaiterT]:
-        """Put a record without key and headers into the topic's draft. The hot path: called once a record."""
+        """Put a record without key and headers, or a command, into its draft. The hot path: called once for each."""
         draft = self._open.get(topic)
         if draft is None or draft.bytes + size > self._batch_bytes:
             draft = self._begin(topic)
@@ -310,6 +312,7 @@ class Session(Generic[WaiterT]):
     def _build(self, draft: Draft[WaiterT]) -> Sent[WaiterT]:
         batch = build_batch(
             draft.values,
+            kind=Kind.RECORDS if draft.topic != COMMANDS else Kind.COMMANDS,
             topic=draft.topic,
             session=self.id,
             sequence=self._next_sequence,
@@ -330,7 +333,8 @@ class Session(Generic[WaiterT]):
         sent.request_id = request_id
         sent.open += 1
         self._by_request[request_id] = sent
-        return Request(request_id, FrameKind.APPEND, {"id": request_id}, (sent.payload,))
+        kind = FrameKind.APPEND if sent.draft.topic != COMMANDS else FrameKind.CALL
+        return Request(request_id, kind, {"id": request_id}, (sent.payload,))
 
     def _ask_outcome(self) -> Request | None:
         """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
@@ -372,11 +376,13 @@ class Session(Generic[WaiterT]):
         """Say whether a request of this session asked for an outcome."""
         return self._fence is not None and self._fence[0] == request_id
 
-    def on_receipt(self, request_id: int, receipt: Receipt | None) -> list[Settled[WaiterT]]:
-        """Take the answer to an APPEND; None = the sequence was fenced, so the batch was and will not be applied.
+    def on_receipt(
+        self, request_id: int, receipt: Receipt | None, results: list[bytes] | None = None
+    ) -> list[Settled[WaiterT]]:
+        """Take the answer to an APPEND or CALL; None = the sequence was fenced, so the batch is and stays unapplied.
 
         Raises:
-          PeerError: the receipt is not of this batch; the connection must end.
+          PeerError: the receipt, or the results, are not of this batch; the connection must end.
         """
         sent = self._by_request.pop(request_id, None)
         if sent is None:
@@ -386,17 +392,26 @@ class Session(Generic[WaiterT]):
             return []
         if receipt is not None and receipt.count != sent.draft.count:
             raise PeerError(f"a receipt for {receipt.count} records answers a batch of {sent.draft.count}")
+        _check_results(sent.draft, results)
         self._probing = False
-        settled = self._answer(sent, receipt, _fenced)
+        settled = self._answer(sent, receipt, _fenced, results)
         if self._stale is not None:
             settled += self._on_stale(self._stale)[1]
         return settled
 
-    def on_outcome(self, request_id: int, receipt: Receipt | None) -> list[Settled[WaiterT]]:
-        """Take the answer to an OUTCOME: this node leads. Refused batches are decided, those behind them can pass."""
+    def on_outcome(
+        self, request_id: int, receipt: Receipt | None, results: list[bytes] | None = None
+    ) -> list[Settled[WaiterT]]:
+        """Take the answer to an OUTCOME: this node leads. Refused batches are decided, those behind them can pass.
+
+        Raises:
+          PeerError: the results are not of that batch; the connection must end.
+        """
         if self._fence is None or self._fence[0] != request_id:
             return []
         last = self._fence[1]
+        if last is not None:
+            _check_results(last.draft, results)
         self._fence = None
         self._probing = False
         settled: list[Settled[WaiterT]] = []
@@ -405,7 +420,7 @@ class Session(Generic[WaiterT]):
             applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
             refusal = sent.refusal
             assert refusal is not None, "only refused batches are fenced"
-            settled += self._answer(sent, applied, _copies(refusal))
+            settled += self._answer(sent, applied, _copies(refusal), results)
         self._rewind()
         return settled
 
@@ -486,7 +501,7 @@ class Session(Generic[WaiterT]):
 
         def unwritten(offset: int, count: int) -> ViewstampError:
             return UnavailableError(
-                f"the session was forgotten, nothing was written: {stale.message}", remedy="append again"
+                f"the session was forgotten, nothing was written: {stale.message}", remedy="append or call again"
             )
 
         settled = []
@@ -507,15 +522,25 @@ class Session(Generic[WaiterT]):
         self._probing = False
 
     def _answer(
-        self, sent: Sent[WaiterT], receipt: Receipt | None, error: Callable[[int, int], ViewstampError]
+        self,
+        sent: Sent[WaiterT],
+        receipt: Receipt | None,
+        error: Callable[[int, int], ViewstampError],
+        results: list[bytes] | None = None,
     ) -> list[Settled[WaiterT]]:
         sent.answered = True
+        if receipt is not None:
+            self.applied_index = max(self.applied_index, receipt.first_index + receipt.count - 1)
         if self._unanswered[0] is sent:
             self._unanswered.popleft()
         else:
             self._unanswered.remove(sent)
         if self._refused is not None:
             self._note_refused()
+        if receipt is not None and sent.draft.topic == COMMANDS:
+            sent.draft.results = results
+            if results is None:
+                error = _not_kept
         return self._settle(sent, receipt, error)
 
     def _settle(
@@ -583,10 +608,22 @@ def _is_later(error: ViewstampError) -> bool:
     return isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
 
 
+def _check_results(draft: Draft[WaiterT], results: list[bytes] | None) -> None:
+    if results is not None and (draft.topic != COMMANDS or len(results) != draft.count):
+        raise PeerError(f"{len(results)} results answer a batch of {draft.count} for topic {draft.topic}")
+
+
 def _fenced(offset: int, count: int) -> ViewstampError:
     return UnavailableError(
-        "somebody asked for the outcome of this append before it was applied, so it was fenced: nothing was written",
-        remedy="append again",
+        "somebody asked for the outcome of this before it was applied, so it was fenced: nothing was written",
+        remedy="append or call again",
+    )
+
+
+def _not_kept(offset: int, count: int) -> ViewstampError:
+    return StaleSessionError(
+        "the command was applied, but so long ago that its result is not kept any more",
+        remedy="do not call again: ask the actor by a query what the command has done",
     )
 
 
