@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from viewstamp.consensus.core import Core, MembershipEntry, Options, Stored
+from viewstamp.consensus.core import Core, MembershipEntry, Options, SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable, Facts, check, check_sent, check_stored
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import BatchesRead, Message
+from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import AppendLog, Fetch, Ready, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, Fetch, Ready, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["OPTIONS", "Disk", "Group", "Member", "names", "record"]
+__all__ = ["OPTIONS", "Disk", "Group", "Member", "Snapshot", "names", "record"]
 
 OPTIONS = Options(election_timeout_ticks=10, heartbeat_ticks=2)
 
@@ -46,6 +46,14 @@ def record(term: int, index: int, value: bytes = b"", *, previous_term: int | No
     return batch
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot file: what it says of the log, and the applied state, which here is every batch of it."""
+
+    point: SnapshotPoint
+    applied: tuple[Batch, ...]
+
+
 @dataclass
 class Disk:
     """What one member has made durable. A write is whole or absent, but an append may keep some of its batches."""
@@ -55,12 +63,41 @@ class Disk:
     history: TermHistory = field(default_factory=TermHistory)
     batches: list[Batch] = field(default_factory=list)
     commit_hint: Index = Index(1)
+    begin: Index = Index(1)
+    """Where the log begins, after a record of ``begin_term``."""
+    begin_term: Term = Term(0)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    """Snapshot files, the newest last."""
     log: list[str] = field(default_factory=list)
     """Every write, in order, in words."""
 
     @property
     def end(self) -> Index:
-        return self.batches[-1].end if self.batches else Index(1)
+        return self.batches[-1].end if self.batches else self.begin
+
+    def holds(self, point: SnapshotPoint) -> bool:
+        """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+        last = Index(point.end - 1)
+        found = [batch.term for batch in self.batches if batch.first_index <= last < batch.end]
+        if self.begin == point.end:
+            found = [self.begin_term]
+        return found == [point.last_term] and self.history.term_at(last) == point.last_term
+
+    def recover(self) -> None:
+        """Settle log and newest snapshot (protocol rule 19); it can be repeated."""
+        if not self.snapshots or self.holds(self.snapshots[-1].point):
+            return
+        point = self.snapshots[-1].point
+        self.write(ResetLog(point.end, point.last_term))
+        self.write(WriteHistory(point.history))
+        self.commit_hint = point.end
+
+    def trim(self, first_index: Index) -> None:
+        """Drop whole batches below ``first_index``."""
+        while self.batches and self.batches[0].end <= first_index:
+            batch = self.batches.pop(0)
+            self.begin, self.begin_term = batch.end, batch.term
+        self.log.append(f"trim {self.begin}")
 
     def write(self, write: Write) -> None:
         match write:
@@ -72,6 +109,9 @@ class Disk:
                 self.log.append(f"history {history}")
             case TruncateLog(end):
                 self.truncate(end)
+            case ResetLog(end, term):
+                self.batches, self.begin, self.begin_term = [], end, term
+                self.log.append(f"reset {end} after term {term}")
             case AppendLog(batches):
                 for batch in batches:
                     assert batch.first_index == self.end, f"{batch!r} does not start at the disk's end {self.end}"
@@ -81,7 +121,7 @@ class Disk:
     def truncate(self, end: Index) -> None:
         while self.batches and self.batches[-1].first_index >= end:
             self.batches.pop()
-        assert self.end == end or not self.batches, f"{end} is inside {self.batches[-1]!r}"
+        assert self.end == end, f"{end} is no boundary of a log that ends at {self.end}"
         self.log.append(f"truncate {end}")
 
     def write_in_part(self, write: Write, entropy: random.Random) -> None:
@@ -122,7 +162,9 @@ class Member:
         """Durable, but the core has not been told yet."""
         self.fetches: list[tuple[Fetch, list[Batch]]] = []
         self.applied: list[Batch] = []
-        self.applied_from = Index(1)
+        self.offer: SnapshotOffer | None = None
+        self.fetched: Snapshot | None = None
+        """Its file is durable here; it is not installed."""
         self.reads: dict[int, Index] = {}
         self.reads_asked: dict[int, Index] = {}
 
@@ -188,23 +230,34 @@ class Group:
             self.options[member.me] = options
         disk = member.disk
         check_stored(me, disk.history, disk.batches)
+        disk.recover()
         memberships = [MembershipEntry(Index(0), Term(0), hint or self.hint)]
+        applied: tuple[Batch, ...] = ()
+        if disk.snapshots:
+            memberships = [disk.snapshots[-1].point.membership]
+            applied = disk.snapshots[-1].applied
+        commit_end = max(disk.commit_hint, applied[-1].end if applied else Index(1))
         for batch in disk.batches:
-            if batch.kind is Kind.MEMBERSHIP:
+            if batch.kind is Kind.MEMBERSHIP and batch.first_index > memberships[-1].index:
                 value = Membership.decode(batch.values()[0])
                 memberships.append(MembershipEntry(batch.first_index, batch.term, value))
         stored = Stored(
             term=disk.term,
             vote=disk.vote,
             history=disk.history,
+            first_index=disk.begin,
             end=disk.end,
-            commit_end=disk.commit_hint,
-            log_time=max((batch.log_time for batch in disk.batches), default=0),
-            tail=[batch for batch in disk.batches if batch.end > disk.commit_hint],
+            commit_end=commit_end,
+            log_time=max((batch.log_time for batch in [*applied[-1:], *disk.batches]), default=0),
+            tail=[batch for batch in disk.batches if batch.end > commit_end],
             memberships=memberships,
         )
         member.raft = Raft(member.me, self.options[member.me], stored, self.entropy)
-        member.applied = [batch for batch in disk.batches if batch.end <= disk.commit_hint]
+        done = applied[-1].end if applied else Index(1)
+        member.applied = [*applied, *(batch for batch in disk.batches if done < batch.end <= commit_end)]
+        if disk.snapshots:
+            point = disk.snapshots[-1].point
+            member.raft.trimmed(disk.begin, (point.end, point.last_term))
         self.after(me)
 
     def crash(self, me: str, *, durable_writes: int = 0, torn: random.Random | None = None) -> None:
@@ -220,6 +273,7 @@ class Group:
         member.fetches.clear()
         member.reads.clear()
         member.reads_asked.clear()
+        member.offer = member.fetched = None
 
     def restart(self, me: str, *, options: Options | None = None) -> None:
         """Kill a member, losing what waits for its disk, and start it again."""
@@ -332,6 +386,8 @@ class Group:
             for me in chosen:
                 self.sync(me)
                 self.answer_fetches(me)
+                self.fetch_snapshot(me)
+                self.install(me)
             if not self.messages and not any(self[me].queue for me in chosen):
                 return
         raise AssertionError(f"the group does not come to rest: {self.messages[:5]}")
@@ -424,6 +480,73 @@ class Group:
                 ),
             )
 
+    # -- Snapshots ------------------------------------------------------------------------------------------
+
+    def snapshot(self, me: str) -> Snapshot | None:
+        """Let a member take a snapshot of what it has applied and made durable; None = there is nothing new."""
+        member = self[me]
+        core = member.core
+        applied = [batch for batch in member.applied if batch.end <= core.log.durable_end]
+        newest = member.disk.snapshots[-1].point.end if member.disk.snapshots else 1
+        if core.installing or not applied or applied[-1].end <= newest:
+            return None
+        end = applied[-1].end
+        entry = MembershipEntry(Index(0), Term(0), self.hint)
+        for batch in applied:
+            if batch.kind is Kind.MEMBERSHIP:
+                entry = MembershipEntry(batch.first_index, batch.term, Membership.decode(batch.values()[0]))
+        point = SnapshotPoint(
+            end=end,
+            last_term=applied[-1].term,
+            history=core.history.advertised(end),
+            membership=entry,
+            log_time=applied[-1].log_time,
+        )
+        snapshot = Snapshot(point, tuple(applied))
+        member.disk.snapshots.append(snapshot)
+        return snapshot
+
+    def trim(self, me: str, first_index: Index | None = None) -> None:
+        """Drop what the member's newest snapshot covers, or as much of it as lies below ``first_index``."""
+        member = self[me]
+        if not member.disk.snapshots or member.core.installing:
+            return
+        point = member.disk.snapshots[-1].point
+        member.disk.trim(min(point.end, first_index or point.end))
+        member.core.log.cache_bytes_max = 0
+        member.core.log.evict()
+        assert member.raft is not None
+        member.raft.trimmed(member.disk.begin, (point.end, point.last_term))
+
+    def fetch_snapshot(self, me: str) -> bool:
+        """Copy the snapshot that was offered to a member: its file is durable afterwards."""
+        member = self[me]
+        offer, member.offer = member.offer, None
+        if offer is None:
+            return False
+        found = [each for each in self[offer.source].disk.snapshots if each.point.end == offer.end]
+        if not found or not self[offer.source].is_up:
+            return False
+        member.fetched = found[0]
+        if not member.disk.snapshots or member.disk.snapshots[-1].point.end < offer.end:
+            member.disk.snapshots.append(found[0])
+        return True
+
+    def install(self, me: str) -> bool | None:
+        """Have a fetched snapshot installed; see ``Raft.install``."""
+        member = self[me]
+        if member.fetched is None or member.raft is None:
+            return False
+        snapshot = member.fetched
+        taken = member.raft.install(snapshot.point)
+        if taken is not None:
+            member.fetched = None
+        if taken:
+            member.applied = list(snapshot.applied)
+            member.fetches.clear()
+        self.after(me)
+        return taken
+
     # -- After every input ----------------------------------------------------------------------------------
 
     def after(self, me: str) -> None:
@@ -444,10 +567,10 @@ class Group:
     def _act(self, member: Member, ready: Ready) -> None:
         for message in ready.messages:
             self._send(member, message)
-        if ready.writes or ready.messages_after_durable:
+        if ready.durable is not None:
             # Where there is nothing to write, the messages still wait behind what is on its way to the disk.
-            notice = ready.durable or member.core.durable_viewstamp()
-            member.queue.append(Pending(deque(ready.writes), notice, ready.messages_after_durable))
+            member.queue.append(Pending(deque(ready.writes), ready.durable, ready.messages_after_durable))
+        member.offer = ready.offer or member.offer
         for batch in ready.committed:
             self._apply(member, batch)
         for token, index in ready.reads:
@@ -465,7 +588,10 @@ class Group:
                 if batches and size > fetch.bytes_max:
                     break
                 batches.append(batch)
-            assert [batch.first_index for batch in batches[:1]] == [fetch.start], f"{fetch} is not on disk"
+            if fetch.start < member.disk.begin:
+                batches = []  # Trimmed meanwhile.
+            else:
+                assert [batch.first_index for batch in batches[:1]] == [fetch.start], f"{fetch} is not on disk"
             member.fetches.append((fetch, batches))
         if self.is_quick_disk:
             self.sync(member.me)

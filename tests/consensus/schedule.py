@@ -50,6 +50,8 @@ class Mix:
     """Percent: an episode holds back one kind of message."""
     episode_restart: int = 25
     """Percent: a member starts anew when an episode begins, with all its writes durable."""
+    snapshot: int = 0
+    """A member takes a snapshot, and perhaps drops a part of its log; or fetches or installs one that was offered."""
     old: int = 0
     """An append or an announcement of a term that its target has left is delivered, where one is under way."""
 
@@ -83,6 +85,8 @@ MIXES = {
     "episodes": Mix(episode=30, steps=200, old=5),
     # Only episodes, of one or two members: elections by minorities of what happened, as in figure 8.
     "pairs": replace(_CALM, sizes=(1, 2, 2, 3), hold=30, episode_restart=20, sync_only=0, old=10),
+    "snapshots": Mix(snapshot=40, crash=3, restart=5, episode=4, partition=3, heal=1, propose=25),
+    "snapshots of five": Mix(members=(5,), snapshot=40, steps=600, crash=4, restart=5, episode=5, old=5, propose=25),
     "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
 """The mixes that the unmutated core must survive."""
@@ -112,9 +116,9 @@ class Schedule:
         )
         self.cut: set[tuple[str, str]] = set()
         self.trace: list[str] = []
-        self.counts = {"committed": 0, "elections": 0, "crashes": 0, "reads": 0}
+        self.counts = {"committed": 0, "elections": 0, "crashes": 0, "reads": 0, "installed": 0}
         self._actions = ("deliver", "drop", "duplicate", "write", "notify", "tick", "campaign", "propose", "read",
-                         "crash", "restart", "partition", "heal", "episode", "old")  # fmt: skip
+                         "crash", "restart", "partition", "heal", "episode", "old", "snapshot")  # fmt: skip
         self._weights = [getattr(mix, action) for action in self._actions]
 
     def run(self) -> Schedule:
@@ -291,6 +295,29 @@ class Schedule:
             if entropy.randrange(2):
                 group._take(message)
             group.step(message.target, message)
+
+    def _snapshot(self) -> None:
+        group, entropy = self.group, self.entropy
+        wanting = [member for member in group.up() if member.offer or member.fetched]
+        if wanting and entropy.randrange(3):
+            self._take_over(entropy.choice(wanting))
+            return
+        member = self._any(group.up())
+        if member is not None:
+            taken = group.snapshot(member.me)
+            starts = [batch.first_index for batch in member.disk.batches]
+            first_index = entropy.choice(starts) if starts and entropy.randrange(3) == 0 else None
+            self._note(f"{member.me} snapshot {taken and taken.point.end}, trims to {first_index or 'its end'}")
+            group.trim(member.me, first_index)
+
+    def _take_over(self, member: Member) -> None:
+        if member.offer is not None and self.group.fetch_snapshot(member.me):
+            self._note(f"{member.me} has fetched {member.fetched and member.fetched.point.end}")
+        elif member.fetched is not None:
+            end = member.fetched.point.end
+            taken = self.group.install(member.me)
+            self._note(f"{member.me} installs {end}: {taken}")
+            self.counts["installed"] += taken is True
 
     def _episode(self) -> None:
         """Let a part of the group be alone for a while; one kind of message is perhaps held back meanwhile."""

@@ -29,6 +29,7 @@ def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> N
     assert totals["records"] > 2 * SEEDS, f"the schedules do too little to mean anything: {totals}"
     assert totals["terms"] > SEEDS, f"the schedules do too little to mean anything: {totals}"
     assert totals["crashes"] > 0
+    assert totals["installed"] > 0 or not MIXES[mix].snapshot, "no snapshot was ever installed"
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

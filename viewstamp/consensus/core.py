@@ -12,7 +12,7 @@ from typing import Protocol
 
 from viewstamp.consensus.log import Log
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import Message, TermResponse, VoteResponse
+from viewstamp.consensus.messages import Message, SnapshotOffer, TermResponse, VoteResponse
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.ready import AppendLog, Fetch, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
@@ -21,7 +21,7 @@ from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Campaign", "Core", "Entropy", "MembershipEntry", "Options", "PendingRead", "Stored"]
+__all__ = ["Campaign", "Core", "Entropy", "MembershipEntry", "Options", "PendingRead", "SnapshotPoint", "Stored"]
 
 
 class Entropy(Protocol):
@@ -68,17 +68,33 @@ class Stored:
     """What a member finds on its disk when it starts.
 
     ``tail`` holds the batches in memory: all from ``commit_end`` on at least. ``memberships`` are those of the
-    log, in order, preceded by the hint (or the one at the trimmed prefix).
+    log, in order, preceded by the hint (or the one at the trimmed prefix). ``first_index`` is where the log begins.
     """
 
     term: Term = Term(0)
     vote: str = ""
     history: TermHistory = field(default_factory=TermHistory)
+    first_index: Index = Index(1)
     end: Index = Index(1)
     commit_end: Index = Index(1)
     log_time: int = 0
     tail: list[Batch] = field(default_factory=list)
     memberships: list[MembershipEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPoint:
+    """What a snapshot says of the log: it stands for everything before ``end``, all of it committed.
+
+    ``last_term`` is the term of the last record covered, ``history`` the terms up to there, ``membership`` the one in
+    force there, ``log_time`` that of the last batch.
+    """
+
+    end: Index
+    last_term: Term
+    history: TermHistory
+    membership: MembershipEntry
+    log_time: int
 
 
 class Campaign(Enum):
@@ -125,6 +141,12 @@ class Core:
         self.log_time = stored.log_time
         """The log time of the newest batch, microseconds; the next is never earlier."""
         self.memberships = list(stored.memberships)
+        self.first_index = stored.first_index
+        """Where the log on disk begins: what is before it stands in a snapshot only."""
+        self.base: tuple[Index, Term] | None = None
+        """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
+        self.unfinished = 0
+        """Readys that were handed out and wait for the disk."""
 
         # Following.
         self.leader: NodeId | None = None
@@ -135,6 +157,8 @@ class Core:
         """True from taking an announcement, or winning an election, until its writes are durable: silence (rule 5)."""
         self.stash: dict[tuple[type[Message], NodeId], Message] = {}
         """Questions that wait until the log is synced: the latest of each kind from each member."""
+        self.offer: SnapshotOffer | None = None
+        """A leader's snapshot that is needed here, to be handed out by the next Ready."""
 
         # Time.
         self.wall_us = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewstamp.consensus.core import Core
+from viewstamp.consensus.core import Core, SnapshotPoint
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -14,13 +14,15 @@ from viewstamp.consensus.messages import (
     HistoryResponse,
     Message,
     ReadIndexResponse,
+    SnapshotOffer,
 )
-from viewstamp.consensus.ready import TruncateLog
+from viewstamp.consensus.ready import ResetLog, TruncateLog
 from viewstamp.consensus.term_history import common_point
 from viewstamp.ids import Index, Term
 
 __all__ = [
     "hear_leader",
+    "install",
     "is_announced",
     "on_announcement",
     "on_append_request",
@@ -28,6 +30,7 @@ __all__ = [
     "on_heartbeat_request",
     "on_history_request",
     "on_read_index_response",
+    "on_snapshot_offer",
     "step_down",
 ]
 
@@ -99,7 +102,7 @@ def on_announcement(core: Core, message: Announcement) -> None:
         core.truncate(start)
         core.writes.append(TruncateLog(start))
     # Written even if it is the same: its completion is what ends the silence.
-    core.store_history(message.history)
+    core.store_history(message.history.preceded_by(core.history).trimmed(core.first_index))
     core.accept_term = core.term
     core.announced_number = message.number
     core.installing = True
@@ -109,6 +112,40 @@ def _continue_from(core: Core, message: Announcement) -> Index | None:
     """Compute, from one's *own present* state, where this log parts from the leader's."""
     end = core.log.durable_end
     return common_point(message.history, end, core.advertised, end)
+
+
+def on_snapshot_offer(core: Core, message: SnapshotOffer) -> None:
+    """Have the leader's snapshot fetched, unless everything in it is known to be committed here."""
+    hear_leader(core, message)
+    if message.end > core.log.commit_end:
+        core.offer = message
+
+
+def install(core: Core, point: SnapshotPoint) -> bool | None:
+    """Put a snapshot in the place of the log; see :meth:`Raft.install`.
+
+    The file is durable; the writes, in this order: the log is reset, then the history is stored. A crash between any
+    two leaves the file with a log that does not hold its last record, or whose history says another term for it:
+    recovery resets it again. The history first would describe the old tail as records of other terms (rule 19).
+    """
+    log = core.log
+    is_held = point.end <= log.end and core.history.term_at(Index(point.end - 1)) == point.last_term
+    if core.leader == core.me or point.end <= log.commit_end or is_held:
+        return False
+    if core.installing or core.unfinished or core.writes or not core.is_synced:
+        return None
+    if core.campaign is not None:
+        step_down(core, core.term)
+    log.reset(point.end)
+    core.first_index = point.end
+    core.base = (point.end, point.last_term)
+    core.memberships = [point.membership]
+    core.log_time = max(core.log_time, point.log_time)
+    core.writes.append(ResetLog(point.end, point.last_term))
+    core.store_history(point.history)
+    core.announced_number = 0  # The leader must announce again: what it sent under the old announcement is void.
+    core.installing = True
+    return True
 
 
 def on_append_request(core: Core, message: AppendRequest) -> None:

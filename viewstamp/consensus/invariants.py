@@ -46,6 +46,7 @@ from viewstamp.consensus.messages import (
     HeartbeatResponse,
     HistoryResponse,
     Message,
+    SnapshotOffer,
     VoteRequest,
     VoteResponse,
 )
@@ -144,7 +145,9 @@ class Facts:
             if core.leader == core.me:
                 self.leaders[core.term] = core.me
             if log.commit_end > self.committed_end:
-                self.committed = terms_of(core.history, log.commit_end)
+                terms = terms_of(core.history, log.commit_end)
+                first = core.history.starts[0].term  # A trimmed history says nothing of what was before.
+                self.committed = (*(start for start in self.committed if start.term < first), *terms)
                 self.committed_end = log.commit_end
                 self.commits.append((core.term, log.commit_end))
             disk = disks.get(core.me)
@@ -265,7 +268,9 @@ def leader_complete(facts: Facts, core: Core) -> str | None:
     end = max((end for term, end in facts.commits if term < core.term), default=Index(1))
     if core.log.end < end:
         return f"{core.me} leads term {core.term} and ends at {core.log.end}, {end} is committed"
-    mine, known = list(terms_of(core.history, end)), _up_to(facts.committed, end)
+    first = core.history.starts[0].begin
+    mine = [start for start in terms_of(core.history, end) if start.begin > first]
+    known = [start for start in _up_to(facts.committed, end) if start.begin > first]
     return None if mine == known else f"{core.me} leads term {core.term} with {mine} up to {end}, committed: {known}"
 
 
@@ -287,7 +292,9 @@ def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) 
 
 def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
     """Check a follower against its leader, both in the same term."""
-    if core.history != leader.history or core.log.end > leader.log.end:
+    mine, its = core.history.starts, leader.history.starts
+    shorter = min(len(mine), len(its))  # Each describes what its own log keeps.
+    if mine[-shorter:] != its[-shorter:] or core.log.end > leader.log.end:
         return (
             f"{core.me} follows {leader.me} in term {core.term} with {core.history} up to {core.log.end},"
             f" the leader has {leader.history} up to {leader.log.end}"
@@ -384,5 +391,11 @@ def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
         case Announcement() | AppendRequest() | HeartbeatRequest():
             if disk.history.begin_of(term) is None:
                 raise BrokenInvariantError("AnnouncedDurable", f"{me} announces term {term}, on disk: {disk}")
+        case SnapshotOffer(end=end):
+            if disk.history.begin_of(term) is None or end > min(disk.end, facts.committed_end):
+                raise BrokenInvariantError(
+                    "OfferCommitted",
+                    f"{me} offers what was before {end}, committed {facts.committed_end}, on disk: {disk}",
+                )
         case _:
             pass

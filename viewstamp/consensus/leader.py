@@ -16,6 +16,7 @@ from viewstamp.consensus.messages import (
     HistoryResponse,
     ReadIndexRequest,
     ReadIndexResponse,
+    SnapshotOffer,
     VoteResponse,
 )
 from viewstamp.consensus.progress import Progress, ProgressState
@@ -67,7 +68,8 @@ def become_leader(core: Core) -> None:
     core.round = 0
     core.heartbeat_elapsed = 0
     core.ticks_since_leader = 0
-    core.store_history(core.advertised.extended(core.term, core.term_start))
+    # What no record kept here belongs to leaves the history once an election, so that it stays short.
+    core.store_history(core.advertised.trimmed(core.first_index).extended(core.term, core.term_start))
 
 
 def on_durable(core: Core, *, ended_silence: bool) -> None:
@@ -229,6 +231,9 @@ def send_appends(core: Core) -> None:
     for member, progress in core.progress.items():
         if progress.state is not ProgressState.REPLICATING:
             continue
+        if progress.next_end < core.first_index:
+            _ask(core, member, progress)  # Trimmed meanwhile: what it lacks is in a snapshot only.
+            continue
         while progress.next_end < log.end and progress.has_room(core.options.in_flight_bytes_max):
             batches = log.slice(progress.next_end, core.options.append_bytes_max)
             if batches is None:
@@ -256,8 +261,13 @@ def start_read_round(core: Core) -> None:
 
 def _announce(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
     start = common_point(core.history, core.log.end, history, end)
-    if start is None:
-        progress.become_asking()  # Only a snapshot would help; the log is never trimmed so far.
+    if start is None or start < core.first_index:
+        progress.become_asking()  # Only a snapshot helps; it is asked again at each heartbeat, until it has one.
+        if core.base is not None:
+            snapshot_end, last_term = core.base
+            core.send(
+                SnapshotOffer(source=core.me, target=member, term=core.term, end=snapshot_end, last_term=last_term)
+            )
         return
     core.send(
         Announcement(

@@ -63,6 +63,16 @@ class Log:
         self.end = end
         self.durable_end = min(self.durable_end, end)
 
+    def reset(self, end: Index) -> None:
+        """Forget every batch: a snapshot stands for all before ``end``, which is committed and applied by it."""
+        assert end > self.commit_end, f"a snapshot up to {end} for a log committed up to {self.commit_end}"
+        self._batches = []
+        self._starts = []
+        self._evicted = 0
+        self.cache_bytes = 0
+        self.end = self.commit_end = self.handed_end = end
+        self.durable_end = min(self.durable_end, end)
+
     def slice(self, start: Index, bytes_max: int) -> list[Batch] | None:
         """Return batches from ``start`` (a boundary below the end) on, at least one, then up to ``bytes_max``.
 

@@ -29,6 +29,7 @@ __all__ = [
     "PreVoteResponse",
     "ReadIndexRequest",
     "ReadIndexResponse",
+    "SnapshotOffer",
     "TermResponse",
     "VoteRequest",
     "VoteResponse",
@@ -129,6 +130,19 @@ class AnnouncementResponse(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOffer(Message):
+    """My log begins behind the point where yours could go on: take my snapshot of everything before ``end``.
+
+    ``last_term`` is the term of the record before ``end``. The member fetches it on a connection of its own, installs
+    it, and reports its new state when it is asked the next time. Lost or doubled: the leader asks a member whose state
+    does not help at each heartbeat, and offers again; one that is fetching already goes on.
+    """
+
+    end: Index
+    last_term: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRequest(Message):
     """Append ``batches`` at ``start``, which must be exactly the end of your log; ``commit_end`` is committed.
 
@@ -217,6 +231,7 @@ MESSAGES: tuple[type[Message], ...] = (
     HistoryResponse,
     Announcement,
     AnnouncementResponse,
+    SnapshotOffer,
     AppendRequest,
     AppendResponse,
     HeartbeatRequest,

@@ -1,11 +1,11 @@
-"""The core's face: five inputs, one output."""
+"""The core's face: its inputs, and one output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from viewstamp.consensus import candidate, follower, leader, voter
-from viewstamp.consensus.core import Core, Entropy, Options, Stored
+from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
 from viewstamp.consensus.messages import (
     Announcement,
     AppendRequest,
@@ -15,6 +15,7 @@ from viewstamp.consensus.messages import (
     PreVoteRequest,
     PreVoteResponse,
     ReadIndexRequest,
+    SnapshotOffer,
     VoteRequest,
 )
 from viewstamp.consensus.ready import Ready
@@ -24,7 +25,7 @@ from viewstamp.wire.batch import Batch
 
 __all__ = ["Raft"]
 
-_FROM_A_LEADER = (HistoryRequest, Announcement, AppendRequest, HeartbeatRequest)
+_FROM_A_LEADER = (HistoryRequest, Announcement, SnapshotOffer, AppendRequest, HeartbeatRequest)
 _REQUESTS = (*_FROM_A_LEADER, ReadIndexRequest)
 _MODULES = {"voter": voter, "follower": follower, "candidate": candidate, "leader": leader}
 
@@ -32,7 +33,7 @@ Handler = Callable[[Core, Message], None]
 
 
 class Raft:
-    """One member of a group: feed it the five inputs, then take one :meth:`ready` and do as it says.
+    """One member of a group: feed it the inputs, then take one :meth:`ready` and do as it says.
 
     Never awaits; owns no clock, disk, socket, thread or randomness. The caller steps everything that has arrived
     and takes *one* Ready: batching, and so group commit, fall out of that loop.
@@ -109,12 +110,13 @@ class Raft:
             core.send(ReadIndexRequest(source=core.me, target=core.leader, term=core.term, token=token))
 
     def durable(self, viewstamp: Viewstamp) -> None:
-        """The writes of the Ready that carried ``viewstamp`` are durable, and so are all before them.
+        """The writes of the Ready that carried ``viewstamp`` are durable, and so are all before them. Once for each.
 
         A completion of another term than the one that batches are accepted under now is dropped: the log may have
         been cut and written again since (rule 9).
         """
         core = self.core
+        core.unfinished -= 1
         if not is_current_completion(core, viewstamp):
             return
         end = Index(viewstamp.index + 1)
@@ -130,6 +132,25 @@ class Raft:
             for message in waiting:
                 self.step(message)
 
+    def install(self, point: SnapshotPoint) -> bool | None:
+        """Let a snapshot, whose file is durable, stand for everything before ``point.end`` (protocol rule 19).
+
+        True: it does; the next Ready resets the log, then stores the snapshot's history, and until both are durable
+        this member is silent. The caller replaces the applied state now. False: it is of no use any more, forget it.
+        None: not now, since writes are under way; try again when they are durable.
+        """
+        return follower.install(self.core, point)
+
+    def trimmed(self, first_index: Index, base: tuple[Index, Term]) -> None:
+        """The log on disk begins at ``first_index`` now; members that need what is before get the snapshot ``base``.
+
+        Its end is at or above ``first_index``, so that what follows it can be sent. The stored history is trimmed at
+        the next election, by the winner.
+        """
+        assert first_index <= base[0], f"a log from {first_index} on does not continue a snapshot up to {base[0]}"
+        self.core.first_index = first_index
+        self.core.base = base
+
     # -- Output ---------------------------------------------------------------------------------------------
 
     def ready(self) -> Ready | None:
@@ -140,25 +161,35 @@ class Raft:
             leader.start_read_round(core)
         committed = core.log.hand_out()
         if not (
-            core.messages or core.writes or core.messages_after_durable or committed or core.reads_ready or core.fetches
+            core.messages
+            or core.writes
+            or core.messages_after_durable
+            or committed
+            or core.reads_ready
+            or core.fetches
+            or core.offer
         ):
             return None
         if core.leader == core.me:
             core.uncommitted_bytes -= sum(batch.size for batch in committed if batch.term == core.term)
+        waits = bool(core.writes or core.messages_after_durable)
+        core.unfinished += waits
         ready = Ready(
             messages=core.messages,
             writes=core.writes,
-            durable=core.durable_viewstamp() if core.writes else None,
+            durable=core.durable_viewstamp() if waits else None,
             messages_after_durable=core.messages_after_durable,
             committed=committed,
             reads=core.reads_ready,
             fetches=core.fetches,
+            offer=core.offer,
         )
         core.messages = []
         core.writes = []
         core.messages_after_durable = []
         core.reads_ready = []
         core.fetches = []
+        core.offer = None
         core.log.evict()
         return ready
 

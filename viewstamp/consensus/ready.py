@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from viewstamp.consensus.messages import Message
+from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
 
-__all__ = ["AppendLog", "Fetch", "Ready", "TruncateLog", "Write", "WriteHistory", "WriteTerm"]
+__all__ = ["AppendLog", "Fetch", "Ready", "ResetLog", "TruncateLog", "Write", "WriteHistory", "WriteTerm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,21 @@ class TruncateLog:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetLog:
+    """Drop the whole log: an installed snapshot stands for everything before ``end``, the last of it of ``term``."""
+
+    end: Index
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
 class AppendLog:
     """Append ``batches`` and sync them."""
 
     batches: list[Batch]
 
 
-Write = WriteTerm | WriteHistory | TruncateLog | AppendLog
+Write = WriteTerm | WriteHistory | TruncateLog | ResetLog | AppendLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +70,15 @@ class Ready:
     * ``messages`` promise nothing that is not durable already and may leave at once, before the writes: the
       leader's followers write while it does (Raft thesis 10.2.1).
     * ``writes`` are made durable in exactly this order, behind all earlier ones.
-    * ``durable`` is passed to ``Raft.durable()`` when the last of ``writes`` is durable; None = no writes.
-    * ``messages_after_durable`` leave when all writes handed out so far are durable, those of earlier turns too,
-      also where this turn has none: the vote that they repeat may still be on its way. Those addressed to the node
-      itself are stepped.
+    * ``durable`` is passed to ``Raft.durable()`` when all writes handed out so far are durable, those of earlier turns
+      too; None = there are neither writes nor messages that wait.
+    * ``messages_after_durable`` leave then, also where this turn has no writes: the vote that they repeat may still be
+      on its way. Those addressed to the node itself are stepped.
     * ``committed`` are applied in order; they may not be durable *here* yet.
     * ``reads`` may be answered once everything up to their index has been applied.
     * ``fetches`` are read from disk in the background.
+    * ``offer`` is a leader's snapshot that this member needs: to be fetched in the background and installed
+      (``Raft.install``); None = none, or one that was handed out before.
     """
 
     messages: list[Message]
@@ -78,3 +88,4 @@ class Ready:
     committed: list[Batch]
     reads: list[tuple[int, Index]]
     fetches: list[Fetch]
+    offer: SnapshotOffer | None = None

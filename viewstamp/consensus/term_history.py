@@ -71,6 +71,24 @@ class TermHistory:
         """Return this history with one more term, which starts at ``begin``."""
         return TermHistory((*self.starts, TermStart(term, begin)))
 
+    def preceded_by(self, own: TermHistory) -> TermHistory:
+        """Return this history, a leader's, with what a member's own says of the terms before its first one.
+
+        A leader trims its history to what its own log keeps; the member may keep more, and describes it. What the two
+        have in common is at or behind this history's first term, so before that they agree.
+        """
+        older = [start for start in own.starts if start.term < self.starts[0].term]
+        return TermHistory((*older, *self.starts)) if older else self
+
+    def trimmed(self, first_index: Index) -> TermHistory:
+        """Return what describes a log that begins at ``first_index``.
+
+        The last entry below it stays, with its true begin (protocol rule 19): it says the term of the record before,
+        and without it the common point with a member that holds records of that term could not be found.
+        """
+        at = bisect_right(self._begins, first_index - 1) - 1
+        return self if at <= 0 else TermHistory(self.starts[at:])
+
     def term_at(self, index: Index) -> Term:
         """Return the term of the record at ``index``; 0 before the first."""
         if index < 1:
