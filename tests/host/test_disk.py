@@ -242,3 +242,86 @@ async def test_a_lane_lets_the_writer_have_the_interpreter_soon(disk: RealDisk) 
         await lane.close()
     finally:
         sys.setswitchinterval(before)
+
+
+async def test_bulk_work_tells_a_full_disk_from_one_that_fails(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "a")
+    file = await disk.open_async(path, create=True)
+    for number, kind in ((errno.ENOSPC, StorageFullError), (errno.EDQUOT, StorageFullError), (errno.EIO, StorageError)):
+
+        def fail(*_: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(StorageError, match=f"cannot sync {path}: {os.strerror(number)}") as caught:
+                await file.sync()
+            assert type(caught.value) is kind
+            assert caught.value.remedy
+    await file.close()
+    with pytest.raises(StorageError, match="closed"):
+        await file.sync()
+
+
+def test_bulk_writes_that_the_system_takes_in_part_go_on_and_then_say_why(tmp_path: Path) -> None:
+    """A real refusal by the kernel, in another process: limits cannot be raised again."""
+    code = (
+        "import asyncio, resource, signal, sys\n"
+        "from viewstamp.errors import StorageFullError\n"
+        "from viewstamp.host.disk import RealDisk\n"
+        "async def main():\n"
+        "    file = await RealDisk().open_async(sys.argv[1], create=True)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "    try:\n"
+        "        await file.write(0, bytes(12_000))\n"
+        "    except StorageFullError as error:\n"
+        "        print(error.message, await file.size())\n"
+        "    await file.close()\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "asyncio.run(main())\n"
+    )
+    path = str(tmp_path / "a")
+    answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert answer.stdout == f"cannot write {path}: File too large 10000\n"
+
+
+async def test_a_cancelled_sync_is_over_before_the_file_is_closed(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor may be another file's a moment later."""
+    began, release, synced = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(descriptor: int) -> None:
+        began.set()
+        release.wait(10)
+        os.fstat(descriptor)  # raises where it was closed meanwhile
+        synced.set()
+
+    file = await disk.open_async(str(tmp_path / "a"), create=True)
+    monkeypatch.setattr(os, "fsync", slow)
+    syncing = asyncio.create_task(file.sync())
+    await asyncio.to_thread(began.wait, 10)
+    syncing.cancel()
+    closing = asyncio.create_task(file.close())
+    await asyncio.sleep(0)
+    assert not syncing.done()
+    assert not closing.done()
+    release.set()
+    await closing
+    assert synced.is_set()
+    assert (await asyncio.gather(syncing, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+
+
+async def test_opening_that_is_cancelled_leaves_no_file_open(disk: RealDisk, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for turns in range(6):
+        opening = asyncio.create_task(disk.open_async(str(tmp_path / f"{turns}"), create=True))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        for file in await asyncio.gather(opening, return_exceptions=True):
+            if not isinstance(file, asyncio.CancelledError):
+                await file.close()
+    assert len(os.listdir("/proc/self/fd")) == before

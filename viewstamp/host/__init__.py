@@ -9,12 +9,14 @@ one seed.
 ``clock``          ``RealClock``                               simulated: ``sim.loop.SimulatedClock``
 ``disk``           ``RealDisk``: files, names, lanes, locks    simulated: ``sim.disk.SimulatedDisk``
 ``network``        ``RealNetwork``: TCP on asyncio             simulated: ``sim.network.SimulatedNetwork``
+``blocking``       ``in_thread``: blocking calls that end      on the executor of the real or simulated loop
 ``conformance``    the behaviours that both must show          run by tests against the real and the simulated
 =================  ==========================================  =========================================
 
 What a host promises
     * **Nothing blocks the event loop.** Connections and listeners never block; disk calls do, and are made in a
-      *lane*, a thread of their own in the order of asking, or before the loop has work (recovery at start).
+      *lane*, a thread of their own in the order of asking, or before the loop has work (recovery at start). Bulk
+      work that nobody waits for goes through ``open_async``: aiofiles, on the threads of the loop's executor.
     * **A write is not durable, a sync is.** ``File.sync_data`` covers bytes inside the synced length,
       ``File.sync`` also the length, ``Disk.sync_directory`` the names. Whatever is not covered may be lost in a
       power cut, any subset of it, in any order. The simulated disk does exactly that.

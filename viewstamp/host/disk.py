@@ -21,15 +21,16 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import aiofiles
 from aiofiles.threadpool.binary import AsyncFileIO
 
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
+from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.seam import AsyncFile, Buffer, File, Lane, Lock
 
-__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLane", "RealLock", "to_the_end"]
+__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLane", "RealLock"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -166,22 +167,23 @@ class RealAsyncFile:
     @classmethod
     async def open(cls, path: str, *, create: bool) -> RealAsyncFile:
         """Open for reading and writing; cancelled, nothing stays open, but a created file stays there."""
+        opened: list[AsyncFileIO] = []
 
-        async def work() -> RealAsyncFile:
-            opener = lambda name, flags: os.open(name, flags, 0o644)  # noqa: E731
-            return cls(path, await aiofiles.open(path, "x+b" if create else "r+b", buffering=0, opener=opener))
+        async def work() -> None:
+            mode: Literal["x+b", "r+b"] = "x+b" if create else "r+b"
+            opened.append(await aiofiles.open(path, mode, buffering=0, opener=_open_file))
 
-        opening = asyncio.ensure_future(work())
         try:
-            return await to_the_end(opening)
+            await to_the_end(work())
         except asyncio.CancelledError:
-            if not opening.cancelled() and opening.exception() is None:
-                await opening.result().close()
+            for file in opened:
+                await file.close()
             raise
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError as error:
             raise _storage_error("open", path, error) from error
+        return cls(path, opened[0])
 
     async def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
@@ -209,7 +211,7 @@ class RealAsyncFile:
                     with suppress(OSError):
                         await self._file.close()
 
-        await to_the_end(asyncio.ensure_future(work()))
+        await to_the_end(work())
 
     async def _do(self, action: str, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         async def in_turn() -> ResultT:
@@ -220,7 +222,7 @@ class RealAsyncFile:
                 with _storage(action, self.path):
                     return await work
 
-        return await to_the_end(asyncio.ensure_future(in_turn()))
+        return await to_the_end(in_turn())
 
     async def _seek(self, offset: int) -> None:
         if self._offset != offset:
@@ -247,24 +249,14 @@ class RealAsyncFile:
         self._offset = offset
 
     async def _sync(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, _sync, self._file.fileno())
+        await in_thread(_sync, self._file.fileno())
 
     async def _size(self) -> int:
-        descriptor = self._file.fileno()
-        return (await asyncio.get_running_loop().run_in_executor(None, os.fstat, descriptor)).st_size
+        return (await in_thread(os.fstat, self._file.fileno())).st_size
 
 
-async def to_the_end(work: asyncio.Future[ResultT]) -> ResultT:
-    """Wait for ``work``; cancelled, wait until it is over all the same, and be cancelled then."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        while not work.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # it was looked at: nobody is left to be told
-        raise
+def _open_file(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
 
 
 def _write(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:

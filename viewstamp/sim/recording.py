@@ -21,7 +21,6 @@ What fails is not recorded: nodes that see an error of the disk stop, and are no
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import tempfile
@@ -31,7 +30,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from viewstamp.host.disk import to_the_end
+from viewstamp.host.blocking import to_the_end
 from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
 from viewstamp.sim.volume import Image, Inode, Volume
 
@@ -200,7 +199,7 @@ class RecordingDisk(Disk):
                 self._recording.add(Operation(kind, _normal(path), handle))
             return _RecordingAsyncFile(file, self._recording, handle)
 
-        return await to_the_end(asyncio.ensure_future(work()))
+        return await to_the_end(work())
 
     def make_directory(self, path: str) -> None:
         """Make a directory."""
@@ -321,7 +320,7 @@ class _RecordingAsyncFile(AsyncFile):
             await self._file.write(offset, data)
             self._recording.write(self._normal_path, self._handle, offset, bytes(data))
 
-        await to_the_end(asyncio.ensure_future(work()))
+        await to_the_end(work())
 
     async def sync(self) -> None:
         """Sync, between two records."""
@@ -331,7 +330,7 @@ class _RecordingAsyncFile(AsyncFile):
             await self._file.sync()
             self._recording.note(OperationKind.SYNC, self._normal_path, self._handle, begins)
 
-        await to_the_end(asyncio.ensure_future(work()))
+        await to_the_end(work())
 
     async def size(self) -> int:
         """Return the length in bytes."""
