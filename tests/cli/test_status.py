@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from viewstamp.cli.status import KEYS, summary
+import pytest
+
+from viewstamp.cli.status import KEYS, print_summary, summary
 
 
 def node(name: str, **fields: Any) -> dict[str, Any]:
@@ -33,3 +35,53 @@ def test_a_node_that_does_not_answer_has_a_name_and_every_key() -> None:
     away = result["nodes"][0]
     assert set(KEYS) <= set(away)
     assert (away["reachable"], away["role"]) == (False, None)
+
+
+MIB = 1024 * 1024
+LOG: dict[str, Any] = {"log_bytes": 10 * MIB, "log_bytes_max": 64 * MIB, "durability": "sync", "applied_index": 9}
+
+
+def actors(**digests: str) -> dict[str, Any]:
+    return {"state": {"actors": {name: {"digest": digest, "instances": 2} for name, digest in digests.items()}}}
+
+
+def test_all_is_well_without_a_warning() -> None:
+    nodes = [node(f"n{number}", term=1, role="follower", **LOG, **actors(stock="aa")) for number in (1, 2, 3)]
+    result = summary(nodes, {})
+    assert result["warnings"] == []
+    assert result["nodes"][1]["actors"] == {"stock": {"digest": "aa", "instances": 2}}
+    assert "state" not in result["nodes"][1]
+
+
+def test_members_that_applied_as_much_and_differ_are_warned_of() -> None:
+    nodes = [
+        node("n1", term=1, role="leader", **LOG, **actors(stock="aa", till="0")),
+        node("n2", term=1, role="follower", **LOG, **actors(stock="bb", till="0")),
+        node("n3", term=1, role="follower", **LOG | {"applied_index": 8}, **actors(stock="cc", till="1")),
+    ]
+    (warning,) = summary(nodes, {})["warnings"]
+    assert warning == "DIVERGED: actor stock is not the same everywhere at index 9: aa on n1; bb on n2"
+
+
+@pytest.mark.parametrize(("used", "total", "warned"), [(51, 64, False), (52, 64, True), (10_000, 0, False)])
+def test_a_log_that_is_nearly_full_is_warned_of(used: int, total: int, warned: bool) -> None:
+    nodes = [node("n1", term=1, role="leader", **LOG | {"log_bytes": used * MIB, "log_bytes_max": total * MIB})]
+    warnings = summary(nodes, {})["warnings"]
+    assert [warning[:43] for warning in warnings] == ["the log of n1 is 81% full (52.0 of 64.0 MiB"] * warned
+
+
+def test_a_node_that_acknowledges_before_it_syncs_is_warned_of() -> None:
+    nodes = [node("n1", term=1, role="leader", **LOG | {"durability": "interval_may_lose_acknowledged_writes"})]
+    (warning,) = summary(nodes, {})["warnings"]
+    assert warning.startswith("n1 acknowledges before it syncs (interval_may_lose_acknowledged_writes)")
+
+
+def test_the_tables_show_logs_actors_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    told = node("n1", term=3, role="leader", lifecycle="running", history=[[0, 1]], **LOG, **actors(stock="00ffa"))
+    told |= {"commit_index": 9, "durable_index": 9, "last_index": 9}
+    told |= {"log_bytes": 60 * MIB, "restart_seconds_estimate": 1.26, "last_snapshot_index": 1234}
+    print_summary(summary([told, {"address": "127.0.0.1:2", "reachable": False}], {}))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["n1", "60.0", "of", "64.0", "MiB", "1.3", "s", "1,234", "sync"] in lines
+    assert ["stock", "n1", "2", "00ffa", "9"] in lines
+    assert lines[-1][:6] == ["WARNING:", "the", "log", "of", "n1", "is"]

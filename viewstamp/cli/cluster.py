@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from viewstamp.cli.config import NewSetOption, overrides_of
 from viewstamp.cli.options import (
     LocalDirOption,
     Output,
@@ -31,6 +32,7 @@ NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, ...")
 def start(
     nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="Of a new cluster. [default: 3]")] = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    settings: NewSetOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -40,7 +42,7 @@ def start(
     from viewstamp.cli.target import run_async
 
     adopt(os.path.abspath(directory))
-    cluster = LocalCluster.open_or_create(directory, nodes)
+    cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings))
     started = {node.id for node in run_async(cluster.start(timeout))}
     if output is Output.JSON:
         listed = [

@@ -10,13 +10,17 @@ import typer
 from viewstamp.cli.options import Output, OutputOption, dir_flag, print_json, print_table, program
 from viewstamp.cli.target import DEFAULT_DIRECTORY
 
-__all__ = ["SetOption", "app", "overrides_of"]
+__all__ = ["NewSetOption", "SetOption", "app", "overrides_of"]
 
 app = typer.Typer(help="Make and show settings.", no_args_is_help=True)
 
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting that wins over file and environment."),
+]
+NewSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting that goes into the files of a new cluster."),
 ]
 
 
@@ -37,19 +41,20 @@ def overrides_of(settings: list[str] | None) -> dict[str, str]:
 def new(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where nK.toml are written.")],
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="How many nodes.")] = 3,
+    settings: NewSetOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write the settings of a new local cluster: DIR/n1.toml and so on, with free loopback ports."""
     from viewstamp.config import create_cluster, load_settings, node_file
 
-    names = create_cluster(str(directory), nodes)
+    names = create_cluster(str(directory), nodes, overrides_of(settings))
     files = {name: node_file(str(directory), name) for name in names}
-    settings = {name: load_settings(file, environment={}).settings for name, file in files.items()}
+    made = {name: load_settings(file, environment={}).settings for name, file in files.items()}
     if output is Output.JSON:
-        listed = [{"id": name, "file": files[name], "address": settings[name].node.listen} for name in names]
-        print_json({"cluster_id": settings[names[0]].cluster.id, "nodes": listed})
+        listed = [{"id": name, "file": files[name], "address": made[name].node.listen} for name in names]
+        print_json({"cluster_id": made[names[0]].cluster.id, "nodes": listed})
     else:
-        print_table(["node", "address", "file"], [(name, settings[name].node.listen, files[name]) for name in names])
+        print_table(["node", "address", "file"], [(name, made[name].node.listen, files[name]) for name in names])
         print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
 
 
@@ -61,10 +66,12 @@ def show(
 ) -> None:
     """Print the effective settings of a node and where each came from."""
     from viewstamp.config import load_settings
-    from viewstamp.config.model import NodeSettings, keys_of
+    from viewstamp.config.model import NodeSettings, actor_key, keys_of
 
-    allowed = {f"{key.section}.{key.name}": key.allowed for key in keys_of(NodeSettings)}
-    rows = load_settings(config, overrides=overrides_of(settings)).rows()
+    loaded = load_settings(config, overrides=overrides_of(settings))
+    keys = [*keys_of(NodeSettings), *map(actor_key, loaded.settings.actors)]
+    allowed = {f"{key.section}.{key.name}": key.allowed for key in keys}
+    rows = loaded.rows()
     if output is Output.JSON:
         listed = [
             {"key": key, "value": value, "origin": origin, "allowed": allowed[key]} for key, value, origin in rows

@@ -85,6 +85,22 @@ class LocalNode:
             return os.path.realpath(self.file) in files
         return False
 
+    def check_settings(self, settings: Mapping[str, str]) -> None:
+        """Check that the node's file says what ``settings`` (``section.key`` to text) say.
+
+        Raises:
+          ConfigError: it says something else, or these are no settings.
+        """
+        wanted = load_settings(self.file, environment={}, overrides=settings)
+        present = {name: value for name, value, _ in load_settings(self.file, environment={}).rows()}
+        for name, value, _ in wanted.rows():
+            if name in settings and value != present.get(name):
+                raise ConfigError(
+                    f"--set {name}={settings[name]}: the cluster is there already, and {self.file} says "
+                    f"{present.get(name, 'nothing of it')}",
+                    remedy="change it in the files of all nodes, and restart these one after the other",
+                )
+
     def spawn(self) -> None:
         """Start the process; it is not RUNNING yet.
 
@@ -216,16 +232,23 @@ class LocalCluster:
         return cls(path, nodes)
 
     @classmethod
-    def open_or_create(cls, directory: str | os.PathLike[str], nodes: int | None) -> LocalCluster:
+    def open_or_create(
+        cls, directory: str | os.PathLike[str], nodes: int | None, settings: Mapping[str, str] | None = None
+    ) -> LocalCluster:
         """Open the cluster in ``directory``, or make the files of a new one of ``nodes`` (None: three) nodes.
 
+        ``settings`` (``section.key`` to text) go into the files of a new cluster; one that is there must have them.
+
         Raises:
-          ConfigError: there is one with another number of nodes, or it cannot be made.
+          ConfigError: there is one with another number of nodes or other settings, or it cannot be made.
         """
         path = os.path.abspath(directory)
+        settings = settings or {}
         if not os.path.exists(node_file(path, "n1")):
-            create_cluster(path, 3 if nodes is None else nodes)
+            create_cluster(path, 3 if nodes is None else nodes, settings)
         cluster = cls.open(path)
+        for node in cluster.nodes.values():
+            node.check_settings(settings)
         if nodes is not None and nodes != len(cluster.nodes):
             raise ConfigError(
                 f"the cluster in {path} has {len(cluster.nodes)} nodes, not {nodes}",

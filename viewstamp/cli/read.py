@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from viewstamp.cli.options import ClusterOption, DirOption
+from viewstamp.cli.options import ClusterOption, DirOption, TimeoutOption
 from viewstamp.cli.target import Target, run_async
 
 if TYPE_CHECKING:
@@ -48,16 +48,20 @@ def read(
     ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
     output: ReadOutputOption = ReadOutput.RAW,
 ) -> None:
-    """Print records in order; without --follow up to the commit point seen at the beginning."""
+    """Print records in order; without --follow up to the commit point seen at the beginning.
+
+    The timeout is for one answer, not for all of it: a reader that follows waits for records as long as it takes.
+    """
     if last is not None and last < start:
         raise typer.BadParameter(f"--to {last} is before --from {start}")
     target = Target.resolve(directory, cluster)
 
     async def copy() -> None:
         printer = RecordPrinter(output, at_once=follow)
-        async with target.connect() as client:
+        async with target.connect(timeout) as client:
             end = None if last is None else last + 1
             async for record in client.read(topic, start, end=end, follow=follow, node=node):
                 printer.write(record)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table
 from viewstamp.cli.target import Target
 
-__all__ = ["show", "status", "summary"]
+__all__ = ["print_summary", "show", "status", "summary", "warnings_of"]
 
 KEYS: Final = (
     "id",
@@ -20,12 +20,22 @@ KEYS: Final = (
     "commit_index",
     "durable_index",
     "last_index",
+    "applied_index",
+    "log_bytes",
+    "log_bytes_max",
+    "restart_seconds_estimate",
+    "last_snapshot_index",
+    "durability",
+    "actors",
     "reachable",
 )
+MIB: Final = 1024 * 1024
+FULL: Final = 0.8
+"""A log that is fuller than this is warned of: the bound on it comes near faster than a person looks."""
 
 
 def status(directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Show who leads and how far each node has come. Exit 3 where no node answers."""
+    """Show who leads, how far each node has come, and how full its log is. Exit 3 where no node answers."""
     show(Target.resolve(directory, cluster), output)
 
 
@@ -49,7 +59,7 @@ def show(target: Target, output: Output, *, processes: Mapping[str, int | None] 
     if output is Output.JSON:
         print_json(result)
     else:
-        _print(result, with_processes=processes is not None)
+        print_summary(result, with_processes=processes is not None)
     if not any(node["reachable"] for node in result["nodes"]):
         reasons = dict.fromkeys(str(node["error"]) for node in result["nodes"] if node.get("error"))
         raise UnavailableError(
@@ -67,6 +77,7 @@ def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
     nodes = [{**dict.fromkeys(KEYS), **one, "reachable": bool(one.get("reachable"))} for one in statuses]
     for node in nodes:
         node["id"] = node["id"] or names.get(node["address"])
+        node.update(node.pop("state", {}))
     nodes.sort(key=lambda node: (len(str(node["id"])), str(node["id"]), str(node["address"])))
     answering = [node for node in nodes if node["reachable"]]
     term = max((node["term"] for node in answering), default=0)
@@ -77,10 +88,45 @@ def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
         "leader": leaders[0] if leaders else None,
         "term": term,
         "nodes": nodes,
+        "warnings": warnings_of(answering),
     }
 
 
-def _print(result: Mapping[str, Any], *, with_processes: bool) -> None:
+def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what somebody should look at, of nodes that answered."""
+    warnings = [
+        f"{node['id']} acknowledges before it syncs ({node['durability']}): "
+        "a power cut of several nodes can take acknowledged writes"
+        for node in nodes
+        if node["durability"] not in (None, "sync")
+    ]
+    for node in nodes:
+        used, total = node["log_bytes"], node["log_bytes_max"]
+        if used and total and used > FULL * total:
+            warnings.append(
+                f"the log of {node['id']} is {used / total:.0%} full ({_megabytes(node)}): "
+                "viewstamp snapshot create frees what commands take, viewstamp topic trim what records take"
+            )
+    # Members that have applied as much as each other have the same state, or one of them is wrong.
+    digests: dict[tuple[str, int], dict[str, list[str]]] = {}
+    for node in nodes:
+        for actor, told in (node["actors"] or {}).items():
+            of_actor = digests.setdefault((actor, node["applied_index"]), {})
+            of_actor.setdefault(str(told.get("digest")), []).append(str(node["id"]))
+    for (actor, index), found in digests.items():
+        if len(found) > 1:
+            sides = "; ".join(f"{digest} on {', '.join(ids)}" for digest, ids in found.items())
+            warnings.append(f"DIVERGED: actor {actor} is not the same everywhere at index {index}: {sides}")
+    return warnings
+
+
+def _megabytes(node: Mapping[str, Any]) -> str:
+    used, total = node["log_bytes"], node["log_bytes_max"]
+    return f"{used / MIB:.1f} of {total / MIB:.1f} MiB" if total else f"{used / MIB:.1f} MiB"
+
+
+def print_summary(result: Mapping[str, Any], *, with_processes: bool = False) -> None:
+    """Print what :func:`summary` made, for people; with ``with_processes`` each node has its ``pid``."""
     leader = f"leader {result['leader']}" if result["leader"] else "nobody leads"
     print(f"cluster {result['cluster_id'] or 'unknown'}   {leader}   term {result['term']}")
     columns = ["node", "address", "role", "lifecycle", "term", "committed", "durable", "last", "terms since"]
@@ -96,3 +142,37 @@ def _print(result: Mapping[str, Any], *, with_processes: bool) -> None:
     if with_processes:
         columns.insert(2, "process")
     print_table(columns, rows)
+    told = [node for node in result["nodes"] if node["log_bytes"] is not None]
+    _print_logs(told)
+    _print_actors(told)
+    for warning in result["warnings"]:
+        print(f"\nWARNING: {warning}")
+
+
+def _print_logs(nodes: Sequence[Mapping[str, Any]]) -> None:
+    if not nodes:
+        return
+    print()
+    rows = [
+        (node["id"], _megabytes(node), _seconds(node), node["last_snapshot_index"], node["durability"])
+        for node in nodes
+    ]
+    print_table(["node", "log", "restart", "snapshot", "durability"], rows)
+
+
+def _seconds(node: Mapping[str, Any]) -> str | None:
+    estimate = node["restart_seconds_estimate"]
+    return None if estimate is None else f"{estimate:.1f} s"
+
+
+def _print_actors(nodes: Sequence[Mapping[str, Any]]) -> None:
+    names = sorted({actor for node in nodes for actor in node["actors"] or {}})
+    rows = [
+        (actor, node["id"], told.get("instances"), str(told.get("digest")), node["applied_index"])
+        for actor in names
+        for node in nodes
+        if (told := (node["actors"] or {}).get(actor)) is not None
+    ]
+    if rows:
+        print()
+        print_table(["actor", "node", "instances", "digest", "applied"], rows)

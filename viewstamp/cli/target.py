@@ -52,12 +52,19 @@ class Target:
 
         return LocalCluster.open(directory or DEFAULT_DIRECTORY).target
 
-    def connect(self) -> Client:
-        """Return a client of the cluster; use it as ``async with``."""
+    def connect(self, timeout: float | None = None) -> Client:
+        """Return a client of the cluster; use it as ``async with``. ``timeout`` is for calls that name none."""
         from viewstamp.client.aio import Client
+        from viewstamp.client.options import Options
         from viewstamp.host.network import RealNetwork
 
-        return Client(self.addresses, network=RealNetwork(), entropy=random.SystemRandom(), cluster_id=self.cluster_id)
+        return Client(
+            self.addresses,
+            network=RealNetwork(),
+            entropy=random.SystemRandom(),
+            cluster_id=self.cluster_id,
+            options=None if timeout is None else Options(timeout=timeout),
+        )
 
 
 def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
