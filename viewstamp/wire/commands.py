@@ -6,6 +6,7 @@ A COMMANDS batch holds one command a record; its result comes back as bytes of t
     command     [actor, key, version, method, arguments, named]
     result      [value]
     failure     [kind, message]          the command raised: kind is the name of the exception's class
+    arguments   [arguments, named]       of a query, and of a change as a watcher gets it
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
 from viewstamp.wire.batch import Buffer
@@ -25,12 +26,30 @@ __all__ = [
     "Command",
     "Interface",
     "Method",
+    "Stale",
+    "decode_arguments",
     "decode_command",
     "decode_result",
+    "encode_arguments",
     "encode_command",
     "encode_failure",
     "encode_result",
 ]
+
+
+_T = TypeVar("_T")
+
+
+class Stale(NamedTuple, Generic[_T]):
+    """The answer of a query that was allowed to be stale, and how stale.
+
+    ``age_seconds``: so long ago the member that answered last knew that it was up to date. ``applied_index``: the last
+    index that it had applied.
+    """
+
+    value: _T
+    applied_index: int
+    age_seconds: float
 
 
 class Command(NamedTuple):
@@ -60,7 +79,7 @@ def encode_command(
     Raises:
       RequestError: an argument is of a type that can not be packed.
     """
-    return pack([actor, key, version, method, list(arguments), named], f"{actor}.{method}()")
+    return pack([actor, key, version, method, list(arguments), named], f"the command {actor}.{method}")
 
 
 def decode_command(value: Buffer) -> Command:
@@ -75,14 +94,36 @@ def decode_command(value: Buffer) -> Command:
     return Command._make(fields)
 
 
+def encode_arguments(
+    arguments: list[Any] | tuple[Any, ...], named: Mapping[str, Any], path: str = "the arguments"
+) -> bytes:
+    """Return the arguments of a call as bytes; ``path`` is how an error calls them.
+
+    Raises:
+      RequestError: an argument is of a type that can not be packed.
+    """
+    return pack([list(arguments), dict(named)], path)
+
+
+def decode_arguments(data: Buffer) -> tuple[list[Any], dict[str, Any]]:
+    """Read what :func:`encode_arguments` made. Raises RequestError where the bytes are something else."""
+    fields = unpack(data)
+    if type(fields) is not list or list(map(type, fields)) != [list, dict]:
+        raise RequestError(f"no arguments: {fields!r:.100} is not [arguments, named]")
+    return fields[0], fields[1]
+
+
 def encode_result(value: object) -> bytes:
     """Return the bytes of what a command or a query returned. Raises RequestError where it can not be packed."""
-    return pack([value], "the result")
+    try:
+        return pack([value])
+    except RequestError:
+        return pack(value, "the result")  # raises, with the path that the caller sees
 
 
 def encode_failure(kind: str, message: str) -> bytes:
     """Return the bytes that stand for an exception: the name of its class, and its message."""
-    return pack([kind, message])
+    return pack([kind, message.encode(errors="backslashreplace").decode()])
 
 
 def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None = None) -> Any:

@@ -8,7 +8,7 @@ seed: members compare checksums of these bytes.
 | None, bool, float, str, bytes      | msgpack's own                                                               |
 | int                                | msgpack's own, the shortest; beyond 64 bits ext 4: two's complement, big-endian |
 | list                               | array                                                                       |
-| dict                               | map, in the dict's order: equal bytes only where the items stand in the same order |
+| dict                               | map, in the dict's order, which is part of the value                        |
 | tuple                              | ext 1: an array                                                             |
 | set, frozenset                     | ext 2, 3: an array of the elements, ordered by their packed bytes           |
 | datetime with a fixed offset, date | ext 5, 6: ISO 8601                                                          |
