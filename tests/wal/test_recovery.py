@@ -54,7 +54,7 @@ def expect_damage(disk: SimulatedDisk, match: str, *, number: int = 1, **argumen
     assert caught.value.found
     assert caught.value.remedy
     if not arguments:
-        verification = verify(disk, DIRECTORY)
+        verification = verify(disk, "/data")
         assert verification.verdict == "corruption"
         [damage] = verification.damage
         assert (damage.segment, damage.location) == (segment_name(number), caught.value.location)

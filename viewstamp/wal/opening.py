@@ -65,7 +65,7 @@ def take_over(disk: Disk, directory: str, segment_bytes: int, found: Survey) -> 
         group=found.chain.number,
         generation=generation,
         end=found.end,
-        term=found.chain.term or 0,
+        term=(found.chain.term or 0) if found.segments else found.previous_term,
         closed=True,
     )
     writer.commit_hint = found.chain.commit_hint

@@ -6,6 +6,7 @@ Works on the files of a dead node and of a running one; what a running node writ
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,11 +23,16 @@ __all__ = ["Entry", "inspect", "read_batches", "survey_of"]
 WAL_DIRECTORY = "wal"
 """The log's directory inside a data directory."""
 
+_SNAPSHOT = re.compile(r"(\d{20})-\d+\.snapshot", re.ASCII)
+"""A snapshot's file: the end of what it covers, and the term of the record before that."""
+
 
 def survey_of(disk: Disk, path: str) -> Survey:
     """Return a survey, not yet walked, of a data directory, a log directory or one segment file.
 
-    Where there is a control file it is read too: it says that a log must exist, and what was committed.
+    Where there is a control file it is read too: it says that a log must exist, and what was committed. The log of a
+    data directory must begin at or below the end of one of its snapshots, which their names say; a log alone may
+    begin anywhere.
 
     Raises:
       ConfigError: ``path`` is none of these; or a newer format.
@@ -43,7 +49,7 @@ def survey_of(disk: Disk, path: str) -> Survey:
     if posixpath.basename(path) == WAL_DIRECTORY and _has_control_file(disk, parent):
         return _survey_with_control(disk, parent, path)
     if any(parse_segment_name(name) is not None for name in names):
-        return Survey(disk=disk, directory=path)
+        return Survey(disk=disk, directory=path, first_index_max=None)
     raise ConfigError(
         f"{path} is no log",
         remedy="name a node's data directory (it holds control-a, control-b and wal), its wal directory, or a segment",
@@ -56,9 +62,14 @@ def _has_control_file(disk: Disk, path: str) -> bool:
 
 def _survey_with_control(disk: Disk, data: str, directory: str) -> Survey:
     state = read_control_state(disk, data)
-    if state is None:
-        return Survey(disk=disk, directory=directory)
-    return Survey(disk=disk, directory=directory, must_exist=True, commit_hint=state.commit_hint)
+    ends = [int(found[1]) for name in disk.list_directory(f"{data}/snapshots") if (found := _SNAPSHOT.fullmatch(name))]
+    return Survey(
+        disk=disk,
+        directory=directory,
+        must_exist=state is not None,
+        commit_hint=state.commit_hint if state is not None else 0,
+        first_index_max=max(ends, default=1),
+    )
 
 
 def read_batches(disk: Disk, path: str) -> Iterator[Batch]:

@@ -13,9 +13,9 @@ from typing import Literal
 
 from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.seam import Disk, File
-from viewstamp.ids import Index
+from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
-from viewstamp.wal.format import GroupHeader, parse_segment_name, segment_name
+from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
 from viewstamp.wal.segment import Chain, Pass, Rest, later_durable, rest_of
 from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
 from viewstamp.wire.batch import Batch
@@ -83,8 +83,11 @@ class Damage:
 class Recovery:
     """What opening the log found. ``end`` is exclusive; ``torn_bytes`` were cut off.
 
-    ``commit_hint`` is the highest in any group header: an end below which all was known to be committed.
-    ``term_starts`` are the runs of terms in the batch headers, as (term, index of its first record here).
+    ``commit_hint`` is the highest in any group header that was read: an end below which all was known to be committed.
+    ``batches``, ``records`` and ``term_starts`` are those from the index on from which the log was scanned; the last
+    are the runs of terms in the batch headers, as (term, index of its first record there). ``previous_term`` is the
+    term of the record before that index, as the headers say; 0 = not held: the log ends before it, begins behind it,
+    or has a batch across it.
     """
 
     verdict: Verdict
@@ -95,6 +98,7 @@ class Recovery:
     end: Index
     commit_hint: int
     torn_bytes: int
+    previous_term: Term
     term_starts: tuple[tuple[int, int], ...]
 
 
@@ -110,15 +114,19 @@ class Survey:
     finished. ``last_group`` is the last group header in the last of ``segments``, None = there is none.
 
     ``commit_hint`` is given: an end below which all is known to be committed. ``must_exist``: no segment at all is
-    damage. The log may begin at or below ``first_index``; above it, files are missing. ``only`` restricts the
-    survey to one segment (by number), whatever stands before it.
+    damage. The log may begin at or below ``first_index_max`` (None = wherever it does); above it, files are missing.
+    An empty one begins there, after a record of ``previous_term``. Below ``scan_from`` nothing is yielded but
+    segments, and of segments wholly below it only the headers are read. ``only`` restricts the survey to one segment
+    (by number), whatever stands before it.
     """
 
     disk: Disk
     directory: str
     commit_hint: int = 0
     must_exist: bool = False
-    first_index: int = 1
+    first_index_max: int | None = 1
+    previous_term: int = 0
+    scan_from: int = 1
     only: int | None = None
     decision: Decision = DECISIONS[-2]
     segments: list[Segment] = field(default_factory=list)
@@ -132,11 +140,17 @@ class Survey:
     torn_bytes: int = 0
     term_starts: list[tuple[int, int]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
+    _term_before: int = 0
 
     @property
     def verdict(self) -> Verdict:
         """The verdict of the table."""
         return self.decision.verdict
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first record, or of the one that comes next where there is none."""
+        return self.segments[0].first_index if self.segments else self.first_index_max or 1
 
     @property
     def end(self) -> int:
@@ -154,8 +168,14 @@ class Survey:
             end=Index(self.end),
             commit_hint=self.chain.commit_hint,
             torn_bytes=self.torn_bytes,
+            previous_term=Term(self._previous_term()),
             term_starts=tuple(self.term_starts),
         )
+
+    def _previous_term(self) -> int:
+        if self.segments or self.scan_from != self.end:
+            return self._term_before
+        return self.previous_term
 
     def error(self) -> CorruptionError:
         """Return the error that says where the damage is."""
@@ -249,21 +269,56 @@ class Survey:
             if reading.read_header(number):
                 assert reading.header is not None, "read_header said so"
                 header = reading.header
-                if not self.segments and self.only is None and header.first_index > self.first_index:
-                    wanted = f"a log that begins at index {self.first_index}, not {header.first_index}"
-                    self._refuse({Fact.MISSING}, segment_name(number - 1), 0, wanted, "no such file")
+                if not self.segments and not self._may_begin_at(header.first_index, number):
                     return
-                if not self.segments:
-                    self.first_index = header.first_index
                 segment = Segment(
                     number=number, generation=header.generation, path=file.path, first_index=header.first_index
                 )
                 self.segments.append(segment)
+                if header.first_index == self.scan_from:
+                    self._term_before = header.previous_term
                 yield segment
+                if followed and self._pass_over(header):
+                    segment.length = reading.size
+                    segment.sealed = True
+                    return
                 yield from self._take(reading, segment)
             self._judge(file, reading, number, followed, mark)
         finally:
             file.close()
+
+    def _may_begin_at(self, first_index: int, number: int) -> bool:
+        if self.only is not None or self.first_index_max is None or first_index <= self.first_index_max:
+            return True
+        wanted = (
+            f"a log that begins at index {self.first_index_max} or below; this one begins at {first_index}, so a"
+            f" snapshot that reaches index {first_index} is needed"
+        )
+        self._refuse({Fact.MISSING}, segment_name(number - 1), 0, wanted, "no such file")
+        return False
+
+    def _pass_over(self, header: SegmentHeader) -> bool:
+        """Take a segment that ends at or below ``scan_from`` as read; False where it must be read.
+
+        Where the next segment begins, this one ends: the next one's header says so, and the term and the group number
+        too. Where the two headers do not fit together, reading will find out what is wrong.
+        """
+        if self.scan_from <= header.first_index or self.only is not None:
+            return False
+        file = self.disk.open_read(f"{self.directory}/{segment_name(header.number + 1)}")
+        try:
+            following = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path)
+        except FrameError:
+            return False
+        finally:
+            file.close()
+        rises = header.first_index < following.first_index and header.first_group < following.first_group
+        if not rises or following.first_index > self.scan_from or following.previous_term < header.previous_term:
+            return False
+        self.chain.end = following.first_index
+        self.chain.term = following.previous_term
+        self.chain.number = following.first_group - 1
+        return True
 
     def _take(self, reading: Pass, segment: Segment) -> Iterator[Found]:
         """Run the pass: hand out what it finds, fill the sparse index, count."""
@@ -272,15 +327,19 @@ class Survey:
         for item in reading.items():
             if isinstance(item, GroupHeader):
                 boundary = item.location
-            else:
-                location, batch = item
-                segment.note(batch.first_index, boundary or location)
-                boundary = 0
-                self.batches += 1
-                self.records += batch.count
-                if batch.term != last_term:
-                    last_term = batch.term
-                    self.term_starts.append((last_term, batch.first_index))
+                yield item
+                continue
+            location, batch = item
+            segment.note(batch.first_index, boundary or location)
+            boundary = 0
+            if batch.first_index < self.scan_from:
+                self._term_before = batch.term if batch.end == self.scan_from else 0
+                continue
+            self.batches += 1
+            self.records += batch.count
+            if batch.term != last_term:
+                last_term = batch.term
+                self.term_starts.append((last_term, batch.first_index))
             yield item
         assert reading.stop is not None, "a pass ends with a reason"
         self.last_group = reading.last_group

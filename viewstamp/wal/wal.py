@@ -13,7 +13,7 @@ from functools import partial
 
 from viewstamp.errors import ClosedError, CorruptionError, FrameError, OverloadedError, StorageError, StorageFullError
 from viewstamp.host.seam import Disk, Lane
-from viewstamp.ids import Index
+from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.opening import settle_names, take_over
 from viewstamp.wal.preparation import prepare
@@ -125,6 +125,9 @@ class Wal:
         on_batch: Callable[[Batch, int], None],
         must_exist: bool = False,
         commit_hint: int = 0,
+        first_index: Index = Index(1),
+        previous_term: Term = Term(0),
+        scan_from: Index = Index(1),
     ) -> Wal:
         """Recover the log in ``directory``, or create an empty one; blocking.
 
@@ -134,19 +137,32 @@ class Wal:
           disk: where the files are.
           directory: the log's own; made where it is missing.
           options: settings.
-          on_batch: called for each recovered batch, in order, with the highest end that was known to be committed
-            when the batch's group was written. Its buffer is a view of a piece that was read: valid as long as it
-            is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
+          on_batch: called for each recovered batch from ``scan_from`` on, in order, with the highest end that was known
+            to be committed when the batch's group was written. Its buffer is a view of a piece that was read: valid as
+            long as it is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
           must_exist: the control file says that there is a log: none is damage.
           commit_hint: an end below which all is known to be committed (the control file's): ending below is damage.
+          first_index: where the log begins at the latest: it was never trimmed further. An empty log begins there,
+            after a record of ``previous_term``.
+          previous_term: see ``first_index``; 0 = there is no record before.
+          scan_from: a batch boundary; what lies before it is covered by a snapshot. Of segments wholly below it only
+            the headers are read, so rot in them is found when they are read; ``recovery`` counts from here on, too.
 
         Raises:
-          CorruptionError: damage; nothing on the disk was changed.
+          CorruptionError: damage, or a log that begins above ``first_index``; nothing on the disk was changed.
           ConfigError: a segment has a newer format.
           StorageError: the disk failed; StorageFullError: there is no room even for the first segment.
         """
         disk.make_directory(directory)
-        found = Survey(disk=disk, directory=directory, commit_hint=commit_hint, must_exist=must_exist)
+        found = Survey(
+            disk=disk,
+            directory=directory,
+            commit_hint=commit_hint,
+            must_exist=must_exist,
+            first_index_max=first_index,
+            previous_term=previous_term,
+            scan_from=scan_from,
+        )
         for item in found.walk():
             if isinstance(item, tuple):
                 on_batch(item[1], found.chain.commit_hint)
