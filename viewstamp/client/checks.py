@@ -9,7 +9,7 @@ from viewstamp.client.draft import Receipt
 from viewstamp.errors import RequestError
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["as_bytes", "as_headers", "as_seconds", "is_answer", "read_receipt"]
+__all__ = ["as_bytes", "as_headers", "as_seconds", "is_answer", "read_receipt", "read_results"]
 
 
 def as_bytes(value: object, what: str) -> bytes:
@@ -64,6 +64,19 @@ def read_receipt(packed: object) -> Receipt | None:
     return Receipt(*packed)  # type: ignore[misc]  # _is_receipt has looked
 
 
+def read_results(packed: object) -> list[bytes] | None:
+    """Read the results of commands as they came over the wire; None = of something else, or not kept any more.
+
+    Raises:
+      ValueError: they are none; the connection must end.
+    """
+    if packed is None:
+        return None
+    if not _is_list_of(packed, _is_bytes):
+        raise ValueError(f"{packed!r:.100} are no results")
+    return packed  # type: ignore[return-value]  # _is_list_of has looked
+
+
 def is_answer(kind: FrameKind, body: dict[str, Any]) -> bool:
     """Say whether ``body`` is what the answer OK to a request of this kind must hold."""
     return all(check(body.get(key)) for key, check in _ANSWERS[kind].items())
@@ -73,15 +86,52 @@ def _is_int(value: object) -> bool:
     return type(value) is int
 
 
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_bytes(value: object) -> bool:
+    return type(value) is bytes
+
+
+def _is_list_of(value: object, check: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and all(map(check, value))
+
+
+def _has(value: object, checks: Mapping[str, Callable[[object], bool]]) -> bool:
+    return isinstance(value, dict) and all(check(value.get(key)) for key, check in checks.items())
+
+
 def _is_receipt(value: object) -> bool:
     return isinstance(value, list) and len(value) == 5 and all(map(_is_int, value))
 
 
 def _is_topic(value: object) -> bool:
+    return _has(
+        value, {"name": _is_text, "id": _is_int, "first_position": _is_int, "last_position": _is_int, "bytes": _is_int}
+    )
+
+
+def _is_actor(value: object) -> bool:
+    return _has(value, {"name": _is_text, "class": _is_text, "version": _is_int, "instances": _is_int})
+
+
+def _is_snapshot(value: object) -> bool:
+    return _has(value, {"index": _is_int, "term": _is_int, "bytes": _is_int})
+
+
+_CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
+
+
+def _is_change(value: object) -> bool:
     return (
-        isinstance(value, dict)
-        and isinstance(value.get("name"), str)
-        and all(_is_int(value.get(key)) for key in ("id", "first_position", "last_position", "bytes"))
+        isinstance(value, list)
+        and len(value) == len(_CHANGE)
+        and all(check(each) for check, each in zip(_CHANGE, value, strict=True))
     )
 
 
@@ -89,9 +139,17 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.OPEN_SESSION: {"session": _is_int},
     FrameKind.OUTCOME: {"receipt": lambda value: value is None or _is_receipt(value)},
     FrameKind.CREATE_TOPIC: {"topic": _is_topic},
+    FrameKind.TRIM_TOPIC: {"topic": _is_topic},
+    FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
     FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int},
-    FrameKind.LIST_TOPICS: {"topics": lambda value: isinstance(value, list) and all(map(_is_topic, value))},
+    FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic)},
     FrameKind.READ: {"applied_index": _is_int},
     FrameKind.STATUS: {"status": lambda value: isinstance(value, dict)},
+    FrameKind.QUERY: {"result": _is_bytes, "applied_index": _is_int, "age": _is_number},
+    FrameKind.WATCH: {"changes": lambda value: _is_list_of(value, _is_change), "index": _is_int},
+    FrameKind.LIST_ACTORS: {"actors": lambda value: _is_list_of(value, _is_actor)},
+    FrameKind.DESCRIBE_ACTOR: {"actor": lambda value: isinstance(value, dict)},
+    FrameKind.CREATE_SNAPSHOT: {"snapshot": _is_snapshot},
+    FrameKind.LIST_SNAPSHOTS: {"snapshots": lambda value: _is_list_of(value, _is_snapshot)},
 }
-"""What the answers hold that somebody waits for; APPEND's go to the session, which reads them itself."""
+"""What the answers hold that somebody waits for; APPEND's and CALL's go to the session, which reads them itself."""

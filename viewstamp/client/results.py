@@ -1,39 +1,54 @@
-"""What a client hands to its caller: receipts, outcomes, topics."""
+"""What a client hands to its caller: receipts, outcomes, topics, what actors did, snapshots."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from viewstamp.client.draft import Receipt as BatchReceipt
+from viewstamp.errors import CommandError
 from viewstamp.ids import Index, Position, Term, Viewstamp
+from viewstamp.wire.commands import decode_result
 
-__all__ = ["DURABILITY", "Outcome", "Receipt", "TopicInfo", "new_receipt", "receipts_of", "topic_info"]
+__all__ = [
+    "DURABILITY",
+    "ActorInfo",
+    "Change",
+    "Outcome",
+    "Receipt",
+    "SnapshotInfo",
+    "TopicInfo",
+    "actor_info",
+    "new_receipt",
+    "receipts_of",
+    "result_or_error",
+    "snapshot_info",
+    "topic_info",
+]
 
 DURABILITY = "majority, synced"
-"""What every receipt promises: on the disks of a majority, each of them synced before it answered."""
+"""What a receipt promises where nodes say nothing else: on the disks of a majority, each synced before it answered."""
 
 
 class Receipt(NamedTuple):
     """Where an acknowledged record stands. A tuple, because one is made for every record.
 
-    ``timestamp`` is the log time of the record's batch in microseconds since 1970.
+    ``position`` is 0 for a command, which stands in no topic. ``timestamp`` is the log time of the record's batch in
+    microseconds since 1970. ``durability`` says how durable the record was when it was acknowledged: the mode of the
+    node that did, in its own words.
     """
 
     position: Position
     term: Term
     index: Index  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a receipt
     timestamp: int
+    durability: str = DURABILITY
 
     @property
     def viewstamp(self) -> Viewstamp:
         """The identity of the record: (term, index)."""
         return Viewstamp(self.term, self.index)
-
-    @property
-    def durability(self) -> str:
-        """How durable the record was when it was acknowledged."""
-        return DURABILITY
 
 
 new_receipt = tuple.__new__
@@ -42,36 +57,99 @@ new_receipt = tuple.__new__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an append whose caller was told that its outcome is unknown. Final either way.
+    """What became of an append, or a command, whose caller was told that its outcome is unknown. Final either way.
 
     ``applied`` False: it did not happen and never will, because its sequence is fenced. Then ``receipts`` is empty.
+    ``results`` is what each command returned, or the CommandError that it raised; None = it was an append, or the
+    results are not kept any more.
     """
 
     applied: bool
     receipts: list[Receipt]
+    results: list[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic as a node described it. Positions are inclusive; ``last_position`` 0 = empty."""
+    """A topic as a node described it. Positions are inclusive; ``last_position`` 0 = empty.
+
+    ``retain_bytes`` and ``retain_seconds`` are its retention: the oldest records beyond go by themselves; 0 = none.
+    """
 
     name: str
     first_position: Position
     last_position: Position
     bytes: int
+    retain_bytes: int = 0
+    retain_seconds: float = 0.0
 
 
-def receipts_of(receipt: BatchReceipt, offset: int, size: int) -> list[Receipt]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorInfo:
+    """An actor as a node described it: a name, the class behind it with its version, and how many instances live.
+
+    ``digest`` is a checksum of all their states, equal on members that have applied the same log; "" = not told.
+    """
+
+    name: str
+    class_name: str
+    version: int
+    instances: int
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotInfo:
+    """A snapshot on one node's disk: it holds the whole state before ``index``.
+
+    ``created`` is when, in seconds since 1970; ``seconds`` how long it took. 0 = not told.
+    """
+
+    index: Index
+    term: Term
+    bytes: int
+    created: float = 0.0
+    seconds: float = 0.0
+
+
+class Change(NamedTuple):
+    """A command that was applied, as one who watches sees it.
+
+    ``timestamp`` is its log time in microseconds since 1970; ``error`` what it raised, None = it returned ``result``.
+    """
+
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a change
+    timestamp: int
+    actor: str
+    key: str
+    command: str
+    arguments: list[Any]
+    named: dict[str, Any]
+    result: Any
+    error: CommandError | None
+
+
+def receipts_of(receipt: BatchReceipt, offset: int, size: int, durability: str = DURABILITY) -> list[Receipt]:
     """Return the receipts of records ``offset`` to ``offset + size`` of a batch."""
+    first = receipt.first_position
     return [
         Receipt(
-            Position(receipt.first_position + at),
+            Position(first + at if first else 0),
             Term(receipt.term),
             Index(receipt.first_index + at),
             receipt.log_time,
+            durability,
         )
         for at in range(offset, offset + size)
     ]
+
+
+def result_or_error(packed: bytes, errors: Mapping[str, type[CommandError]] | None = None) -> Any:
+    """Return what a command returned, or the error that it raised."""
+    try:
+        return decode_result(packed, errors)
+    except CommandError as error:
+        return error
 
 
 def topic_info(topic: dict[str, Any]) -> TopicInfo:
@@ -81,4 +159,28 @@ def topic_info(topic: dict[str, Any]) -> TopicInfo:
         first_position=Position(topic["first_position"]),
         last_position=Position(topic["last_position"]),
         bytes=topic["bytes"],
+        retain_bytes=topic.get("retain_bytes", 0),
+        retain_seconds=topic.get("retain_seconds", 0.0),
+    )
+
+
+def actor_info(actor: dict[str, Any]) -> ActorInfo:
+    """Return what a node said of an actor."""
+    return ActorInfo(
+        name=actor["name"],
+        class_name=actor["class"],
+        version=actor["version"],
+        instances=actor["instances"],
+        digest=str(actor.get("digest", "")),
+    )
+
+
+def snapshot_info(snapshot: dict[str, Any]) -> SnapshotInfo:
+    """Return what a node said of a snapshot."""
+    return SnapshotInfo(
+        index=Index(snapshot["index"]),
+        term=Term(snapshot["term"]),
+        bytes=snapshot["bytes"],
+        created=snapshot.get("created", 0.0),
+        seconds=snapshot.get("seconds", 0.0),
     )

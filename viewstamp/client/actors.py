@@ -1,0 +1,185 @@
+"""Calls of replicated actors as a caller writes them: ``await inventory.reserve("A-17", 2)``. Sends nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from viewstamp.errors import CommandError, RequestError, UnknownActorError
+from viewstamp.wire.commands import Interface, Method, Stale, encode_command
+
+__all__ = ["Actor", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
+
+_NO_ERRORS: Mapping[str, type[CommandError]] = {}
+
+
+class Actor(Protocol):
+    """A class of replicated actors, as far as a caller needs it."""
+
+    __viewstamp__: ClassVar[Interface]
+
+
+ActorT = TypeVar("ActorT")
+
+
+class Calls(Protocol):
+    """Who carries calls to the cluster: the client."""
+
+    def invoke(
+        self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a command or a query, and return its result."""
+        ...
+
+    def invoke_stale(
+        self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Coroutine[Any, Any, Stale[Any]]:
+        """Ask a query of a node as it stands."""
+        ...
+
+
+class RemoteMethod:
+    """One command or query of one instance of an actor.
+
+    Invariants:
+      * ``found`` is set once it is certain that the cluster's nodes know the method: from then on a command may share
+        a batch with others, if ``found`` accepts its arguments
+    """
+
+    __slots__ = ("_calls", "actor", "found", "interface", "is_query", "key", "name", "node", "timeout")
+
+    def __init__(
+        self,
+        calls: Calls,
+        actor: str,
+        name: str,
+        *,
+        key: str = "",
+        interface: Interface | None = None,
+        is_query: bool | None = None,
+        timeout: float | None = None,
+        node: str | None = None,
+    ) -> None:
+        self._calls = calls
+        self.actor = actor
+        self.name = name
+        self.key = key
+        self.interface = interface
+        """What the caller's class says; None = the caller has none, and what the nodes say counts."""
+        self.is_query = name in interface.queries if interface is not None and is_query is None else is_query
+        """None = not known yet."""
+        self.found: Method | None = None
+        self.timeout = timeout
+        self.node = node
+        """The member to ask, for queries; None = any."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
+        """Call it: return once a command was applied, or a query answered."""
+        return self._calls.invoke(self, arguments, named)
+
+    def stale(self, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Stale[Any]]:
+        """Ask a query of a node as it stands, be it behind; the answer says how far behind it may be."""
+        return self._calls.invoke_stale(self, arguments, named)
+
+    def __repr__(self) -> str:
+        key = f"[{self.key!r}]" if self.key else ""
+        return f"<{self.actor}{key}.{self.name}>"
+
+    @property
+    def errors(self) -> Mapping[str, type[CommandError]]:
+        """The classes of errors that the caller knows, by name."""
+        return self.interface.errors if self.interface is not None else _NO_ERRORS
+
+    def check(self, arguments: tuple[Any, ...], named: Mapping[str, Any], *, query: bool) -> None:
+        """Check a call against the caller's class, where it has one.
+
+        Raises:
+          UnknownActorError: there is no such command, or query, or it takes other arguments.
+        """
+        if self.interface is not None:
+            self.interface.check(self.name, arguments, named, query=query)
+
+    def meet(self, described: Interface, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Compare a call with what a node says of the actor; afterwards it is known whether it is a query.
+
+        Raises:
+          UnknownActorError: the nodes' code does not know it, or takes other arguments.
+        """
+        mine = self.interface
+        if mine is not None and mine.version > described.version:
+            raise UnknownActorError(
+                f"this program calls version {mine.version} of the actor {self.actor!r}, but a node runs version"
+                f" {described.version}",
+                remedy="start the nodes with the new code first",
+            )
+        is_query = self.is_query
+        if is_query is None:
+            is_query = self.name in described.queries
+        described.check(self.name, arguments, named, query=is_query)
+        self.is_query = is_query
+        methods = (mine or described).queries if is_query else (mine or described).commands
+        self.found = methods[self.name]
+
+    def encode(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes:
+        """Return the command as a record's value. Raises RequestError where an argument can not be packed."""
+        version = self.interface.version if self.interface is not None else 0
+        return encode_command(self.actor, self.key, version, self.name, arguments, named)
+
+
+class ActorProxy:
+    """One instance of an actor, wherever it lives: each attribute is a command or a query of that name.
+
+    ``client.actor(name, cls)`` is typed as ``cls``, so that a type checker knows arguments and results.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        actor: str,
+        interface: Interface | None,
+        *,
+        key: str,
+        timeout: float | None,
+        node: str | None,
+    ) -> None:
+        self.__calls = calls
+        self.__actor = actor
+        self.__interface = interface
+        self.__key = key
+        self.__timeout = timeout
+        self.__node = node
+
+    def __getattr__(self, name: str) -> RemoteMethod:
+        """Return the method of this name, without asking whether there is one: a call is told."""
+        if name.startswith("_"):  # Whoever inspects objects asks for such names and means nothing by it.
+            raise AttributeError(f"{self!r} has no {name!r}: commands and queries do not begin with an underscore")
+        method = RemoteMethod(
+            self.__calls,
+            self.__actor,
+            name,
+            key=self.__key,
+            interface=self.__interface,
+            timeout=self.__timeout,
+            node=self.__node,
+        )
+        # The next access finds it without coming here.
+        self.__dict__[name] = method
+        return method
+
+    def __repr__(self) -> str:
+        key = f" key={self.__key!r}" if self.__key else ""
+        return f"<actor {self.__actor!r}{key}>"
+
+
+def interface_of(cls: type[Any]) -> Interface:
+    """Return what a class of replicated actors understands.
+
+    Raises:
+      RequestError: it is no such class.
+    """
+    interface = getattr(cls, "__viewstamp__", None)
+    if not isinstance(interface, Interface):
+        raise RequestError(
+            f"{cls!r} is no class of replicated actors", remedy="derive it from viewstamp.ReplicatedActor"
+        )
+    return interface
