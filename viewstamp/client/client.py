@@ -237,65 +237,38 @@ class BaseClient:
         headers = [as_headers(each) for each in headers]
         sizes = list(map(record_size, values, keys, headers))
         size = sum(sizes)
-        started = self._shell.time()
         seconds = as_seconds(timeout, self._options.timeout)
-        place = None
-        if self._line.places or topic not in self._topics or not self._fits(size):
-            place = self._line.join(topic, size)
-        try:
-            if place is not None:
-                await self._turn(place, seconds)
-                if self._is_closed:  # In the very moment in which the turn had come: nothing was sent.
-                    raise closed_error()
+        future: Waiter = self._shell.create_future()
+        some_keys = keys if any(key is not None for key in keys) else None
+        some_headers = headers if any(headers) else None
+
+        def act() -> Draft[Waiter]:
             self._session.check_sizes(sizes)
-            future: Waiter = self._shell.create_future()
-            draft = self._session.add_group(
-                self._topics[topic],
-                values,
-                keys if any(key is not None for key in keys) else None,
-                headers if any(headers) else None,
-                size,
-                future,
-                atomic=atomic,
+            return self._session.add_group(
+                self._topics[topic], values, some_keys, some_headers, size, future, atomic=atomic
             )
-        finally:
-            if place is not None:
-                self._line.leave(place)
-        if (timeout is None and place is None) or seconds == math.inf:
-            if seconds == math.inf:
-                self._timed.add(future)
-            timer = None
+
+        place = Place(topic, size, future, act)
+        has_to_wait = bool(self._line.places) or topic not in self._topics or not self._fits(size)
+        if has_to_wait:
+            self._line.join(place)
         else:
+            place.draft = act()
+        timer = None
+        if seconds == math.inf or timeout is not None or has_to_wait:
             self._timed.add(future)
-            timer = self._shell.call_later(
-                started + seconds - self._shell.time(), self._expire_one, draft, future, seconds
-            )
+            if seconds != math.inf:
+                timer = self._shell.call_later(seconds, self._expire_one, place, seconds)
         try:
             return await future
         except BaseException:
             if future.cancelled():
-                self._gone(draft)
+                self._give_up(place)
             raise
         finally:
             self._timed.discard(future)
             if timer is not None:
                 timer.cancel()
-
-    async def _turn(self, place: Place, seconds: float) -> None:
-        """Wait for a turn in the line."""
-        if seconds == math.inf:
-            await place.turn
-            return
-
-        def expire() -> None:
-            if not place.turn.done():
-                place.turn.set_exception(self._unsent(seconds))
-
-        timer = self._shell.call_later(seconds, expire)
-        try:
-            await place.turn
-        finally:
-            timer.cancel()
 
     def _may_go(self, place: Place) -> bool:
         if place.topic not in self._topics:
@@ -306,13 +279,13 @@ class BaseClient:
         return self._fits(place.size)
 
     def _fits(self, size: int) -> bool:
-        held = self._session.held_bytes + self._line.reserved_bytes
+        held = self._session.held_bytes
         return held + size <= self._held_max or held == 0
 
     async def _resolve(self, topic: str) -> None:
         """Ask for a topic's id until it is known, refused, or nobody waits for it any more."""
         try:
-            while any(place.topic == topic and not place.turn.done() for place in self._line.places):
+            while any(place.topic == topic for place in self._line.places):
                 try:
                     _, frame = await self._links.ask_any(
                         FrameKind.DESCRIBE_TOPIC, {"name": topic, "stale": False}, seconds=self._options.silence
@@ -406,15 +379,23 @@ class BaseClient:
             )
         return Outcome(applied=True, receipts=receipts_of(receipt, token.offset, token.count))
 
-    def _expire_one(self, draft: Draft[Waiter], waiter: Waiter, seconds: float) -> None:
+    def _expire_one(self, place: Place, seconds: float) -> None:
+        waiter, draft = place.waiter, place.draft
         if waiter.done():
             return
-        if draft.sent is None:
+        if draft is None or draft.sent is None:
             waiter.set_exception(self._unsent(seconds))
-            self._gone(draft)
+            self._give_up(place)
         else:
             offset = draft.waiters.index(waiter)
             waiter.set_exception(self._unknown(draft, offset, draft.groups.get(offset, 1), seconds))
+
+    def _give_up(self, place: Place) -> None:
+        """Take note that nobody waits for an append any more."""
+        if place.draft is None:
+            self._line.leave(place)
+        else:
+            self._gone(place.draft)
 
     def _sweep(self) -> None:
         """One tick of the default timeout.

@@ -9,10 +9,12 @@ from viewstamp import errors
 from viewstamp.client.checks import is_answer
 from viewstamp.client.shell import Dialer, Future, Shell
 from viewstamp.errors import (
+    CommandError,
     ConfigError,
     NotLeaderError,
     OutcomeUnknownError,
     PeerError,
+    TrimmedError,
     UnavailableError,
     ViewstampError,
     WrongClusterError,
@@ -34,6 +36,7 @@ ERRORS: dict[str, type[ViewstampError]] = {
         errors.DirectoryInUseError,
         errors.FrameError,
         errors.NoQuorumError,
+        errors.OutdatedCodeError,
         errors.OverloadedError,
         errors.PeerError,
         errors.RecordTooLargeError,
@@ -43,12 +46,13 @@ ERRORS: dict[str, type[ViewstampError]] = {
         errors.StorageFullError,
         errors.TopicExistsError,
         errors.UnavailableError,
+        errors.UnknownActorError,
         errors.UnknownTopicError,
         errors.ViewstampError,
         errors.WrongClusterError,
     )
 }
-"""The classes that a node may name in ERROR and REFUSED; two more carry other fields: ``error_from`` makes them."""
+"""The classes that a node may name in ERROR and REFUSED; those with fields of their own are made by ``error_from``."""
 
 
 def error_from(body: dict[str, Any]) -> ViewstampError:
@@ -70,6 +74,10 @@ def error_from(body: dict[str, Any]) -> ViewstampError:
         )
     if name == "OutcomeUnknownError":
         return OutcomeUnknownError(message, token=None, remedy=remedy)
+    if name == "TrimmedError":
+        return TrimmedError(message, first=int(body.get("first") or 0), remedy=remedy)
+    if name == "CommandError":
+        return CommandError(message, kind=str(body.get("kind") or ""), remedy=remedy)
     error = ERRORS.get(name)
     if error is None:
         return ViewstampError(f"{name}: {message}", remedy=remedy)

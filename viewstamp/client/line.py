@@ -1,10 +1,12 @@
-"""The waiting line of a client: callers that cannot append yet, let in by the order in which they came."""
+"""The waiting line of a client: appends that cannot join a draft yet, let in by the order in which they came."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
+from viewstamp.client.draft import Draft
 from viewstamp.client.shell import Future, Shell
 from viewstamp.errors import ViewstampError
 
@@ -12,74 +14,73 @@ __all__ = ["Line", "Place"]
 
 
 class Place:
-    """One caller in the line."""
+    """One append, which may have to wait."""
 
-    __slots__ = ("is_let", "size", "topic", "turn")
+    __slots__ = ("act", "draft", "size", "topic", "waiter")
 
-    def __init__(self, topic: str, size: int, turn: Future[None]) -> None:
+    def __init__(self, topic: str, size: int, waiter: Future[Any], act: Callable[[], Draft[Future[Any]]]) -> None:
         self.topic = topic
         self.size = size
-        """Bytes that the caller is going to hold."""
-        self.turn = turn
-        self.is_let = False
-        """Its turn has come, its bytes are reserved; it leaves as soon as its task runs."""
+        """Bytes that it is going to hold."""
+        self.waiter = waiter
+        """Who is told what became of it."""
+        self.act = act
+        """Puts it into a draft. Raises ViewstampError where it never can be."""
+        self.draft: Draft[Future[Any]] | None = None
+        """Where it was put; None = it waits."""
 
 
 class Line:
     """First come, first served.
 
-    A caller stays in the line until its task has run and done what it waited for. So whoever finds the line
-    empty knows that nobody who came earlier is still to act, and may act at once without overtaking.
+    The line itself acts for those whose turn has come, and wakes nobody for it: in which order tasks run is not
+    everywhere the order in which they were woken.
 
     Invariants:
-      * those whose turn has come stand in front of those whose turn has not
-      * ``reserved_bytes`` is the sum of the sizes of those whose turn has come
-      * a turn is given from the event loop, never inside ``join``: a future that is done already would not make
-        its caller wait behind those who were woken before
+      * nobody stands in the line who was let in, or who needs no answer any more
+      * it acts from the event loop, never inside ``join``, ``leave`` or ``fail``
     """
 
     def __init__(self, shell: Shell, may_go: Callable[[Place], bool]) -> None:
-        self.reserved_bytes = 0
-        self._shell = shell
-        self._may_go = may_go
         self.places: deque[Place] = deque()
         """Who stands in the line; read only, empty = nobody."""
+        self._shell = shell
+        self._may_go = may_go
         self._is_serving = False
 
-    def join(self, topic: str, size: int) -> Place:
-        """Stand at the end. Await ``turn``, act without awaiting, then ``leave``: in any case, also when cancelled."""
-        place = Place(topic, size, self._shell.create_future())
+    def join(self, place: Place) -> None:
+        """Stand at the end."""
         self.places.append(place)
         self.serve()
-        return place
 
     def leave(self, place: Place) -> None:
-        """Go, after the turn or instead of it."""
-        if place.is_let:
-            self.reserved_bytes -= place.size
-        self.places.remove(place)
-        self.serve()
+        """Go without having been let in: the waiter has been told, or was cancelled. Nothing where it was let in."""
+        if place in self.places:
+            self.places.remove(place)
+            self.serve()
 
     def serve(self) -> None:
-        """Give turns soon: something has changed."""
+        """Let in soon who may go: something has changed."""
         if self.places and not self._is_serving:
             self._is_serving = True
             self._shell.call_soon(self._serve)
 
     def _serve(self) -> None:
         self._is_serving = False
-        for place in self.places:
-            if place.turn.done():
-                continue
-            if not self._may_go(place):
-                return
-            place.is_let = True
-            self.reserved_bytes += place.size
-            place.turn.set_result(None)
+        while self.places and self._may_go(self.places[0]):
+            place = self.places.popleft()
+            if place.waiter.done():
+                continue  # Cancelled, but its task has not run yet.
+            try:
+                place.draft = place.act()
+            except ViewstampError as error:
+                place.waiter.set_exception(error)
 
     def fail(self, error: Callable[[], ViewstampError], *, topic: str | None = None) -> None:
-        """Send everybody away who waits, or everybody who waits for ``topic``."""
-        for place in self.places:
-            if not place.turn.done() and topic in (None, place.topic):
-                place.turn.set_exception(error())
+        """Send everybody away, or everybody who waits for ``topic``."""
+        going = [place for place in self.places if topic in (None, place.topic)]
+        self.places = deque(place for place in self.places if topic not in (None, place.topic))
+        for place in going:
+            if not place.waiter.done():
+                place.waiter.set_exception(error())
         self.serve()
