@@ -1,0 +1,328 @@
+"""A snapshot as a file: its bytes, the writer that never blocks the loop, the reader that believes nothing.
+
+Bytes, little-endian. A file is a header, then pieces, then a trailer, and nothing behind it::
+
+    | header 16 | body | piece head 8 | piece | piece head 8 | piece | ... | trailer 40 |
+
+    header                                         piece head
+     0  magic "VSN" + format version (1)   4        0  length of the piece, never 0    u32
+     4  checksum: crc32c of 0..4, 8..end   u32      4  checksum: crc32c of 0..4 and    u32
+     8  length of the body                 u32         of the piece
+    12  reserved                           4, 0
+    16  body: msgpack map, see SnapshotMeta
+
+    trailer
+     0  0, where a length would stand      u32
+     4  checksum: crc32c of 0..4, 8..40    u32
+     8  number of pieces                   u64
+    16  bytes of the pieces                u64
+    24  the header's checksum              u32
+    28  checksum: crc32c of all pieces'    u32
+        checksums, in their order
+    32  end magic "VSNEND", 2 x 0          8
+
+* **A file without an intact trailer is not a snapshot**, however intact its pieces are. The trailer ties exactly these
+  pieces, in this order, to this header; so pieces of two files cannot pass for one.
+* Every byte is under a checksum: a single wrong bit anywhere is found. What is wrong with a file is told with the
+  byte where the frame begins that is not intact; whatever was handed out before that was intact.
+* The header's checksum is the file's *identity*: it covers who made the snapshot when. Two members' snapshots at the
+  same viewstamp may hold the same state in other bytes, and a transfer must not mix them.
+* Magic, version, checksum and body length keep their places in all versions, so that a newer file can be told from a
+  damaged one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+from crc32c import crc32c
+
+from viewstamp.errors import ConfigError, CorruptionError
+from viewstamp.host.seam import AsyncFile, Buffer, File
+from viewstamp.ids import Index, Term
+
+__all__ = [
+    "FORMAT_VERSION",
+    "SYNC_BYTES",
+    "SnapshotHeader",
+    "SnapshotMeta",
+    "SnapshotWriter",
+    "encode_header",
+    "intact_bytes",
+    "read_header",
+    "read_pieces",
+    "read_trailer",
+]
+
+FORMAT_VERSION = 1
+
+_MAGIC = b"VSN"
+_END_MAGIC = b"VSNEND\0\0"
+_HEADER = struct.Struct("<4sI I4x")
+_PIECE = struct.Struct("<II")
+_LENGTH = struct.Struct("<I")
+_TRAILER = struct.Struct("<II QQ II 8s")
+
+_WRITE_BYTES = 256 * 1024
+"""Small pieces are gathered, large ones divided: what one write carries."""
+SYNC_BYTES = 8 * 1024 * 1024
+"""Written and unsynced at most: a device that gets a gigabyte at once makes the log's syncs wait for all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotMeta:
+    """What a snapshot covers: the state after all records below ``end``, the last of which has ``term``.
+
+    ``history`` is the term history up to ``end``, (term, first index) pairs (protocol-rules 19). ``membership`` is the
+    packed one in force at ``end``; the record it came from has ``membership_index`` and ``membership_term`` (0 = none).
+    ``log_time`` is that of the last record; ``created_us`` is when the file was begun, by the clock that people read.
+    """
+
+    cluster: str
+    end: Index
+    term: Term
+    history: tuple[tuple[int, int], ...]
+    membership: bytes
+    membership_index: int
+    membership_term: int
+    log_time: int
+    created_us: int
+
+    def encode(self) -> bytes:
+        """Return the body of a header."""
+        packed: bytes = msgpack.packb(
+            {
+                "cluster": self.cluster,
+                "end": self.end,
+                "term": self.term,
+                "history": self.history,
+                "membership": self.membership,
+                "membership_index": self.membership_index,
+                "membership_term": self.membership_term,
+                "log_time": self.log_time,
+                "created_us": self.created_us,
+            }
+        )
+        return packed
+
+    @classmethod
+    def decode(cls, body: bytes) -> SnapshotMeta:
+        """Read the body of an intact header."""
+        fields: dict[str, Any] = msgpack.unpackb(body)
+        fields["history"] = tuple((int(term), int(first)) for term, first in fields["history"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """An intact header: what it says, the file's identity, and the byte where the first piece begins."""
+
+    meta: SnapshotMeta
+    identity: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What the trailer says of the pieces before it; grows with each."""
+
+    identity: int
+    pieces: int = 0
+    size: int = 0
+    checksum: int = 0
+
+    def add(self, size: int, checksum: int) -> None:
+        self.pieces += 1
+        self.size += size
+        self.checksum = crc32c(_LENGTH.pack(checksum), self.checksum)
+
+    def trailer(self) -> bytes:
+        fields = (self.pieces, self.size, self.identity, self.checksum, _END_MAGIC)
+        unchecked = _TRAILER.pack(0, 0, *fields)
+        return _TRAILER.pack(0, crc32c(unchecked[8:], crc32c(unchecked[:4])), *fields)
+
+
+def encode_header(meta: SnapshotMeta) -> bytes:
+    """Return the header of a file."""
+    body = meta.encode()
+    magic = _MAGIC + bytes([FORMAT_VERSION])
+    unchecked = _HEADER.pack(magic, 0, len(body)) + body
+    return _HEADER.pack(magic, _header_checksum(unchecked), len(body)) + body
+
+
+def read_header(file: File) -> SnapshotHeader:
+    """Read and verify the header; blocking.
+
+    Raises:
+      CorruptionError: it is not intact, or not whole.
+      ConfigError: it is intact, of a newer format than this code knows.
+    """
+    start = file.read(0, _HEADER.size)
+    if len(start) < _HEADER.size or start[: len(_MAGIC)] != _MAGIC:
+        raise _damage(file, 0, "a snapshot's header", start[:4].hex(" ") or "nothing")
+    magic, checksum, length = _HEADER.unpack(start)
+    size = _HEADER.size + length
+    # The length is not verified yet: no more is read than there is.
+    data = start + file.read(_HEADER.size, length) if size <= file.size() else start
+    if len(data) < size or _header_checksum(data) != checksum:
+        raise _damage(file, 0, "an intact header", "another checksum")
+    if magic[-1] != FORMAT_VERSION:
+        raise ConfigError(
+            f"{file.path} has format {magic[-1]}, this code knows {FORMAT_VERSION}",
+            remedy="run the version of viewstamp that wrote it, or a newer one",
+        )
+    try:
+        meta = SnapshotMeta.decode(data[_HEADER.size :])
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damage(file, _HEADER.size, "a snapshot's description", repr(error)) from error
+    return SnapshotHeader(meta, checksum, size)
+
+
+def read_trailer(file: File, header: SnapshotHeader) -> None:
+    """Check that the file ends with an intact trailer for this header: all that can be told without reading it all.
+
+    Raises:
+      CorruptionError: it does not.
+    """
+    at = file.size() - _TRAILER.size
+    data = file.read(at, _TRAILER.size) if at >= header.size else b""
+    if not _is_trailer(data):
+        raise _damage(file, max(at, header.size), "an intact trailer", "none")
+    _, _, pieces, size, identity, _, _ = _TRAILER.unpack(data)
+    expected = header.size + size + pieces * _PIECE.size + _TRAILER.size
+    if identity != header.identity or expected != file.size():
+        raise _damage(file, at, f"the trailer of {header.identity:08x}, {expected} bytes", f"{file.size()} bytes")
+
+
+def read_pieces(file: File, header: SnapshotHeader) -> Iterator[bytes]:
+    """Yield the pieces, each verified; blocking. They are a whole only when the iteration has ended without an error.
+
+    Raises:
+      CorruptionError: a piece or the trailer is not intact, or something follows.
+    """
+    size = file.size()
+    found = _Sum(header.identity)
+    at = header.size
+    while True:
+        piece, checksum = _read_piece(file, at, size)
+        if piece is None:
+            break
+        found.add(len(piece), checksum)
+        at += _PIECE.size + len(piece)
+        yield piece
+    trailer = found.trailer()
+    if file.read(at, _TRAILER.size + 1) != trailer:
+        raise _damage(file, at, f"the trailer of {found.pieces} pieces, {found.size} bytes", "something else")
+
+
+def intact_bytes(file: File) -> int:
+    """Return the byte up to which header and pieces are intact: where a transfer may go on; blocking.
+
+    Raises:
+      ConfigError: the header is of a newer format.
+    """
+    at = 0
+    try:
+        at = read_header(file).size
+        size = file.size()
+        while (piece := _read_piece(file, at, size)[0]) is not None:
+            at += _PIECE.size + len(piece)
+    except CorruptionError:
+        pass
+    return at
+
+
+class SnapshotWriter:
+    """Writes one file, from its header on; awaits the disk, and nothing else.
+
+    Pieces of up to a megabyte or so are best: each is checksummed at once, on the event loop.
+
+    Invariants:
+      * ``size`` bytes were handed over; all but the last few 256 KiB are written, all but the last 8 MiB synced
+      * after an error, or a cancellation, the file is of no use
+    """
+
+    def __init__(self, file: AsyncFile, meta: SnapshotMeta) -> None:
+        header = encode_header(meta)
+        self.header = SnapshotHeader(meta, _HEADER.unpack_from(header)[1], len(header))
+        self.size = len(header)
+        self._file = file
+        self._sum = _Sum(self.header.identity)
+        self._gathered: list[Buffer] = [header]
+        self._written = 0
+        self._synced = 0
+
+    async def add(self, piece: bytes) -> None:
+        """Append a piece, which is not empty."""
+        assert piece, "an empty piece would read as the trailer"
+        length = _LENGTH.pack(len(piece))
+        checksum = crc32c(piece, crc32c(length))
+        self._sum.add(len(piece), checksum)
+        self._gathered += (_PIECE.pack(len(piece), checksum), piece)
+        self.size += _PIECE.size + len(piece)
+        if self.size - self._written >= _WRITE_BYTES:
+            await self._write()
+
+    async def finish(self) -> None:
+        """Append the trailer and make all of it durable; the name is not."""
+        trailer = self._sum.trailer()
+        self._gathered.append(trailer)
+        self.size += len(trailer)
+        await self._write()
+        await self._file.sync()
+
+    async def _write(self) -> None:
+        data = memoryview(b"".join(self._gathered))
+        self._gathered.clear()
+        for start in range(0, len(data), _WRITE_BYTES):
+            part = data[start : start + _WRITE_BYTES]
+            await self._file.write(self._written, part)
+            self._written += len(part)
+            if self._written - self._synced >= SYNC_BYTES:
+                await self._file.sync()
+                self._synced = self._written
+
+
+def _read_piece(file: File, at: int, size: int) -> tuple[bytes | None, int]:
+    """Return the piece whose head is at ``at`` and its checksum; None where an intact trailer may follow."""
+    head = file.read(at, _PIECE.size)
+    if len(head) < _PIECE.size:
+        raise _damage(file, at, "a piece or the trailer", "the end of the file")
+    length, checksum = _PIECE.unpack(head)
+    if length == 0:
+        return None, 0
+    # The length is not verified yet: no more is read than there is.
+    if length > size - at - _PIECE.size:
+        raise _damage(file, at, "a piece", f"one of {length} bytes, more than there are")
+    piece = file.read(at + _PIECE.size, length)
+    if crc32c(piece, crc32c(head[:4])) != checksum:
+        raise _damage(file, at, "an intact piece", "another checksum")
+    return piece, checksum
+
+
+def _is_trailer(data: bytes) -> bool:
+    if len(data) != _TRAILER.size or data[-len(_END_MAGIC) :] != _END_MAGIC:
+        return False
+    length, checksum = _PIECE.unpack_from(data)
+    return bool(length == 0 and checksum == crc32c(data[8:], crc32c(data[:4])))
+
+
+def _header_checksum(header: bytes) -> int:
+    checksum: int = crc32c(header[8:], crc32c(header[:4]))
+    return checksum
+
+
+def _damage(file: File, location: int, expected: str, found: str) -> CorruptionError:
+    return CorruptionError(
+        f"the snapshot {file.path} is damaged at byte {location}: expected {expected}, found {found}",
+        path=file.path,
+        location=location,
+        expected=expected,
+        found=found,
+        remedy="nothing, if an older snapshot is there and the log reaches back to it; else give this node an empty "
+        "data directory, and it fetches all from the others",
+    )

@@ -1,0 +1,491 @@
+"""The snapshots of one node: the directory ``<data_dir>/snapshots``.
+
+| name | is |
+| --- | --- |
+| ``<end, 20 digits>-<term>.snapshot`` | a whole one, durable: all records below ``end``, the last of them in ``term`` |
+| ``<the same>.temporary`` | one that is being written; after a crash a leftover, removed at the next start |
+| ``<the same>.incoming`` | one that is being received; between transfers and after a crash what is intact stays |
+
+A file gets its final name after its bytes are durable, and is told of after its name is. So whatever crashes, the store
+holds whole snapshots only, and those that were there before are untouched.
+
+A snapshot that turns out damaged is set aside in ``damaged``, and its file stays for whoever wants to look into it,
+until :meth:`SnapshotStore.prune` finds a newer one that is not damaged.
+
+``open`` and ``load`` block: they are for the time before the loop has work, and for threads. Everything else awaits and
+never blocks the loop; what is cancelled in the middle of a change of names finishes it first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from viewstamp.errors import ConfigError, CorruptionError, StorageError, StorageFullError, TrimmedError
+from viewstamp.host.blocking import in_thread, to_the_end
+from viewstamp.host.seam import AsyncFile, Disk
+from viewstamp.ids import Index, Term
+from viewstamp.node.snapshot_choice import choose_base, choose_dropped
+from viewstamp.node.snapshot_file import (
+    SYNC_BYTES,
+    SnapshotHeader,
+    SnapshotMeta,
+    SnapshotWriter,
+    intact_bytes,
+    read_header,
+    read_pieces,
+    read_trailer,
+)
+
+__all__ = [
+    "DamagedSnapshot",
+    "IncomingSnapshot",
+    "NewSnapshot",
+    "SnapshotStore",
+    "StoredSnapshot",
+]
+
+_NAME = re.compile(r"(\d{20})-(\d+)\.(snapshot|temporary|incoming)")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """A whole snapshot. ``identity`` tells it from another member's at the same viewstamp; ``size`` is in bytes."""
+
+    meta: SnapshotMeta
+    path: str
+    size: int
+    identity: int
+
+    @property
+    def end(self) -> Index:
+        """The first index that it does not cover."""
+        return self.meta.end
+
+    @property
+    def term(self) -> Term:
+        """The term of the last record that it covers."""
+        return self.meta.term
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedSnapshot:
+    """A file that has a snapshot's name and is not intact."""
+
+    path: str
+    end: Index
+    error: CorruptionError
+
+
+class SnapshotStore:
+    """Made by :meth:`open`; one process at a time has a directory open.
+
+    Invariants:
+      * ``stored`` is newest first; every file of it was whole and durable, name and all, when it was listed
+      * all are of one cluster
+    """
+
+    def __init__(self, disk: Disk, directory: str, cluster: str) -> None:
+        self.directory = directory
+        self.cluster = cluster
+        self.stored: list[StoredSnapshot] = []
+        self.damaged: list[DamagedSnapshot] = []
+        """Found damaged, and not removed yet; for the log, and for ``status``."""
+        self._disk = disk
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, cluster: str) -> SnapshotStore:
+        """Read what is there, header and trailer of each; remove leftovers; blocking.
+
+        Raises:
+          ConfigError: a snapshot is of another cluster, or of a newer format.
+          StorageError: the disk failed.
+        """
+        store = cls(disk, directory, cluster)
+        disk.make_directory(directory)
+        for name in disk.list_directory(directory):
+            match = _NAME.fullmatch(name)
+            if match is None or match[3] == "incoming":
+                continue
+            path = f"{directory}/{name}"
+            if match[3] == "temporary":
+                disk.remove(path)
+            else:
+                store._find(path, Index(int(match[1])), Term(int(match[2])))
+        # A name that was found may have been seen in memory only; what is built on it must find it again.
+        disk.sync_directory(directory)
+        return store
+
+    def find(self, end: int, term: int) -> StoredSnapshot | None:
+        """Return the snapshot of this viewstamp."""
+        return next((each for each in self.stored if (each.end, each.term) == (end, term)), None)
+
+    def base(self, keep_from: Index | None, *, pressed: bool = False) -> StoredSnapshot | None:
+        """Return the snapshot up to whose end the log may be dropped; see :func:`choose_base`."""
+        end = choose_base([each.end for each in self.stored], keep_from, pressed=pressed)
+        return next((each for each in self.stored if each.end == end), None)
+
+    def load(self, stored: StoredSnapshot) -> Iterator[bytes]:
+        """Yield the pieces, each verified; blocking. They are a whole only when the iteration has ended without error.
+
+        Raises:
+          CorruptionError: a byte is wrong, and where; call :meth:`set_aside` and take the next one.
+        """
+        try:
+            file = self._disk.open_read(stored.path)
+        except FileNotFoundError as error:
+            raise CorruptionError(
+                f"the snapshot {stored.path} is gone",
+                path=stored.path,
+                expected="a snapshot",
+                found="no file",
+                remedy="put it back; an older one is taken, if the log reaches back to it",
+            ) from error
+        try:
+            yield from read_pieces(file, read_header(file))
+        finally:
+            file.close()
+
+    def set_aside(self, stored: StoredSnapshot, error: CorruptionError) -> None:
+        """Take a snapshot that turned out damaged off the list; its file stays for now."""
+        self.stored.remove(stored)
+        self.damaged.append(DamagedSnapshot(stored.path, stored.end, error))
+
+    async def create(self, meta: SnapshotMeta) -> NewSnapshot:
+        """Begin to write a snapshot. Cancelled, it may leave a leftover, which the next one removes.
+
+        Raises:
+          StorageFullError: there is no room; nothing is left.
+        """
+        assert meta.cluster == self.cluster, f"a snapshot of {meta.cluster} in a store of {self.cluster}"
+        path = self._path(meta.end, meta.term, "temporary")
+        return NewSnapshot(self, await self._begin_anew(path), meta)
+
+    async def receive(self, end: int, term: int) -> IncomingSnapshot:
+        """Begin, or go on, to receive the snapshot of this viewstamp; what is left of any other is removed.
+
+        One at a time.
+
+        Raises:
+          StorageError: the disk failed.
+        """
+        path = self._path(end, term, "incoming")
+        offset, header = await in_thread(self._resume, path)
+        file = await self._disk.open_async(path, create=offset == 0)
+        return IncomingSnapshot(self, file, end, term, offset, None if header is None else header.identity)
+
+    async def read_chunk(self, stored: StoredSnapshot, offset: int, bytes_max: int) -> bytes:
+        """Return bytes of the file, not verified: who receives them does that, and tells us.
+
+        Raises:
+          TrimmedError: it is not kept any more; ``first`` is the end of the newest one.
+        """
+        try:
+            file = await self._disk.open_async(stored.path)
+        except FileNotFoundError:
+            newest = self.stored[0].end if self.stored else 0
+            raise TrimmedError(
+                f"the snapshot {stored.term}.{stored.end} is not kept any more",
+                first=newest,
+                remedy="take the newest one",
+            ) from None
+        try:
+            return await file.read(offset, bytes_max)
+        finally:
+            await file.close()
+
+    async def remove(self, stored: StoredSnapshot) -> None:
+        """Remove a snapshot, durably."""
+        self.stored.remove(stored)
+        await in_thread(self._remove_names, [stored.path])
+
+    async def prune(
+        self, base: StoredSnapshot | None, kept_max: int, held: Collection[StoredSnapshot] = ()
+    ) -> list[str]:
+        """Remove what :func:`choose_dropped` says, and damaged files that a newer snapshot replaces; return the paths.
+
+        To be called when a snapshot was finished, and the log dropped up to ``base``.
+        """
+        ends = [each.end for each in self.stored]
+        base_end = None if base is None else base.end
+        chosen = choose_dropped(ends, base=base_end, kept_max=kept_max, held=[each.end for each in held])
+        newest = max(ends, default=0)
+        dropped = [each.path for each in self.stored if each.end in chosen]
+        dropped += [each.path for each in self.damaged if each.end < newest]
+        self.stored = [each for each in self.stored if each.path not in dropped]
+        self.damaged = [each for each in self.damaged if each.path not in dropped]
+        if dropped:
+            await in_thread(self._remove_names, dropped)
+        return dropped
+
+    def _path(self, end: int, term: int, kind: str) -> str:
+        return f"{self.directory}/{end:020d}-{term}.{kind}"
+
+    def _find(self, path: str, end: Index, term: Term) -> None:
+        file = self._disk.open_read(path)
+        try:
+            header = read_header(file)
+            self._check_cluster(header, path)
+            meta = header.meta
+            if (meta.end, meta.term) != (end, term):
+                raise CorruptionError(
+                    f"{path} holds the snapshot {meta.term}.{meta.end}: it was renamed",
+                    path=path,
+                    expected=f"{term}.{end}",
+                    found=f"{meta.term}.{meta.end}",
+                    remedy="give it back the name that it was made with",
+                )
+            read_trailer(file, header)
+            self._list(StoredSnapshot(meta, path, file.size(), header.identity))
+        except CorruptionError as error:
+            self.damaged.append(DamagedSnapshot(path, end, error))
+        finally:
+            file.close()
+
+    def _check_cluster(self, header: SnapshotHeader, path: str) -> None:
+        if header.meta.cluster != self.cluster:
+            raise ConfigError(
+                f"the snapshot {path} is of cluster {header.meta.cluster}, this node is of {self.cluster}",
+                remedy="move it out of the way, or give this node its own [node] data_dir",
+            )
+
+    def _resume(self, path: str) -> tuple[int, SnapshotHeader | None]:
+        """Return how much of a file is intact, and cut off the rest; where nothing is, remove it."""
+        for name in self._disk.list_directory(self.directory):
+            other = f"{self.directory}/{name}"
+            if name.endswith(".incoming") and other != path:
+                self._disk.remove(other)
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return 0, None
+        try:
+            offset = intact_bytes(file)
+            if offset:
+                file.truncate(offset)
+                return offset, read_header(file)
+        except ConfigError:
+            pass  # of a newer format: by a version that ran here before
+        finally:
+            file.close()
+        self._disk.remove(path)
+        return 0, None
+
+    def _list(self, stored: StoredSnapshot) -> None:
+        others = [each for each in self.stored if each.path != stored.path]
+        self.damaged = [each for each in self.damaged if each.path != stored.path]
+        self.stored = sorted([*others, stored], key=lambda each: (each.end, each.term), reverse=True)
+
+    async def _take_in(self, path: str, header: SnapshotHeader, size: int) -> StoredSnapshot:
+        """Give a file whose bytes are durable its final name, durably, and list it."""
+        meta = header.meta
+        target = self._path(meta.end, meta.term, "snapshot")
+        await in_thread(self._rename, path, target)
+        stored = StoredSnapshot(meta, target, size, header.identity)
+        self._list(stored)
+        return stored
+
+    def _rename(self, source: str, target: str) -> None:
+        self._disk.rename(source, target)
+        self._disk.sync_directory(self.directory)
+
+    async def _begin_anew(self, path: str) -> AsyncFile:
+        await in_thread(_remove_if_there, self._disk, path)
+        return await self._disk.open_async(path, create=True)
+
+    async def _discard(self, path: str) -> None:
+        """Remove a file that nobody was told of. Where that fails it is a leftover, and harmless."""
+        with suppress(StorageError):
+            await in_thread(_remove_if_there, self._disk, path)
+
+    async def _check_room(self, size: int) -> None:
+        free = await in_thread(self._disk.free_bytes, self.directory)
+        if size > free:
+            raise StorageFullError(
+                f"{self.directory} has {free} bytes free, the snapshot that is offered needs {size} more",
+                remedy="free space where the data directory is; the snapshot is fetched then",
+            )
+
+    def _verify(self, path: str) -> tuple[SnapshotHeader, int]:
+        """Read all of a file; return its header and size."""
+        file = self._disk.open_read(path)
+        try:
+            header = read_header(file)
+            self._check_cluster(header, path)
+            for _ in read_pieces(file, header):
+                pass
+            return header, file.size()
+        finally:
+            file.close()
+
+    def _remove_names(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            _remove_if_there(self._disk, path)
+        self._disk.sync_directory(self.directory)
+
+
+class NewSnapshot:
+    """A snapshot that is being written: :meth:`add` the pieces, then :meth:`finish`; or :meth:`abandon` it.
+
+    After an error or a cancellation nothing of it is left, and it is of no more use.
+    """
+
+    def __init__(self, store: SnapshotStore, file: AsyncFile, meta: SnapshotMeta) -> None:
+        self.meta = meta
+        self._store = store
+        self._file = file
+        self._writer = SnapshotWriter(file, meta)
+        self._is_over = False
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._writer.size
+
+    async def add(self, piece: bytes) -> None:
+        """Append a piece, which is not empty; up to a megabyte or so is best.
+
+        Raises:
+          StorageFullError: there is no room for it. The old snapshots are as they were; later ones may fit.
+          StorageError: the disk failed.
+        """
+        try:
+            await self._writer.add(piece)
+        except BaseException:
+            await self.abandon()
+            raise
+
+    async def finish(self) -> StoredSnapshot:
+        """Make it durable and list it in the store.
+
+        Raises:
+          StorageFullError, StorageError: as :meth:`add`.
+        """
+        writer = self._writer
+        try:
+            await writer.finish()
+            await self._file.close()
+            stored = await to_the_end(self._store._take_in(self._file.path, writer.header, writer.size))
+        except BaseException:
+            await self.abandon()
+            raise
+        self._is_over = True
+        return stored
+
+    async def abandon(self) -> None:
+        """Leave nothing of it. Idempotent; after ``finish`` it does nothing."""
+        if not self._is_over:
+            self._is_over = True
+            await self._file.close()
+            await self._store._discard(self._file.path)
+
+
+class IncomingSnapshot:
+    """A snapshot that is being received: ask for bytes from ``offset`` on and :meth:`add` them until ``is_complete``.
+
+    Between transfers what was received stays on the disk; :meth:`close` lets go of it, ``receive`` goes on with it.
+
+    Invariants:
+      * the file holds ``offset`` bytes of the snapshot whose identity is ``identity``
+    """
+
+    def __init__(
+        self, store: SnapshotStore, file: AsyncFile, end: int, term: int, offset: int, identity: int | None
+    ) -> None:
+        self.end = end
+        self.term = term
+        self.offset = offset
+        """Where to go on."""
+        self.size: int | None = None
+        """Bytes in all; None before the first bytes have come."""
+        self.identity = identity
+        """Of what is held; None = nothing yet."""
+        self._store = store
+        self._file = file
+        self._synced = offset
+        self._is_over = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all bytes are there, so that :meth:`finish` is due."""
+        return self.offset == self.size
+
+    async def add(self, data: bytes, *, offset: int, size: int, identity: int) -> None:
+        """Take bytes that another member sent, from ``offset`` on, of its file of ``size`` bytes and ``identity``.
+
+        What does not continue what is held is dropped, so bytes may come twice or late. Where another file is sent
+        than before, all that is held is dropped, and ``offset`` is 0 again.
+
+        Raises:
+          StorageFullError: there is no room for all of it. Nothing of it is left.
+          StorageError: the disk failed.
+        """
+        try:
+            if (identity, size) != (self.identity, self.size):
+                await self._begin(size, identity)
+            data = data[: size - self.offset]
+            if offset == self.offset and data:
+                await self._file.write(offset, data)
+                self.offset += len(data)
+                if self.offset - self._synced >= SYNC_BYTES:
+                    await self._file.sync()
+                    self._synced = self.offset
+        except StorageError:
+            await self.discard()
+            raise
+
+    async def finish(self) -> StoredSnapshot:
+        """Verify all of it, make it durable, and list it in the store.
+
+        Raises:
+          CorruptionError: it is not what it should be: received, or sent, or stored there wrong. Nothing is left.
+          ConfigError: it is of another cluster, or of a newer format. Nothing is left.
+          StorageError: the disk failed. Nothing is left.
+        """
+        path = self._file.path
+        try:
+            await self._file.sync()
+            header, size = await in_thread(self._store._verify, path)
+            meta = header.meta
+            if (meta.end, meta.term) != (self.end, self.term):
+                raise CorruptionError(
+                    f"received the snapshot {meta.term}.{meta.end} in place of {self.term}.{self.end}",
+                    path=path,
+                    expected=f"{self.term}.{self.end}",
+                    found=f"{meta.term}.{meta.end}",
+                    remedy="nothing: it is fetched again",
+                )
+            await self._file.close()
+            stored = await to_the_end(self._store._take_in(path, header, size))
+        except (CorruptionError, ConfigError, StorageError):
+            await self.discard()
+            raise
+        self._is_over = True
+        return stored
+
+    async def close(self) -> None:
+        """Stop for now; what was received stays. Idempotent."""
+        await self._file.close()
+
+    async def discard(self) -> None:
+        """Stop, and leave nothing of it. Idempotent; after ``finish`` it does nothing."""
+        if not self._is_over:
+            self._is_over = True
+            await self._file.close()
+            await self._store._discard(self._file.path)
+
+    async def _begin(self, size: int, identity: int) -> None:
+        """Learn what is being sent; begin anew where it is not what is held."""
+        if self.offset and (identity != self.identity or self.offset > size):
+            await self._file.close()
+            self._file = await self._store._begin_anew(self._file.path)
+            self.offset = self._synced = 0
+        await self._store._check_room(size - self.offset)
+        self.identity, self.size = identity, size
+
+
+def _remove_if_there(disk: Disk, path: str) -> None:
+    if disk.exists(path):
+        disk.remove(path)
