@@ -19,7 +19,7 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
-from viewstamp.host.network import parse_address
+from viewstamp.host.address import parse_address
 from viewstamp.host.seam import Buffer, Connection
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame

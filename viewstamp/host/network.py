@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from viewstamp.errors import ConfigError
+from viewstamp.host.address import format_address, parse_address
 from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
 
 __all__ = ["RealNetwork", "format_address", "parse_address"]
@@ -24,28 +25,6 @@ _UNSENT_BYTES_LOW = 64 * 1024
 """... and goes on below this many."""
 
 _BACKLOG = 1024
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Split ``host:port`` or ``[v6]:port`` into host and port, 0 to 65535.
-
-    Raises:
-      ConfigError: it has another shape; fix the setting that it came from.
-    """
-    host, colon, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    well_formed = colon and port.isascii() and port.isdecimal() and int(port) <= 65535
-    if not well_formed or not host or (":" in host and not bracketed):
-        raise ConfigError(
-            f"{address!r} is no address",
-            remedy="write host:port, with a port from 0 to 65535; an IPv6 host stands in brackets, as in [::1]:7001",
-        )
-    return (host[1:-1] if bracketed else host), int(port)
-
-
-def format_address(host: str, port: int) -> str:
-    """Return ``host:port``; an IPv6 host is put in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class RealNetwork(Network):
