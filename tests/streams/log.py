@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgpack
 
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
-from viewstamp.node.state_machine import Accepted, Admission, Receipt, Result
+from viewstamp.node.state_machine import Accepted, Admission, Cut, Receipt, Result
 from viewstamp.streams import Streams
+from viewstamp.streams.machine import SESSIONS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 
@@ -88,3 +91,16 @@ class Log:
 def first_position(admission: Admission) -> Position:
     assert isinstance(admission, Accepted)
     return admission.first_position
+
+
+def pieces(cut: Cut, bytes_max: int = 1000) -> Iterator[bytes]:
+    """Hand out all that is left of a cut."""
+    while (piece := cut.next_piece(bytes_max)) is not None:
+        yield piece
+
+
+def restored(machine: Streams, *, sessions_max: int = SESSIONS_MAX) -> Streams:
+    """Return a new machine with the present state of ``machine``, by way of a cut."""
+    other = Streams(sessions_max=sessions_max)
+    other.adopt(other.prepare(list(pieces(machine.begin_snapshot()))))
+    return other

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.streams.log import Log, create_topic, fence, open_session, records
+from tests.streams.log import Log, create_topic, fence, open_session, records, restored
 from viewstamp.errors import StaleSessionError, UnavailableError
 from viewstamp.ids import Position
 from viewstamp.node.state_machine import Accepted, Answered, Receipt, Waiting
@@ -150,8 +150,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def replace_member_by_an_image(self) -> None:
-        self.member = Streams(sessions_max=SESSIONS_MAX)
-        self.member.restore(self.log.machine.snapshot())
+        self.member = restored(self.log.machine, sessions_max=SESSIONS_MAX)
 
     @invariant()
     def members_agree(self) -> None:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import cast
 
-import msgpack
+from crc32c import crc32c
 
 from viewstamp.errors import (
     CorruptionError,
     RequestError,
-    StaleSessionError,
     UnavailableError,
-    UnknownTopicError,
 )
-from viewstamp.ids import Position, Sequence, SessionId, TopicId
-from viewstamp.node.state_machine import Accepted, Admission, Answered, Receipt, Result, Waiting
+from viewstamp.ids import Index, Position, Sequence, SessionId, TopicId
+from viewstamp.node.state_machine import Accepted, Admission, Answered, Cut, Receipt, Result, Waiting
 from viewstamp.streams.admission import AdmissionView
+from viewstamp.streams.cut import StateCut, load_state
 from viewstamp.streams.session import Session
-from viewstamp.streams.topic import Topic, check_name
+from viewstamp.streams.settings import decode_settings, decode_trim
+from viewstamp.streams.state import State
+from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["SESSIONS_MAX", "TOPICS_MAX", "Streams"]
 
 SESSIONS_MAX = 10_000
 TOPICS_MAX = 10_000
-_IMAGE_VERSION = 1
+_DIGEST_PIECE = 1024 * 1024
+_SPREAD = 0x9E37_79B9_7F4A_7C15
+_MASK = (1 << 64) - 1
 _WAITING = Waiting()
 _NO_POSITION = Accepted(Position(0))
 
@@ -40,12 +45,10 @@ class Streams:
         assert sessions_max >= 1
         self._sessions_max = sessions_max
         self._topics_max = topics_max
-        self._topics: list[Topic] = []
-        self._names: dict[str, Topic] = {}
-        self._sessions: dict[SessionId, Session] = {}
-        """Least recently used first: a use takes a session out and puts it in again."""
-        self._log_bytes = 0
+        self._state = State()
         self._view: AdmissionView | None = None
+        self._cut: StateCut | None = None
+        """The cut that is being handed out; it is told of every change before it happens."""
 
     # Leading.
 
@@ -66,22 +69,28 @@ class Streams:
         """
         view = self._view
         assert view is not None, "only a leader admits"
-        kind = batch.kind
-        if kind is Kind.RECORDS:
-            return self._admit_records(view, batch)
-        if kind is Kind.FENCE:
-            return self._admit_fence(view, batch)
-        if kind is Kind.CREATE_TOPIC:
-            self._check_room(_topic_name(batch))
-        elif kind is Kind.OPEN_SESSION:
-            view.open_session(self._sessions, self._sessions_max)
+        match batch.kind:
+            case Kind.RECORDS:
+                return self._admit_next(view, batch)
+            case Kind.FENCE:
+                return self._admit_fence(view, batch)
+            case Kind.OPEN_SESSION:
+                view.open_session(self._state.sessions, self._sessions_max)
+            case Kind.CREATE_TOPIC:
+                self._state.creatable(decode_settings(batch), self._topics_max)
+            case Kind.CONFIGURE_TOPIC:
+                self._state.named(decode_settings(batch).name)
+            case Kind.TRIM_TOPIC:
+                self._state.trimmable(*decode_trim(batch))
+            case _:
+                pass
         return _NO_POSITION
 
-    def _admit_records(self, view: AdmissionView, batch: Batch) -> Admission:
-        session = self._session(batch.session)
+    def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:
+        session = self._state.session(batch.session)
         sequence = batch.sequence
         if sequence <= session.last:
-            return self._answered(session, sequence)
+            return _answered(session, sequence)
         last = view.last(session)
         if sequence <= last:
             if any(sequence in fenced for fenced in view.pending[session.id].fenced):
@@ -94,24 +103,18 @@ class Streams:
                 f"session {session.id} is at sequence {last}, so {sequence} is out of order",
                 remedy=f"send again from sequence {last + 1} on",
             )
-        topic = self._topic(batch.topic)
+        topic = self._state.topic(batch.topic)
         view.check_kept(session.id)
         view.use(session, sequence, fence=False)
         return Accepted(view.take_positions(topic.id, topic.next_position, batch.count))
 
     def _admit_fence(self, view: AdmissionView, batch: Batch) -> Admission:
-        session = self._session(batch.session)
+        session = self._state.session(batch.session)
         if batch.sequence <= session.last:
-            return self._answered(session, batch.sequence)
+            return _answered(session, batch.sequence)
         view.check_kept(session.id)
         view.use(session, batch.sequence, fence=True)
         return _NO_POSITION
-
-    @staticmethod
-    def _answered(session: Session, sequence: Sequence) -> Answered:
-        if sequence < 1:
-            raise RequestError(f"a batch of session {session.id} needs a sequence from 1 on, not {sequence}")
-        return Answered(session.receipt(sequence))
 
     # Applying.
 
@@ -122,91 +125,122 @@ class Streams:
           RequestError: a replicated refusal.
           CorruptionError: the batch contradicts the state: members have diverged. The node must stop.
         """
-        kind = batch.kind
-        if kind is Kind.RECORDS:
-            result: Result = self._apply_records(batch)
-        elif kind is Kind.FENCE:
-            result = self._apply_fence(batch)
-        elif kind is Kind.OPEN_SESSION:
-            result = self._apply_open_session(batch)
-        elif kind is Kind.CREATE_TOPIC:
-            result = self._apply_create_topic(batch)
-        else:
-            result = None
-        self._log_bytes += batch.size
-        return result
+        state = self._state
+        log_bytes = state.log_bytes
+        state.log_bytes = log_bytes + batch.size
+        state.end = Index(batch.first_index + batch.count)
+        if batch.log_time >= state.next_second:
+            for topic in state.aging(batch.log_time):
+                self._trim(topic, topic.retained_from(batch.log_time))
+        match batch.kind:
+            case Kind.RECORDS:
+                return self._apply_records(batch, log_bytes)
+            case Kind.FENCE:
+                return self._apply_fence(batch)
+            case Kind.OPEN_SESSION:
+                return self._apply_open_session(batch)
+            case Kind.CREATE_TOPIC:
+                return self._apply_create_topic(batch)
+            case Kind.CONFIGURE_TOPIC:
+                return self._apply_configure_topic(batch)
+            case Kind.TRIM_TOPIC:
+                return self._apply_trim_topic(batch)
+            case _:
+                return None
 
-    def _apply_records(self, batch: Batch) -> Receipt:
-        session = self._use(batch)
-        if batch.sequence != session.last + 1:
-            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
-        if not 0 < batch.topic <= len(self._topics):
-            raise _diverged(batch, "a topic id up to", len(self._topics), batch.topic)
-        topic = self._topics[batch.topic - 1]
+    def _apply_records(self, batch: Batch, log_bytes: int) -> Receipt:
+        state = self._state
+        session = self._use_next(batch)
+        topic = state.topics.get(batch.topic)
+        if topic is None:
+            raise _diverged(batch, "a topic id up to", len(state.topics), batch.topic)
         if batch.first_position != topic.next_position:
             raise _diverged(batch, "position", topic.next_position, batch.first_position)
-        topic.extend(batch, self._log_bytes)
+        if self._cut is not None:
+            self._cut.before_topic(topic)
+        topic.extend(batch, log_bytes)
         receipt = Receipt(batch.first_position, batch.count, batch.term, batch.first_index, batch.log_time)
-        session.applied(receipt)
+        state.chain = crc32c(session.applied(receipt), state.chain)
+        if topic.retain_bytes and topic.has_surplus:
+            self._trim(topic, topic.retained_from(batch.log_time))
         if self._view is not None:
             self._view.applied(batch)
         return receipt
 
-    def _apply_fence(self, batch: Batch) -> Receipt | None:
+    def _apply_fence(self, batch: Batch) -> Result:
         session = self._use(batch)
         if self._view is not None:
             self._view.applied(batch)
         session.fence(batch.sequence)
-        return session.receipt(batch.sequence)
+        self._state.note(session.id, session.last)
+        return session.result(batch.sequence)
 
     def _apply_open_session(self, batch: Batch) -> Result:
-        forgot = len(self._sessions) >= self._sessions_max
-        if forgot:
-            del self._sessions[next(iter(self._sessions))]
+        sessions = self._state.sessions
+        forgotten = next(iter(sessions)) if len(sessions) >= self._sessions_max else SessionId(0)
+        if forgotten:
+            del sessions[forgotten]
         session = Session(SessionId(batch.first_index))
-        self._sessions[session.id] = session
+        sessions[session.id] = session
+        self._state.note(session.id, forgotten)
         if self._view is not None:
-            self._view.session_opened(forgot=forgot)
+            self._view.session_opened(forgot=bool(forgotten))
         return {"session": session.id}
 
     def _apply_create_topic(self, batch: Batch) -> Result:
-        name = _topic_name(batch)
-        topic = self._names.get(name)
+        settings = decode_settings(batch)
+        topic = self._state.creatable(settings, self._topics_max)
         if topic is None:
-            self._check_room(name)
-            topic = Topic(TopicId(len(self._topics) + 1), name)
-            self._topics.append(topic)
-            self._names[name] = topic
+            topic = Topic(TopicId(len(self._state.topics) + 1), settings.name)
+            topic.configure(settings.retain_bytes or 0, settings.retain_seconds or 0.0)
+            self._state.add_topic(topic)
+        self._state.note(topic.id, len(self._state.topics))
         return {"topic": topic.describe()}
 
+    def _apply_configure_topic(self, batch: Batch) -> Result:
+        name, retain_bytes, retain_seconds = decode_settings(batch)
+        topic = self._state.named(name)
+        if self._cut is not None:
+            self._cut.before_topic(topic)
+        self._state.configure(
+            topic,
+            topic.retain_bytes if retain_bytes is None else retain_bytes,
+            topic.retain_seconds if retain_seconds is None else retain_seconds,
+        )
+        self._state.note(topic.id, topic.retain_bytes, round(topic.retain_seconds * 1e6))
+        self._trim(topic, topic.retained_from(batch.log_time))
+        return {"topic": topic.describe()}
+
+    def _apply_trim_topic(self, batch: Batch) -> Result:
+        name, position = decode_trim(batch)
+        topic = self._state.trimmable(name, position)
+        self._trim(topic, position)
+        return {"topic": topic.describe()}
+
+    def _trim(self, topic: Topic, position: Position) -> None:
+        if position > topic.first_position:
+            if self._cut is not None:
+                self._cut.before_topic(topic)
+            topic.trim(position)
+            self._state.note(topic.id, position)
+
+    def _use_next(self, batch: Batch) -> Session:
+        """Return the session of a batch that must be its next one."""
+        session = self._use(batch)
+        if batch.sequence != session.last + 1:
+            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
+        return session
+
     def _use(self, batch: Batch) -> Session:
-        """Return the batch's session, now the most recently used."""
-        session = self._sessions.pop(batch.session, None)
+        """Return the batch's session, now the most recently used, and about to change."""
+        sessions = self._state.sessions
+        session = sessions.pop(batch.session, None)
         if session is None:
-            raise _diverged(batch, "a known session, one of", len(self._sessions), batch.session)
-        self._sessions[batch.session] = session
+            raise _diverged(batch, "a known session, one of", len(sessions), batch.session)
+        sessions[batch.session] = session
+        if self._cut is not None:
+            self._cut.before_session(session)
         return session
-
-    def _session(self, session_id: SessionId) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise StaleSessionError(
-                f"session {session_id} is not known" if session_id else "a batch of records needs a session",
-                remedy="open a new session; what the old one had not heard of stays unknown",
-            )
-        return session
-
-    def _topic(self, topic_id: int) -> Topic:
-        if not 0 < topic_id <= len(self._topics):
-            raise UnknownTopicError(f"no topic has the id {topic_id}", remedy="create the topic first")
-        return self._topics[topic_id - 1]
-
-    def _check_room(self, name: str) -> None:
-        if name not in self._names and len(self._topics) >= self._topics_max:
-            raise RequestError(
-                f"topic {name!r} would be one more than {self._topics_max}",
-                remedy="use fewer topics; tell their records apart by key or header",
-            )
 
     # Asking.
 
@@ -216,92 +250,126 @@ class Streams:
         | name | arguments | answer |
         | --- | --- | --- |
         | list_topics | | a list of topic maps, in order of creation |
-        | describe_topic | name | the topic's map: id, name, first_position, last_position, bytes |
-        | last_position | topic (id) | the topic's last position, 0 = empty |
+        | describe_topic | name | the topic's map: id, name, first_position, last_position, bytes, retain_bytes, ... |
+        | first_position | topic (id) | the first position that is kept; one above the last = there is none |
+        | last_position | topic (id) | the topic's last position, 0 = never had a record |
         | locate | topic (id), position | the index from which a forward scan finds the position |
-        | outcome | session, sequence | a Receipt; None = fenced |
+        | outcome | session, sequence | a Receipt or CommandResults; None = fenced |
 
         Raises:
           UnknownTopicError, StaleSessionError: there is no such topic or session here.
+          TrimmedError: the position that was to be located is gone; ``first`` is the first one that is left.
           UnavailableError: the outcome of a sequence that is not decided yet.
           RequestError: no such question.
         """
-        if name == "list_topics":
-            return [topic.describe() for topic in self._topics]
-        if name == "describe_topic":
-            topic = self._names.get(str(arguments["name"]))
-            if topic is None:
-                raise UnknownTopicError(
-                    f"no topic is named {arguments['name']!r}", remedy="create it: viewstamp topic create NAME"
-                )
-            return topic.describe()
-        if name == "last_position":
-            return self._topic(cast("int", arguments["topic"])).next_position - 1
-        if name == "locate":
-            return self._topic(cast("int", arguments["topic"])).locate(cast("int", arguments["position"]))
-        if name == "outcome":
-            return self._outcome(cast("SessionId", arguments["session"]), cast("Sequence", arguments["sequence"]))
-        raise RequestError(f"no query is named {name!r}")
+        state = self._state
+        match name:
+            case "list_topics":
+                return [topic.describe() for topic in state.topics.values()]
+            case "describe_topic":
+                return state.named(str(arguments["name"])).describe()
+            case "first_position":
+                return state.topic(cast("int", arguments["topic"])).first_position
+            case "last_position":
+                return state.topic(cast("int", arguments["topic"])).next_position - 1
+            case "locate":
+                topic, position = state.topic(cast("int", arguments["topic"])), cast("int", arguments["position"])
+                # A position that does not exist yet will stand behind all that has been applied.
+                return topic.locate(position) if position < topic.next_position else state.end
+            case "outcome":
+                return self._outcome(cast("SessionId", arguments["session"]), cast("Sequence", arguments["sequence"]))
+            case _:
+                raise RequestError(f"no query is named {name!r}")
 
-    def _outcome(self, session_id: SessionId, sequence: Sequence) -> Receipt | None:
-        session = self._session(session_id)
+    def _outcome(self, session_id: SessionId, sequence: Sequence) -> Result:
+        session = self._state.session(session_id)
         if sequence > session.last:
             raise UnavailableError(f"sequence {sequence} of session {session_id} is not decided", remedy="fence it")
-        return cast("Receipt | None", self._answered(session, sequence).result)
+        return _answered(session, sequence).result
 
-    # Images.
+    def status(self) -> dict[str, object]:
+        """Return {"sessions", "topics"}: how many there are."""
+        return {"sessions": len(self._state.sessions), "topics": len(self._state.topics)}
 
-    def snapshot(self) -> bytes:
-        """Return the applied state as one msgpack value; what was only admitted is no part of it."""
-        image = [
-            _IMAGE_VERSION,
-            self._log_bytes,
-            [topic.image() for topic in self._topics],
-            [session.image() for session in self._sessions.values()],
-        ]
-        return cast("bytes", msgpack.packb(image))
+    # What the log is kept for.
 
-    def restore(self, image: bytes) -> None:
-        """Replace the applied state; the machine must not be leading.
+    def keep_from(self) -> Index | None:
+        """Return the index of the oldest batch of records that a topic keeps; None = no topic holds records."""
+        return min((topic.first_index for topic in self._state.topics.values() if topic.first_index), default=None)
+
+    def explain_kept(self) -> str:
+        """Say which topic's records hold the log at ``keep_from``, and how to let them go; "" = none does."""
+        holding = [topic for topic in self._state.topics.values() if topic.first_index]
+        if not holding:
+            return ""
+        topic = min(holding, key=lambda each: each.first_index or 0)
+        since = datetime.fromtimestamp(topic.first_time / 1e6, UTC)
+        return (
+            f"topic {topic.name!r} keeps {topic.next_position - topic.first_position:,} records"
+            f" ({topic.bytes:,} bytes) since {since:%Y-%m-%d %H:%M:%S} UTC; let go of those below a position, at most"
+            f" {topic.next_position}: viewstamp topic trim {topic.name} POSITION, or have old ones go by themselves:"
+            f" viewstamp topic configure {topic.name} --retain-bytes N"
+        )
+
+    # Snapshots.
+
+    def begin_snapshot(self) -> Cut:
+        """Fix the present applied state; what was only admitted is no part of it. One cut at a time.
+
+        Takes time by the number of topics and sessions, not by what they hold: 10,000 sessions 0.2 ms.
+        """
+        assert self._cut is None, "a cut of this state is being handed out already"
+        self._cut = StateCut(self._state, self._let_go)
+        return self._cut
+
+    def _let_go(self, cut: StateCut) -> None:
+        if self._cut is cut:
+            self._cut = None
+
+    def prepare(self, pieces: Iterable[bytes]) -> object:
+        """Build a state from the pieces of a cut, in their order; may run in any thread, touches nothing here.
 
         Raises:
-          CorruptionError: not an image of this version. Nothing was changed.
+          CorruptionError: the pieces are no state.
+          OutdatedCodeError: they are of newer code than this.
         """
-        assert self._view is None, "a leader does not restore an image"
-        try:
-            version, log_bytes, topics, sessions = msgpack.unpackb(image)
-        except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-            raise CorruptionError(f"an image of topics and sessions cannot be read: {error}") from error
-        if version != _IMAGE_VERSION:
-            raise CorruptionError(
-                f"an image of topics and sessions has version {version}",
-                expected=str(_IMAGE_VERSION),
-                found=str(version),
-                remedy="start this node with the release that wrote the image, or a newer one",
-            )
-        self._log_bytes = log_bytes
-        self._topics = [Topic.from_image(topic) for topic in topics]
-        self._names = {topic.name: topic for topic in self._topics}
-        restored = [Session.from_image(session) for session in sessions]
-        self._sessions = {session.id: session for session in restored}
+        return load_state(iter(pieces))
+
+    def adopt(self, prepared: object) -> None:
+        """Replace the applied state by what :meth:`prepare` returned. A cut that is open stays as it is."""
+        assert self._view is None, "a leader does not adopt a state"
+        assert isinstance(prepared, State), f"{prepared!r} was not prepared here"
+        self._state = prepared
+        self._cut = None
+
+    # Comparing members.
+
+    @property
+    def chain(self) -> int:
+        """64 bits over all that was applied and what came of it."""
+        return self._state.chain * _SPREAD & _MASK
+
+    def trail(self) -> list[tuple[int, int]]:
+        """Return (index, chain after it) of the newest commands, oldest first."""
+        return []
+
+    def describe_index(self, index: int) -> str:
+        """Say which command has ``index``, if it is among the newest ones; else ""."""
+        return ""
 
     def digest(self) -> bytes:
         """Return 16 bytes that are equal on all members that have applied the same prefix."""
-        return blake2b(self.snapshot(), digest_size=16).digest()
+        digest = blake2b(digest_size=16)
+        cut = StateCut(self._state)
+        while (piece := cut.next_piece(_DIGEST_PIECE)) is not None:
+            digest.update(piece)
+        return digest.digest()
 
 
-def _topic_name(batch: Batch) -> str:
-    """Return the name in a CREATE_TOPIC batch.
-
-    Raises:
-      RequestError: the record is no map with a name that a topic may have.
-    """
-    try:
-        settings = msgpack.unpackb(batch.values()[0])
-        name = settings["name"]
-    except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException) as error:
-        raise RequestError(f"a topic's settings cannot be read: {error!r}", remedy="send {'name': ...}") from error
-    return check_name(name)
+def _answered(session: Session, sequence: Sequence) -> Answered:
+    if sequence < 1:
+        raise RequestError(f"a batch of session {session.id} needs a sequence from 1 on, not {sequence}")
+    return Answered(session.result(sequence))
 
 
 def _diverged(batch: Batch, what: str, expected: int, found: int) -> CorruptionError:

@@ -1,18 +1,25 @@
-"""A session: the last sequence that was decided, and the receipts of the latest ones."""
+"""A session: the last sequence that was decided, and what became of the latest ones."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, cast
+
+import msgpack
 
 from viewstamp.errors import StaleSessionError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term
-from viewstamp.node.state_machine import Receipt
+from viewstamp.node.state_machine import CommandResults, Receipt
 
-__all__ = ["RECEIPTS_MAX", "Session"]
+__all__ = ["RECEIPTS_MAX", "RESULTS_MAX", "RESULT_BYTES_MAX", "Session"]
 
 RECEIPTS_MAX = 256
 """Receipts kept per session. More than any client has unanswered, so a retry always finds its receipt."""
+
+RESULTS_MAX = 64
+"""The results of commands are kept for this many of the newest batches of a session ..."""
+RESULT_BYTES_MAX = 1024 * 1024
+"""... and as long as they take no more bytes than this; those of the newest batch always."""
 
 _RECEIPT = struct.Struct("<QIQQq")
 _SIZE = _RECEIPT.size
@@ -24,25 +31,35 @@ class Session:
     """The applied state of one session.
 
     The receipts stand in one byte string, a ring of at most ``RECEIPTS_MAX`` slots that grows as it is used:
-    ten thousand sessions of objects would be half a gigabyte.
+    ten thousand sessions of objects would be half a gigabyte. Results are kept packed for the same reason.
 
     Invariants:
       * every sequence up to ``last`` is decided: applied or fenced; none above it is
       * slot ``(n - 1) % RECEIPTS_MAX`` holds sequence n, for the latest ``RECEIPTS_MAX`` sequences n
+      * results are kept for sequences in ``(last - RESULTS_MAX, last]`` only, in their order
     """
 
-    __slots__ = ("_slots", "id", "last")
+    __slots__ = ("_result_bytes", "_results", "_slots", "id", "last")
 
     def __init__(self, session_id: SessionId) -> None:
         self.id = session_id
         self.last = Sequence(0)
         self._slots = bytearray()
+        self._results: dict[int, bytes] = {}
+        """Packed lists of results, by sequence."""
+        self._result_bytes = 0
 
-    def applied(self, receipt: Receipt) -> None:
-        """Decide the next sequence: it was applied."""
-        self._put(
-            _RECEIPT.pack(receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time)
-        )
+    def applied(self, receipt: Receipt, results: list[bytes] | None = None) -> bytes:
+        """Decide the next sequence: it was applied; ``results`` are those of commands. Return the receipt's bytes."""
+        slot = _RECEIPT.pack(receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time)
+        self._put(slot)
+        if results is not None:
+            packed = cast("bytes", msgpack.packb(results))
+            self._results[self.last] = packed
+            self._result_bytes += len(packed)
+        if self._results:
+            self._drop_results()
+        return slot
 
     def fence(self, sequence: Sequence) -> None:
         """Decide all sequences up to ``sequence`` that are open: none of them was applied, none ever will be."""
@@ -52,8 +69,9 @@ class Session:
             self.last = sequence
         while self.last < sequence:
             self._put(_NOT_APPLIED)
+        self._drop_results()
 
-    def receipt(self, sequence: Sequence) -> Receipt | None:
+    def result(self, sequence: Sequence) -> Receipt | CommandResults | None:
         """Return what became of a decided sequence; None = it was fenced.
 
         Raises:
@@ -63,22 +81,35 @@ class Session:
         if sequence <= self.last - RECEIPTS_MAX:
             raise StaleSessionError(
                 f"session {self.id} is at sequence {self.last}; what became of {sequence} is not kept",
-                remedy=f"ask within {RECEIPTS_MAX} batches; read the topic to see what it holds",
+                remedy=f"ask within {RECEIPTS_MAX} batches; read the state to see what it holds",
             )
         at = (sequence - 1) % RECEIPTS_MAX * _SIZE
         position, count, term, index, log_time = _RECEIPT.unpack_from(self._slots, at)
         if count == 0:
             return None
-        return Receipt(Position(position), count, Term(term), Index(index), log_time)
+        receipt = Receipt(Position(position), count, Term(term), Index(index), log_time)
+        if position:
+            return receipt
+        # Only commands have no position.
+        packed = self._results.get(sequence)
+        return CommandResults(receipt, None if packed is None else msgpack.unpackb(packed))
 
     def _put(self, slot: bytes) -> None:
         at = self.last % RECEIPTS_MAX * _SIZE
         self._slots[at : at + _SIZE] = slot
         self.last = Sequence(self.last + 1)
 
+    def _drop_results(self) -> None:
+        results = self._results
+        while results:
+            oldest = next(iter(results))
+            if oldest > self.last - RESULTS_MAX and (self._result_bytes <= RESULT_BYTES_MAX or oldest == self.last):
+                break
+            self._result_bytes -= len(results.pop(oldest))
+
     def image(self) -> list[object]:
         """Return the state as plain values."""
-        return [self.id, self.last, bytes(self._slots)]
+        return [self.id, self.last, bytes(self._slots), list(self._results.items())]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> Session:
@@ -86,4 +117,6 @@ class Session:
         session = cls(SessionId(image[0]))
         session.last = Sequence(image[1])
         session._slots = bytearray(image[2])
+        session._results = dict(image[3])
+        session._result_bytes = sum(map(len, session._results.values()))
         return session

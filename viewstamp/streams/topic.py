@@ -1,14 +1,14 @@
-"""A topic: its name, how far it reaches, and where in the log its records are."""
+"""A topic: its name, what it keeps, how far it reaches, and where in the log its records are."""
 
 from __future__ import annotations
 
 import re
-import struct
+import sys
 from array import array
 from bisect import bisect_right
 from typing import Any
 
-from viewstamp.errors import RequestError
+from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.wire.batch import Batch
 
@@ -19,28 +19,39 @@ _NAME = re.compile(NAME_PATTERN)
 _OWN_BYTES = 64 * 1024
 """A new entry of the sparse map is made once this many bytes of the topic lie behind the latest one ..."""
 _LOG_BYTES = 1024 * 1024
-"""... or this many bytes of the whole log: what a reader scans in vain is bounded in a busy log too."""
+"""... or this many bytes of the whole log: what a reader scans in vain is bounded in a busy log too ..."""
+_SPANS = 16
+"""... or, in a topic that keeps its records for a time, this part of that time: a quiet one is trimmed in time too."""
+_SPAN_US_MIN = 1_000_000
+_NEVER = 1 << 62
 
 
 class Topic:
     """The applied state of one topic.
 
     Invariants:
-      * ``first_position <= next_position``; equal = empty
-      * entries of the sparse map rise strictly in position and in index, and each names the first record of a batch
+      * ``first_position <= next_position``; equal = empty, and then the sparse map is empty too
+      * entries of the sparse map rise strictly in position, in index and in bytes, never fall in log time, and each
+        names the first record of a batch
+      * the first entry is the last one at or before ``first_position``: the log is needed from there on
     """
 
     __slots__ = (
-        "_entry_at_bytes",
-        "_entry_at_log_bytes",
+        "_bytes_at",
+        "_due_bytes",
+        "_due_log_bytes",
+        "_due_time",
         "_indices",
+        "_latest",
         "_positions",
-        "bytes",
-        "end",
+        "_times",
+        "_total",
         "first_position",
         "id",
         "name",
         "next_position",
+        "retain_bytes",
+        "retain_seconds",
     )
 
     def __init__(self, topic_id: TopicId, name: str) -> None:
@@ -48,48 +59,129 @@ class Topic:
         self.name = name
         self.first_position = Position(1)
         self.next_position = Position(1)
-        self.bytes = 0
-        """Bytes of the topic's batches, headers included."""
-        self.end = Index(0)
-        """The index after the topic's last record; 0 = it has none."""
+        self.retain_bytes = 0
+        """Keep at least this many bytes of the newest records; 0 = all."""
+        self.retain_seconds = 0.0
+        """Keep records at least so long, by the log's time; 0 = for ever."""
+        self._total = 0
+        """Bytes of all batches that the topic ever got, headers included."""
+        self._latest = 0
+        """The log time of the newest batch."""
+        # The sparse map: an entry is a batch's first position and index, and ``_total`` and the log time there.
         self._positions = array("Q")
         self._indices = array("Q")
-        self._entry_at_bytes = 0
-        self._entry_at_log_bytes = 0
+        self._bytes_at = array("Q")
+        self._times = array("q")
+        # The next batch gets an entry when one of these is reached: ``_total``, the log's bytes, the log time.
+        self._due_bytes = 0
+        self._due_log_bytes = 0
+        self._due_time = _NEVER
 
     def extend(self, batch: Batch, log_bytes: int) -> None:
         """Take the topic's next batch; ``log_bytes`` = bytes of all batches that were applied before it."""
-        if (
-            not self._positions
-            or self.bytes - self._entry_at_bytes >= _OWN_BYTES
-            or log_bytes - self._entry_at_log_bytes >= _LOG_BYTES
-        ):
+        total = self._total
+        time = batch.log_time
+        if total >= self._due_bytes or log_bytes >= self._due_log_bytes or time >= self._due_time:
             self._positions.append(self.next_position)
             self._indices.append(batch.first_index)
-            self._entry_at_bytes = self.bytes
-            self._entry_at_log_bytes = log_bytes
-        self.bytes += batch.size
+            self._bytes_at.append(total)
+            self._times.append(time)
+            self._due_bytes = total + _OWN_BYTES
+            self._due_log_bytes = log_bytes + _LOG_BYTES
+            self._due_time = time + self._span_us if self.retain_seconds else _NEVER
+        self._total = total + batch.size
+        self._latest = time
         self.next_position = Position(self.next_position + batch.count)
-        self.end = batch.end
+
+    # What is kept.
+
+    def configure(self, retain_bytes: int, retain_seconds: float) -> None:
+        """Set what is kept; it takes effect with the next :meth:`trim` to :meth:`retained_from`."""
+        self.retain_bytes = retain_bytes
+        self.retain_seconds = retain_seconds
+        self._due_time = self._times[-1] + self._span_us if retain_seconds and self._times else _NEVER
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether there is more than ``retain_bytes``, so that an entry can go."""
+        return len(self._bytes_at) > 1 and self._total - self._bytes_at[1] >= self.retain_bytes
+
+    def retained_from(self, log_time: int) -> Position:
+        """Return the first position that retention still keeps at ``log_time``: that of an entry, or the next one.
+
+        What it lets go is beyond ``retain_bytes`` or older than ``retain_seconds``; what it keeps may be so too, by
+        as much as lies between two entries.
+        """
+        if not self._positions:
+            return self.first_position
+        kept = 0
+        if self.retain_bytes and self._total > self.retain_bytes:
+            kept = max(bisect_right(self._bytes_at, self._total - self.retain_bytes) - 1, 0)
+        if self.retain_seconds:
+            oldest = log_time - round(self.retain_seconds * 1e6)
+            if self._latest <= oldest:
+                return self.next_position
+            # All records of an entry are at most as old as the next entry.
+            kept = max(bisect_right(self._times, oldest) - 1, kept)
+        return max(Position(self._positions[kept]), self.first_position)
+
+    def trim(self, position: Position) -> None:
+        """Let all records below ``position`` go; what has gone never comes back."""
+        if position <= self.first_position:
+            return
+        assert position <= self.next_position, f"{position} is beyond the next position {self.next_position}"
+        self.first_position = position
+        if position == self.next_position:
+            kept = len(self._positions)
+            self._due_bytes = 0
+        else:
+            kept = bisect_right(self._positions, position) - 1
+        for column in (self._positions, self._indices, self._bytes_at, self._times):
+            del column[:kept]
+
+    @property
+    def first_index(self) -> Index | None:
+        """The index from which the log is needed for the topic's records; None = it has none."""
+        return Index(self._indices[0]) if self._indices else None
+
+    @property
+    def first_time(self) -> int:
+        """The log time of the oldest records that are kept, in microseconds; 0 = there are none."""
+        return self._times[0] if self._times else 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the topic's batches that are kept, headers included, from the first entry on."""
+        return self._total - self._bytes_at[0] if self._bytes_at else 0
+
+    @property
+    def _span_us(self) -> int:
+        return max(round(self.retain_seconds * 1e6 / _SPANS), _SPAN_US_MIN)
 
     def locate(self, position: int) -> Index:
-        """Return the index from which a forward scan finds ``position``: at or before its batch.
+        """Return the index from which a forward scan finds ``position``, which the topic has reached.
 
-        For a position that the topic has not reached: the index after its last record, or 1 where it is empty.
+        Raises:
+          TrimmedError: it is below the first position.
         """
-        if position >= self.next_position:
-            return Index(max(self.end, 1))
-        at = bisect_right(self._positions, position) - 1
-        return Index(self._indices[max(at, 0)])
+        if position < self.first_position:
+            raise TrimmedError(
+                f"position {position} of topic {self.name!r} has been trimmed; it begins at {self.first_position}",
+                first=self.first_position,
+                remedy=f"read from position {self.first_position} on",
+            )
+        return Index(self._indices[bisect_right(self._positions, position) - 1])
 
     def describe(self) -> dict[str, object]:
-        """Return the topic as the wire and people see it; ``last_position`` is inclusive, 0 = empty."""
+        """Return the topic as the wire and people see it; ``last_position`` is inclusive, 0 = never had a record."""
         return {
             "id": self.id,
             "name": self.name,
             "first_position": self.first_position,
             "last_position": self.next_position - 1,
             "bytes": self.bytes,
+            "retain_bytes": self.retain_bytes,
+            "retain_seconds": self.retain_seconds,
         }
 
     def image(self) -> list[object]:
@@ -99,12 +191,14 @@ class Topic:
             self.name,
             self.first_position,
             self.next_position,
-            self.bytes,
-            self.end,
-            struct.pack(f"<{len(self._positions)}Q", *self._positions),
-            struct.pack(f"<{len(self._indices)}Q", *self._indices),
-            self._entry_at_bytes,
-            self._entry_at_log_bytes,
+            self.retain_bytes,
+            self.retain_seconds,
+            self._total,
+            self._latest,
+            self._due_bytes,
+            self._due_log_bytes,
+            self._due_time,
+            *map(_pack_column, (self._positions, self._indices, self._bytes_at, self._times)),
         ]
 
     @classmethod
@@ -113,13 +207,24 @@ class Topic:
         topic = cls(TopicId(image[0]), image[1])
         topic.first_position = Position(image[2])
         topic.next_position = Position(image[3])
-        topic.bytes = image[4]
-        topic.end = Index(image[5])
-        topic._positions = array("Q", struct.unpack(f"<{len(image[6]) // 8}Q", image[6]))
-        topic._indices = array("Q", struct.unpack(f"<{len(image[7]) // 8}Q", image[7]))
-        topic._entry_at_bytes = image[8]
-        topic._entry_at_log_bytes = image[9]
+        topic.retain_bytes, topic.retain_seconds = image[4:6]
+        topic._total, topic._latest = image[6:8]
+        topic._due_bytes, topic._due_log_bytes, topic._due_time = image[8:11]
+        for column, packed in zip(
+            (topic._positions, topic._indices, topic._bytes_at, topic._times), image[11:15], strict=True
+        ):
+            column.frombytes(packed)
+            if sys.byteorder == "big":
+                column.byteswap()
         return topic
+
+
+def _pack_column(column: array[int]) -> bytes:
+    """Return a column of the sparse map as little-endian bytes: it may have 100,000 entries."""
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
 
 
 def check_name(name: object) -> str:

@@ -1,0 +1,159 @@
+"""Cuts: the state as it stood at one index, in pieces that are packed while the state goes on.
+
+A piece is the msgpack of [section, content]: first "state" (version and counts), then as many as it takes of
+"sessions" and "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import msgpack
+
+from viewstamp.errors import CorruptionError, OutdatedCodeError
+from viewstamp.ids import SessionId, TopicId
+from viewstamp.streams.session import Session
+from viewstamp.streams.state import State
+from viewstamp.streams.topic import Topic
+
+__all__ = ["StateCut", "load_state"]
+
+_VERSION = 1
+
+
+class StateCut:
+    """A state at one moment: who changes a topic or session afterwards says so before, unless the cut is closed.
+
+    Copy on write: an item is packed when its turn comes, or just before it changes for the first time.
+
+    Invariants:
+      * an item of ``_sessions`` and ``_topics`` is itself until it is packed, then its bytes, then None: handed out
+    """
+
+    def __init__(self, state: State, let_go: Callable[[StateCut], None] | None = None) -> None:
+        self._let_go = let_go
+        self._header: list[object] | None = [_VERSION, *state.image()]
+        # Sessions first: they change the most.
+        self._sessions: dict[SessionId, Session | bytes | None] = dict(state.sessions)
+        self._topics: dict[TopicId, Topic | bytes | None] = dict(state.topics)
+        self._sections: list[tuple[str, dict[Any, Any], Iterator[Any]]] = [
+            ("sessions", self._sessions, iter(self._sessions)),
+            ("topics", self._topics, iter(self._topics)),
+        ]
+        self._captured = 0
+        """How many items are held packed, since they changed before their turn came."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether items are held packed, since they changed before their turn came."""
+        return self._captured > 0
+
+    def before_session(self, session: Session) -> None:
+        """Take note that ``session`` is about to change."""
+        if type(self._sessions.get(session.id)) is Session:
+            self._sessions[session.id] = _pack(session.image())
+            self._captured += 1
+
+    def before_topic(self, topic: Topic) -> None:
+        """Take note that ``topic`` is about to change."""
+        if type(self._topics.get(topic.id)) is Topic:
+            self._topics[topic.id] = _pack(topic.image())
+            self._captured += 1
+
+    def next_piece(self, bytes_max: int) -> bytes | None:
+        """Return the next piece; None = that was all. A piece ends with the item that fills ``bytes_max``."""
+        if self._header is not None:
+            header, self._header = self._header, None
+            return _pack(["state", header])
+        while self._sections:
+            name, items, keys = self._sections[0]
+            images: list[bytes] = []
+            size = 0
+            for key in keys:
+                item = items[key]
+                items[key] = None
+                if type(item) is bytes:
+                    self._captured -= 1
+                else:
+                    item = _pack(item.image())
+                images.append(item)
+                size += len(item)
+                if size >= bytes_max:
+                    break
+            if images:
+                return b"".join([b"\x92", _pack(name), msgpack.Packer().pack_array_header(len(images)), *images])
+            del self._sections[0]
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """Let go of what was not handed out; nobody needs to tell of changes any more. Idempotent."""
+        self._header = None
+        self._sections = []
+        self._sessions = {}
+        self._topics = {}
+        self._captured = 0
+        if self._let_go is not None:
+            self._let_go(self)
+
+
+def load_state(pieces: Iterator[bytes]) -> State:
+    """Build a state from the first pieces of a cut; what is left of ``pieces`` is the actors'.
+
+    Raises:
+      CorruptionError: the pieces are no state.
+      OutdatedCodeError: they are of a newer version.
+    """
+    with _reading():
+        version, *image, topics, sessions = load_section(pieces, "state")
+    if version != _VERSION:
+        raise OutdatedCodeError(
+            f"a snapshot's state has version {version}, this release knows {_VERSION}",
+            remedy="start this node with the release that wrote the snapshot, or a newer one",
+        )
+    with _reading():
+        state = State.from_image(image)
+    while len(state.sessions) < sessions:
+        images = load_section(pieces, "sessions")
+        with _reading():
+            for session in map(Session.from_image, images):
+                state.sessions[session.id] = session
+    while len(state.topics) < topics:
+        images = load_section(pieces, "topics")
+        with _reading():
+            for topic in map(Topic.from_image, images):
+                state.add_topic(topic)
+    return state
+
+
+def load_section(pieces: Iterator[bytes], name: str) -> Any:
+    """Return the content of the next piece, which belongs to the section ``name``. Raises CorruptionError."""
+    with _reading():
+        section, content = msgpack.unpackb(next(pieces), strict_map_key=False)
+    if section != name:
+        raise _damaged(f"{section!r} where {name!r} was expected")
+    return content
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what malformed values raise into CorruptionError."""
+    try:
+        yield
+    except StopIteration:
+        raise _damaged("it ends too early") from None
+    except (ValueError, TypeError, IndexError, AssertionError, msgpack.exceptions.UnpackException) as error:
+        raise _damaged(repr(error)) from error
+
+
+def _damaged(why: str) -> CorruptionError:
+    return CorruptionError(
+        f"the pieces of a snapshot are no state of topics and sessions: {why}",
+        remedy="take another snapshot; this one was written by something else",
+    )
+
+
+def _pack(value: object) -> bytes:
+    return cast("bytes", msgpack.packb(value))

@@ -1,0 +1,149 @@
+"""The replicated state of topics and sessions: what every member has alike, and what a snapshot holds of it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from crc32c import crc32c
+
+from viewstamp.errors import RequestError, StaleSessionError, TopicExistsError, UnknownTopicError
+from viewstamp.ids import Index, Position, SessionId, TopicId
+from viewstamp.streams.session import Session
+from viewstamp.streams.settings import TopicSettings
+from viewstamp.streams.topic import Topic
+
+__all__ = ["State"]
+
+_SECOND_US = 1_000_000
+
+
+class State:
+    """Topics and sessions, and what was counted while the log was applied.
+
+    Invariants:
+      * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
+      * ``sessions`` are in order of their last use in the log, the least recent one first
+    """
+
+    __slots__ = ("_aging", "chain", "end", "log_bytes", "names", "next_second", "sessions", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[TopicId, Topic] = {}
+        self.names: dict[str, Topic] = {}
+        self.sessions: dict[SessionId, Session] = {}
+        self.log_bytes = 0
+        """Bytes of all batches applied; it spaces the entries of the topics' sparse maps."""
+        self.end = Index(1)
+        """The index after the last batch that was applied."""
+        self.chain = 0
+        """A checksum over all that was decided here, one step a batch."""
+        self.next_second = 0
+        """The log time from which :meth:`aging` is to be asked again."""
+        self._aging: list[Topic] = []
+        """Topics that keep records for a time, in order of creation."""
+
+    def add_topic(self, topic: Topic) -> None:
+        """Add the next topic."""
+        assert topic.id == len(self.topics) + 1, f"topic {topic.id} after {len(self.topics)} others"
+        self.topics[topic.id] = topic
+        self.names[topic.name] = topic
+        if topic.retain_seconds:
+            self._aging.append(topic)
+
+    def configure(self, topic: Topic, retain_bytes: int, retain_seconds: float) -> None:
+        """Set what ``topic``, which has been added, keeps."""
+        topic.configure(retain_bytes, retain_seconds)
+        self._aging = [each for each in self.topics.values() if each.retain_seconds]
+
+    def note(self, *facts: int) -> None:
+        """Take numbers that members must agree about into the chain."""
+        self.chain = crc32c(struct.pack(f"<{len(facts)}Q", *facts), self.chain)
+
+    def aging(self, log_time: int) -> list[Topic]:
+        """Return the topics that keep records for a time only; asked once in each second of the log's time."""
+        self.next_second = (log_time // _SECOND_US + 1) * _SECOND_US
+        return self._aging
+
+    # Looking up.
+
+    def topic(self, topic_id: int) -> Topic:
+        """Return a topic by its id. Raises UnknownTopicError."""
+        topic = self.topics.get(TopicId(topic_id))
+        if topic is None:
+            raise UnknownTopicError(f"no topic has the id {topic_id}", remedy="create the topic first")
+        return topic
+
+    def named(self, name: str) -> Topic:
+        """Return a topic by its name. Raises UnknownTopicError."""
+        topic = self.names.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"no topic is named {name!r}", remedy="create it: viewstamp topic create NAME")
+        return topic
+
+    def session(self, session_id: SessionId) -> Session:
+        """Return a session. Raises StaleSessionError."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            raise StaleSessionError(
+                f"session {session_id} is not known" if session_id else "a batch of a client needs a session",
+                remedy="open a new session; what the old one had not heard of stays unknown",
+            )
+        return session
+
+    def creatable(self, settings: TopicSettings, topics_max: int) -> Topic | None:
+        """Return the topic that a CREATE_TOPIC finds; None = it creates one.
+
+        Raises:
+          TopicExistsError: there is one that keeps something else than what was asked for.
+          RequestError: there would be too many.
+        """
+        topic = self.names.get(settings.name)
+        if topic is None:
+            if len(self.topics) >= topics_max:
+                raise RequestError(
+                    f"topic {settings.name!r} would be one more than {topics_max}",
+                    remedy="use fewer topics; tell their records apart by key or header",
+                )
+            return None
+        wanted = (settings.retain_bytes or 0, settings.retain_seconds or 0.0)
+        if any(wanted) and wanted != (topic.retain_bytes, topic.retain_seconds):
+            raise TopicExistsError(
+                f"topic {topic.name!r} keeps {_retention(topic.retain_bytes, topic.retain_seconds)},"
+                f" not {_retention(*wanted)}",
+                remedy=f"change what it keeps: viewstamp topic configure {topic.name}",
+            )
+        return topic
+
+    def trimmable(self, name: str, position: Position) -> Topic:
+        """Return the topic that a TRIM_TOPIC trims.
+
+        Raises:
+          UnknownTopicError: there is none.
+          RequestError: the topic has not reached the position.
+        """
+        topic = self.named(name)
+        if position > topic.next_position:
+            raise RequestError(
+                f"topic {name!r} ends at position {topic.next_position - 1}: it cannot be trimmed to {position}",
+                remedy=f"trim it to {topic.next_position} to let all its records go",
+            )
+        return topic
+
+    # Images.
+
+    def image(self) -> list[object]:
+        """Return what is no topic and no session, as plain values."""
+        return [self.log_bytes, self.end, self.chain, self.next_second, len(self.topics), len(self.sessions)]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> State:
+        """Rebuild what :meth:`image` returned; topics and sessions are added afterwards."""
+        state = cls()
+        state.log_bytes, state.end, state.chain, state.next_second = image[:4]
+        return state
+
+
+def _retention(retain_bytes: int, retain_seconds: float) -> str:
+    kept = [f"{retain_bytes} bytes"] * bool(retain_bytes) + [f"{retain_seconds:g} seconds"] * bool(retain_seconds)
+    return " and ".join(kept) or "everything"
