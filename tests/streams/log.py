@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 
@@ -22,8 +23,16 @@ def fence(session: int, sequence: int) -> Batch:
     return build_batch([b""], kind=Kind.FENCE, session=SessionId(session), sequence=Sequence(sequence))
 
 
-def create_topic(name: object) -> Batch:
-    return build_batch([msgpack.packb({"name": name})], kind=Kind.CREATE_TOPIC)
+def create_topic(name: object, **settings: object) -> Batch:
+    return build_batch([msgpack.packb({"name": name, **settings})], kind=Kind.CREATE_TOPIC)
+
+
+def configure_topic(name: object, **settings: object) -> Batch:
+    return build_batch([msgpack.packb({"name": name, **settings})], kind=Kind.CONFIGURE_TOPIC)
+
+
+def trim_topic(name: object, position: object) -> Batch:
+    return build_batch([msgpack.packb({"name": name, "position": position})], kind=Kind.TRIM_TOPIC)
 
 
 def open_session() -> Batch:
@@ -37,6 +46,8 @@ class Log:
         self.machine = machine
         self.next_index = first_index
         self.term = term
+        self.seconds = 0
+        """The log's time; each index is a microsecond more."""
         self.unapplied: list[Batch] = []
         self.applied: list[Batch] = []
         machine.begin_leading()
@@ -48,7 +59,7 @@ class Log:
                 term=Term(self.term),
                 first_index=Index(self.next_index),
                 previous_term=Term(self.term),
-                log_time=1000 + self.next_index,
+                log_time=self.seconds * 1_000_000 + 1000 + self.next_index,
                 first_position=admission.first_position,
             )
             self.next_index += batch.count
@@ -75,12 +86,17 @@ class Log:
         assert isinstance(session, int)
         return session
 
-    def topic(self, name: str = "orders") -> int:
-        result = self.run(create_topic(name))
+    def topic(self, name: str = "orders", **settings: object) -> int:
+        result = self.run(create_topic(name, **settings))
         assert isinstance(result, dict)
         topic = result["topic"]
         assert isinstance(topic, dict)
         return int(topic["id"])
+
+    def describe(self, name: str = "orders") -> dict[str, Any]:
+        described = self.machine.query("describe_topic", name=name)
+        assert isinstance(described, dict)
+        return described
 
     def append(self, topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Receipt:
         result = self.run(records(topic, session, sequence, count, size))

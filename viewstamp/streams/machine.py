@@ -128,13 +128,15 @@ class Streams:
         state = self._state
         log_bytes = state.log_bytes
         state.log_bytes = log_bytes + batch.size
-        state.end = Index(batch.first_index + batch.count)
+        # A NewType is a call at run time: too dear for what every batch does, here and below.
+        state.end = batch.first_index + batch.count  # type: ignore[assignment]
         if batch.log_time >= state.next_second:
             for topic in state.aging(batch.log_time):
                 self._trim(topic, topic.retained_from(batch.log_time))
-        match batch.kind:
-            case Kind.RECORDS:
-                return self._apply_records(batch, log_bytes)
+        kind = batch.kind
+        if kind is Kind.RECORDS:
+            return self._apply_records(batch, log_bytes)
+        match kind:
             case Kind.FENCE:
                 return self._apply_fence(batch)
             case Kind.OPEN_SESSION:
@@ -150,7 +152,9 @@ class Streams:
 
     def _apply_records(self, batch: Batch, log_bytes: int) -> Receipt:
         state = self._state
-        session = self._use_next(batch)
+        session = self._use(batch)
+        if batch.sequence != session.last + 1:
+            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
         topic = state.topics.get(batch.topic)
         if topic is None:
             raise _diverged(batch, "a topic id up to", len(state.topics), batch.topic)
@@ -223,13 +227,6 @@ class Streams:
                 self._cut.before_topic(topic)
             topic.trim(position)
             self._state.note(topic.id, position)
-
-    def _use_next(self, batch: Batch) -> Session:
-        """Return the session of a batch that must be its next one."""
-        session = self._use(batch)
-        if batch.sequence != session.last + 1:
-            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
-        return session
 
     def _use(self, batch: Batch) -> Session:
         """Return the batch's session, now the most recently used, and about to change."""

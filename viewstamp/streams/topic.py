@@ -91,7 +91,7 @@ class Topic:
             self._due_time = time + self._span_us if self.retain_seconds else _NEVER
         self._total = total + batch.size
         self._latest = time
-        self.next_position = Position(self.next_position + batch.count)
+        self.next_position += batch.count  # type: ignore[assignment]  # as quick as can be
 
     # What is kept.
 
