@@ -1,0 +1,9 @@
+"""Replicated actors: plain classes whose instances follow the log."""
+
+from viewstamp.actors.replicated.actor import ReplicatedActor
+from viewstamp.actors.replicated.cut import ActorCut
+from viewstamp.actors.replicated.host import MACHINE_FAILURES, ActorHost
+from viewstamp.actors.replicated.methods import QueryCall, command, query
+from viewstamp.wire.commands import Stale
+
+__all__ = ["MACHINE_FAILURES", "ActorCut", "ActorHost", "QueryCall", "ReplicatedActor", "Stale", "command", "query"]

@@ -1,0 +1,174 @@
+"""``ActorCut``: the state of all instances at one index, handed out in pieces while commands go on; and back again.
+
+Pieces are packed values. The first is the head::
+
+    {format, end, log_time, chain, era, lineage, fingerprint, actors: {name: [log version, low, high]}}
+
+every other one holds instances of one name, in their order::
+
+    [name, [[key, version, credit, size, era, packed state], ...]]
+
+Copy-on-write at the granularity of an instance: before a command touches one that the cut has not handed out, its
+packed state is put aside. So what a cut costs in memory is at most the instances that are commanded meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from viewstamp.actors.replicated.hosted import Hosted, Instance
+from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
+from viewstamp.wire.values import pack, unpack
+
+__all__ = ["FORMAT", "ActorCut", "Image", "read_pieces"]
+
+FORMAT = 1
+
+Row = list[Any]
+"""[key, version, credit, size, era, packed state]"""
+
+
+class ActorCut:
+    """One cut of one host. All calls on the thread that applies.
+
+    Invariants:
+      * an instance with ``instance.cut == number`` is done with: handed out, put aside, or made after the cut
+      * ``_held`` has the rows that were put aside and not handed out yet
+    """
+
+    def __init__(self, number: int, head: dict[str, Any], hosted: Iterable[Hosted]) -> None:
+        self.number = number
+        self._head: bytes | None = pack(head)
+        self._held: dict[Instance, Row] = {}
+        self._held_bytes = 0
+        self._error: RequestError | None = None
+        # An order only grows, so its present length says which instances belong to the cut.
+        self._walk: Iterator[tuple[Hosted, Instance]] | None = _walk([(each, len(each.order)) for each in hosted])
+        self._next: tuple[Hosted, Instance] | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes of state are put aside for this cut."""
+        return self._held_bytes
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether everything has been handed out or let go."""
+        return self._walk is None
+
+    def capture(self, hosted: Hosted, instance: Instance) -> None:
+        """Put the instance's present state aside: a command is about to change it."""
+        instance.cut = self.number
+        try:
+            row = _row(hosted, instance)
+        except RequestError as error:
+            self._error = self._error or error  # the cut fails, the command does not
+            return
+        self._held[instance] = row
+        self._held_bytes += len(row[-1])
+
+    def next_piece(self, bytes_max: int) -> bytes | None:
+        """Return the next piece, about ``bytes_max`` long; None = that was all.
+
+        A piece holds at least one instance: a large one makes a large piece.
+
+        Raises:
+          RequestError: a state can not be packed. The cut is useless; the message says which instance.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._head is not None:
+            head, self._head = self._head, None
+            return head
+        rows: list[Row] = []
+        size = 0
+        name = ""
+        while size < bytes_max:
+            found = self._take()
+            if found is None:
+                break
+            if rows and found[0].name != name:
+                self._next = found
+                break
+            name = found[0].name
+            row = self._hand_out(*found)
+            rows.append(row)
+            size += len(row[0]) + len(row[-1])
+        if not rows:
+            self.close()
+            return None
+        return pack([name, rows])
+
+    def _take(self) -> tuple[Hosted, Instance] | None:
+        found, self._next = self._next, None
+        return found or (next(self._walk, None) if self._walk is not None else None)
+
+    def _hand_out(self, hosted: Hosted, instance: Instance) -> Row:
+        held = self._held.pop(instance, None)
+        if held is not None:
+            self._held_bytes -= len(held[-1])
+            return held
+        row = _row(hosted, instance)
+        instance.cut = self.number
+        return row
+
+    def close(self) -> None:
+        """Let go of what was not handed out. Idempotent."""
+        self._walk = self._next = self._head = None
+        self._held.clear()
+        self._held_bytes = 0
+
+
+def _walk(members: list[tuple[Hosted, int]]) -> Iterator[tuple[Hosted, Instance]]:
+    for hosted, count in members:
+        for position in range(count):
+            yield hosted, hosted.order[position]
+
+
+def _row(hosted: Hosted, instance: Instance) -> Row:
+    try:
+        version, packed = hosted.packed_state(instance)
+    except RequestError as error:
+        raise RequestError(
+            f"no snapshot: {hosted.name}[{instance.key!r}]: {error.message}", remedy=error.remedy
+        ) from error
+    return [instance.key, version, instance.credit, instance.size, instance.era, packed]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the pieces of a cut say: the head, and the rows of each name."""
+
+    head: dict[str, Any]
+    rows: dict[str, list[Row]]
+
+
+def read_pieces(pieces: Iterable[bytes]) -> Image:
+    """Read the pieces of a cut, in their order. May run on any thread.
+
+    Raises:
+      CorruptionError: they are no cut of this format.
+    """
+    head: dict[str, Any] | None = None
+    rows: dict[str, list[Row]] = {}
+    for piece in pieces:
+        try:
+            value = unpack(piece)
+            if head is None:
+                head = dict(value)
+                if head["format"] > FORMAT:
+                    raise OutdatedCodeError(
+                        f"the snapshot of the actors has format {head['format']}, this code knows {FORMAT}",
+                        remedy="upgrade this node",
+                    )
+                rows = {name: [] for name in head["actors"]}
+            else:
+                name, more = value
+                rows[name].extend(more)
+        except (RequestError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise CorruptionError(f"a piece of {len(piece)} bytes is none of actors: {error!r}") from error
+    if head is None:
+        raise CorruptionError("the snapshot of the actors is empty")
+    return Image(head, rows)

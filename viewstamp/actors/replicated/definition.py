@@ -1,0 +1,184 @@
+"""What a class of replicated actors must look like, and the ``Interface`` that follows from it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from viewstamp.actors.replicated.methods import CommandMethod, QueryMethod
+from viewstamp.errors import CommandError
+from viewstamp.wire.commands import Interface, Method
+
+__all__ = ["InterfaceOf", "check_class", "check_constructor", "methods_of"]
+
+_RESERVED = frozenset(
+    {"command_version", "get_state", "key", "new_id", "now", "raises", "random", "set_state", "version"}
+)
+_VALUES = (
+    *(type(None), bool, int, float, str, bytes, bytearray, list, tuple, dict, set, frozenset),
+    *(datetime, date, timedelta, Decimal, UUID, object),
+)
+_ABSTRACT = ("collections.abc", "typing")
+
+
+def check_class(cls: type) -> None:
+    """Refuse a class whose instances could not be replicated.
+
+    Raises:
+      TypeError: the message names the class, the method and what to write instead.
+    """
+    name = cls.__qualname__
+    version = cls.__dict__.get("version", 1)
+    if type(version) is not int or version < 1:
+        raise TypeError(f"{name}.version is {version!r}: it is a whole number from 1 on")
+    if cls.__dict__.get("__slots__"):
+        raise TypeError(f"{name} has __slots__: the state of a replicated actor is its __dict__")
+    for each in _RESERVED & cls.__dict__.keys() - {"version", "raises", "get_state", "set_state"}:
+        raise TypeError(f"{name}.{each} hides what every replicated actor has under that name")
+    check_constructor(cls)
+    for method, descriptor in methods_of(cls).items():
+        _check_method(cls, method, descriptor)
+
+
+def check_constructor(cls: type) -> None:
+    """Refuse a class that can not be made without arguments; again when a decorator has had its turn.
+
+    Raises:
+      TypeError: ``__init__`` asks for some.
+    """
+    try:
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+    except ValueError:
+        return
+    parameters = list(signature.parameters.values())[1:]
+    asked = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if asked:
+        raise TypeError(
+            f"{cls.__qualname__}.__init__ asks for {', '.join(asked)}: an instance makes itself at its first command,"
+            " without arguments; pass them to a command instead"
+        )
+
+
+def methods_of(cls: type) -> dict[str, CommandMethod[..., Any] | QueryMethod[..., Any]]:
+    """Return the commands and queries of ``cls`` by name, those of its bases too.
+
+    Raises:
+      TypeError: something else stands in the place of one that a base defines.
+    """
+    found: dict[str, CommandMethod[..., Any] | QueryMethod[..., Any]] = {}
+    for each in reversed(cls.__mro__):
+        for name, value in vars(each).items():
+            if isinstance(value, CommandMethod | QueryMethod):
+                if name in found and type(found[name]) is not type(value):
+                    raise TypeError(f"{each.__qualname__}.{name} is a {value.kind}, its base has a {found[name].kind}")
+                found[name] = value
+            elif name in found:
+                kind = found[name].kind
+                raise TypeError(f"{each.__qualname__}.{name} overrides a {kind}: it needs a @{kind} of its own")
+    return found
+
+
+def _check_method(cls: type, name: str, descriptor: CommandMethod[..., Any] | QueryMethod[..., Any]) -> None:
+    where = f"{cls.__qualname__}.{name}"
+    if name.startswith("_") or name in _RESERVED:
+        raise TypeError(f"{where}: this name is not for a {descriptor.kind}")
+    signature = inspect.signature(descriptor.function)
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise TypeError(f"{where} has no self")
+    for parameter in parameters[1:]:
+        if isinstance(parameter.default, list | dict | set | bytearray):
+            raise TypeError(
+                f"{where}({parameter.name}) has a {type(parameter.default).__name__} as its default, which outlives"
+                " the call and is in no snapshot: use None and make it inside"
+            )
+    annotations = [(parameter.name, parameter.annotation) for parameter in parameters[1:]]
+    annotations.append(("return", signature.return_annotation))
+    for label, annotation in annotations:
+        refused = _refused_type(_evaluated(annotation, descriptor.function, cls))
+        if refused:
+            raise TypeError(
+                f"{where}({label}: {refused}): only plain values travel in the log: None, bool, int, float, str,"
+                " bytes, list, tuple, dict, set, frozenset, datetime, date, timedelta, Decimal, UUID"
+            )
+
+
+def _evaluated(annotation: object, function: Callable[..., Any], cls: type) -> object:
+    """Return what an annotation means, or Any where that is not known yet (a name of ``TYPE_CHECKING``, say)."""
+    if annotation is inspect.Signature.empty:
+        return Any
+    if type(annotation) is not str:
+        return annotation
+    try:
+        return eval(annotation, getattr(function, "__globals__", {}), dict(vars(cls)))
+    except Exception:
+        return Any
+
+
+def _refused_type(annotation: Any) -> str:
+    """Return the name of a type in ``annotation`` that no value can have; "" = none is known to be."""
+    if isinstance(annotation, typing.NewType):
+        return _refused_type(annotation.__supertype__)
+    origin = typing.get_origin(annotation)
+    if origin is typing.Literal:
+        return ""
+    if origin is typing.Annotated:
+        return _refused_type(annotation.__origin__)
+    if origin is not None:
+        parts = [*typing.get_args(annotation), *([origin] if origin not in (typing.Union, types.UnionType) else [])]
+        return next(filter(None, map(_refused_type, parts)), "")
+    if not isinstance(annotation, type) or annotation in _VALUES:
+        return ""
+    if annotation.__module__ in _ABSTRACT or typing.is_typeddict(annotation):
+        return ""
+    return annotation.__qualname__
+
+
+class InterfaceOf:
+    """A class attribute that becomes the class's ``Interface`` when it is first read."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        self._cls = cls
+        self._interface: Interface | None = None
+
+    def __get__(self, instance: object, owner: type | None = None) -> Interface:
+        if self._interface is None:
+            self._interface = _build(self._cls)
+        return self._interface
+
+
+def _build(cls: type[Any]) -> Interface:
+    methods = methods_of(cls)
+    return Interface(
+        cls.__name__,
+        cls.version,
+        {name: _describe(method) for name, method in methods.items() if isinstance(method, CommandMethod)},
+        {name: _describe(method) for name, method in methods.items() if isinstance(method, QueryMethod)},
+        dict(_errors_of(cls)),
+    )
+
+
+def _describe(method: CommandMethod[..., Any] | QueryMethod[..., Any]) -> Method:
+    signature = inspect.signature(method.function)
+    without_self = signature.replace(parameters=list(signature.parameters.values())[1:])
+    summary = (inspect.getdoc(method.function) or "").partition("\n")[0]
+    return Method.of(without_self, summary)
+
+
+def _errors_of(cls: type) -> Iterator[tuple[str, type[CommandError]]]:
+    """Yield the classes of errors that ``cls`` may raise, by name; what stands nearer to it comes last and wins."""
+    for each in reversed(cls.__mro__[:-1]):
+        module = sys.modules.get(each.__module__)
+        for value in [*vars(module).values(), *vars(each).values(), *vars(each).get("raises", ())]:
+            if isinstance(value, type) and issubclass(value, CommandError) and value is not CommandError:
+                yield value.__name__, value

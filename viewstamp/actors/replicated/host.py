@@ -1,0 +1,420 @@
+"""``ActorHost``: all instances of all replicated actors of one member, and what is done with them."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+from crc32c import crc32c
+
+from viewstamp.actors.replicated.actor import Moment, ReplicatedActor
+from viewstamp.actors.replicated.changes import CHANGES_BYTES_MAX, Change, Changes, describe_command
+from viewstamp.actors.replicated.cut import FORMAT, ActorCut, read_pieces
+from viewstamp.actors.replicated.definition import check_constructor
+from viewstamp.actors.replicated.digest import (
+    CHAIN_MASK,
+    CREDIT,
+    MULTIPLIER,
+    TRAIL_MAX,
+    derive_lineage,
+    fingerprint,
+)
+from viewstamp.actors.replicated.hosted import Hosted, Instance
+from viewstamp.errors import CommandError, CorruptionError, OutdatedCodeError, RequestError, UnknownActorError
+from viewstamp.wire.batch import HEADER_SIZE, Batch
+from viewstamp.wire.commands import (
+    NO_RESULT,
+    Command,
+    decode_arguments,
+    decode_command,
+    encode_failure,
+    encode_result,
+)
+
+__all__ = ["MACHINE_FAILURES", "ActorHost", "Prepared"]
+
+MACHINE_FAILURES = (OSError, MemoryError, RecursionError, SystemError, ImportError)
+"""Exceptions that say something about this process and not about the state: no result of a command, they stop the
+node. So does whatever is no ``Exception`` at all."""
+
+_INDEX = struct.Struct("<Q")
+_NAME_MAX = 100
+
+
+class ActorHost:
+    """Applies commands, answers queries, keeps the newest changes, hands out cuts; never awaits, on one thread.
+
+    The package's docstring is the specification. After an exception of :meth:`apply` the host is not to be used again.
+    """
+
+    def __init__(
+        self,
+        classes: Mapping[str, type[ReplicatedActor]],
+        *,
+        changes_bytes_max: int = CHANGES_BYTES_MAX,
+    ) -> None:
+        """Take the classes by the names that callers use.
+
+        Raises:
+          TypeError: a class is no ``ReplicatedActor``, or its ``__init__`` asks for arguments.
+          ValueError: a name is empty or too long.
+        """
+        self._moment = Moment()
+        self._classes = dict(classes)
+        for name, cls in self._classes.items():
+            _check(name, cls)
+        self._changes_bytes_max = changes_bytes_max
+        self._trail: deque[tuple[int, int]] = deque(maxlen=TRAIL_MAX)
+        self._adopt(self._prepare_empty())
+        self._cut: ActorCut | None = None
+        self._cuts = 0
+        self.on_change: Callable[[int], None] | None = None
+        """Called after each batch with the index after it; for whoever wakes the watchers."""
+
+    # Commands.
+
+    def decode(self, batch: Batch) -> list[Command]:
+        """Read the commands of a batch. The list may be kept between :meth:`check` and :meth:`apply`, once.
+
+        Raises:
+          RequestError, FrameError: its records are no commands.
+        """
+        return [decode_command(value) for value in batch.values()]
+
+    def check(self, commands: Iterable[Command]) -> None:
+        """Decide whether this member's code can apply these commands; a leader asks before it lets them in.
+
+        Raises:
+          UnknownActorError: no such actor or command, or it takes other arguments; the message says what there is.
+          RequestError: the caller's class is newer than this member's.
+        """
+        for command in commands:
+            hosted = self._named(command.actor)
+            if command.version > hosted.version:
+                raise RequestError(
+                    f"{command.actor} is called by version {command.version} of its class, this node runs"
+                    f" version {hosted.version}",
+                    remedy="upgrade the nodes before their callers",
+                )
+            hosted.interface.check(command.method, command.arguments, command.named, query=False)
+
+    def apply(self, batch: Batch, commands: list[Command]) -> list[bytes]:
+        """Apply a committed batch and return the packed results, one for each command.
+
+        Raises:
+          OutdatedCodeError: this member's code does not know one of the commands, or can not take over a state. The
+            node stops; with newer code it goes on from here.
+          BaseException: one of ``MACHINE_FAILURES``, or no ``Exception``: a command failed for a reason that is this
+            process's own. The node stops.
+        """
+        moment = self._moment
+        moment.log_time = batch.log_time
+        chain = self._begin_batch(batch)
+        results: list[bytes] = []
+        for index, command in enumerate(commands, batch.first_index):
+            name, key, version, method, arguments, named = command
+            hosted = self._hosted.get(name)
+            function = hosted.commands.get(method) if hosted is not None else None
+            if hosted is None or function is None or version > hosted.version:
+                raise self._outdated(index, command)
+            if version > hosted.log_version:
+                chain = self._begin_era(hosted, version, index)
+            moment.begin(index, version)
+            instance = hosted.instances.get(key)
+            actor = self._touch(hosted, instance) if instance is not None else None
+            try:
+                if actor is None:
+                    actor = hosted.fresh(key)
+                    instance = Instance(key, actor, None, 0)
+                    instance.cut = self._cuts
+                    hosted.add(instance)
+                value = function(actor, *arguments, **named)
+                data = result = NO_RESULT if value is None else encode_result(value)
+            except MACHINE_FAILURES as error:
+                error.add_note(f"raised by {describe_command(command)} at index {index}, as no result of it")
+                raise
+            except Exception as error:
+                data = result = _failure(error)
+            if instance is not None and actor is not None:
+                if instance.era != self._era:
+                    instance.era = self._era
+                    instance.credit = instance.size = 0
+                instance.credit += CREDIT
+                if instance.credit >= instance.size:
+                    try:
+                        state = hosted.pack_state(actor)
+                    except RequestError as error:
+                        data = result = _failure(error)
+                    else:
+                        instance.credit = 0
+                        instance.size = len(state)
+                        data = result + state
+            low = hosted.low = crc32c(data, hosted.low)
+            high = hosted.high = crc32(data, hosted.high)
+            chain = (chain * MULTIPLIER + (high << 32 | low)) & CHAIN_MASK
+            self._trail.append((index, chain))
+            results.append(result)
+        moment.begin(0, 0)
+        self._chain = chain
+        self._changes.add(batch, results)
+        if self.on_change is not None:
+            self.on_change(batch.end)
+        return results
+
+    def _begin_batch(self, batch: Batch) -> int:
+        """Return the chain after the batch itself has been taken in: its index, log time and body."""
+        view = memoryview(batch.buffer)[HEADER_SIZE:]
+        place = _INDEX.pack(batch.first_index) + _INDEX.pack(batch.log_time)
+        body = crc32(view, crc32(place)) << 32 | crc32c(view, crc32c(place))
+        return (self._chain * MULTIPLIER + body) & CHAIN_MASK
+
+    def _touch(self, hosted: Hosted, instance: Instance) -> ReplicatedActor:
+        """Return the actor that a command is about to change, after the cut has had what it needs of it."""
+        if self._cut is not None and instance.cut != self._cut.number:
+            self._cut.capture(hosted, instance)
+        return instance.actor or hosted.wake(instance)
+
+    def _begin_era(self, hosted: Hosted, version: int, index: int) -> int:
+        """Begin checksums and budgets anew; returns the new chain."""
+        hosted.log_version = version
+        self._era = index
+        self._lineage = derive_lineage(self._fingerprint(), index)
+        for each in self._hosted.values():
+            each.low = each.high = 0
+        return 0
+
+    def _fingerprint(self) -> bytes:
+        return fingerprint((name, each.version) for name, each in self._hosted.items() if each.log_version)
+
+    def _outdated(self, index: int, command: Command) -> OutdatedCodeError:
+        hosted = self._hosted.get(command.actor)
+        if hosted is None:
+            what = f"no actor {command.actor!r}; it has {_listed(self._hosted)}"
+        elif command.version > hosted.version:
+            what = f"version {hosted.version} of it, the command carries version {command.version}"
+        else:
+            what = f"no command {command.method!r} of it; it has {_listed(hosted.commands)}"
+        return OutdatedCodeError(
+            f"the log holds {describe_command(command)} at index {index}; this node's code knows {what}",
+            remedy="upgrade this node's code and start it again",
+        )
+
+    # Queries.
+
+    def query(self, name: str, key: str, method: str, arguments: bytes) -> bytes:
+        """Run a query and return its packed result; a query's exception is a result too.
+
+        A key that no command has named is answered by a fresh instance, which is not kept.
+
+        Raises:
+          UnknownActorError: no such actor or query, or it takes other arguments.
+          RequestError: the arguments are no packed arguments, or the result can not be packed.
+          OutdatedCodeError: the class can not take over the state of a snapshot.
+        """
+        hosted = self._named(name)
+        positional, named = decode_arguments(arguments)
+        hosted.interface.check(method, positional, named, query=True)
+        self._moment.begin(0, 0)
+        instance = hosted.instances.get(key)
+        actor = hosted.wake(instance) if instance is not None else None
+        try:
+            if actor is None:
+                actor = hosted.fresh(key)
+            value = hosted.queries[method](actor, *positional, **named)
+        except Exception as error:
+            return _failure(error)
+        return encode_result(value)
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Return what DESCRIBE_ACTOR answers: the interface under the name that callers use.
+
+        Raises:
+          UnknownActorError: no such actor.
+        """
+        return {**self._named(name).interface.to_wire(), "name": name}
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return for each actor by name what :meth:`list` says of it."""
+        return {each.pop("name"): each for each in self.list()}
+
+    def _named(self, name: str) -> Hosted:
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            raise UnknownActorError(f"no actor {name!r} here; there are: {_listed(self._hosted)}")
+        return hosted
+
+    # What members compare, and what watchers see.
+
+    @property
+    def chain(self) -> int:
+        """64 bits over all that was applied and what came of it; comparable between members of equal ``lineage``."""
+        return self._chain
+
+    @property
+    def lineage(self) -> int:
+        """64 bits: which code has been in use, and since when (``digest.py``)."""
+        return self._lineage
+
+    @property
+    def trail(self) -> deque[tuple[int, int]]:
+        """(index, chain after it) of the newest 65,536 commands, oldest first. Not a copy."""
+        return self._trail
+
+    def describe_index(self, index: int) -> str:
+        """Say which command has ``index``, as ``inventory['k'].reserve('A-17', 2)``; "" = it is not kept any more."""
+        return self._changes.describe(index)
+
+    def changes(self, name: str, key: str | None, index: int) -> tuple[list[Change], int]:
+        """Return changes of an actor (of one instance of it) from ``index`` on, and the index to ask from next.
+
+        ``index`` 0 = from now on. Fewer than there are, so that it does not take long; ask on until nothing comes and
+        the next index stays the same.
+
+        Raises:
+          UnknownActorError: no such actor.
+          TrimmedError: they are not kept any more; ``first`` is the first that is.
+        """
+        self._named(name)
+        return self._changes.read(index, name, key)
+
+    def digest(self) -> bytes:
+        """Return a digest of every state: equal on members that run the same code and applied the same. Slow."""
+        whole = blake2b(digest_size=16)
+        for name, hosted in sorted(self._hosted.items()):
+            for instance in hosted.order:
+                packed = hosted.pack_state(instance.actor or hosted.revive(instance))
+                whole.update(b"%r %r %d " % (name.encode(), instance.key.encode(), len(packed)) + packed)
+        return whole.digest()
+
+    # Cuts.
+
+    def begin_cut(self) -> ActorCut:
+        """Fix the present state; takes as long as there are actors' names. One cut at a time: close it before the next.
+
+        The cut must be closed, also after its last piece.
+        """
+        assert self._cut is None or self._cut.is_closed, "one cut at a time"
+        self._cuts += 1
+        head = {
+            "format": FORMAT,
+            "end": self._changes.end,
+            "log_time": self._moment.log_time,
+            "chain": self._chain,
+            "era": self._era,
+            "lineage": self._lineage,
+            "fingerprint": self._fingerprint(),
+            "actors": {name: [each.log_version, each.low, each.high] for name, each in self._hosted.items()},
+        }
+        self._cut = ActorCut(self._cuts, head, self._hosted.values())
+        return self._cut
+
+    def prepare(self, pieces: Iterable[bytes]) -> Prepared:
+        """Build a state from the pieces of a cut, without touching this one; on any thread.
+
+        Instances sleep until they are first touched; of each name one is made at once, so that a class that can not
+        take over its states is found here.
+
+        Raises:
+          CorruptionError: the pieces are no cut.
+          OutdatedCodeError: they hold an actor, or a version, that this member's code does not know.
+        """
+        image = read_pieces(pieces)
+        head = image.head
+        prepared = self._prepare_empty()
+        try:
+            for name, (log_version, low, high) in head["actors"].items():
+                rows = image.rows[name]
+                hosted = prepared.hosted.get(name)
+                if hosted is None and not log_version:
+                    continue  # it was never called
+                newest = max([log_version, *(row[1] for row in rows)])
+                if hosted is None or newest > hosted.version:
+                    known = _listed(prepared.hosted) if hosted is None else f"version {hosted.version} of it"
+                    raise OutdatedCodeError(
+                        f"the snapshot holds actor {name!r} of version {newest}; this node's code knows {known}",
+                        remedy="upgrade this node's code and start it again",
+                    )
+                hosted.log_version, hosted.low, hosted.high = log_version, low, high
+                for key, version, credit, size, era, packed in rows:
+                    instance = Instance(key, None, packed, version)
+                    instance.credit, instance.size, instance.era = credit, size, era
+                    hosted.add(instance)
+                if hosted.order:
+                    hosted.revive(hosted.order[0])
+            code = fingerprint((name, each.version) for name, each in prepared.hosted.items() if each.log_version)
+            lineage = head["lineage"]
+            if code != head["fingerprint"]:
+                lineage = derive_lineage(code, head["end"], lineage)
+            prepared.chain, prepared.era, prepared.lineage = head["chain"], head["era"], lineage
+            prepared.end, prepared.log_time = head["end"], head["log_time"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptionError(f"the pieces are no snapshot of actors: {error!r}") from error
+        return prepared
+
+    def adopt(self, prepared: Prepared) -> None:
+        """Replace the state by what :meth:`prepare` built, once. An open cut of the old state is closed."""
+        if self._cut is not None:
+            self._cut.close()
+        self._adopt(prepared)
+
+    def _prepare_empty(self) -> Prepared:
+        moment = Moment()
+        hosted = {name: Hosted(name, cls, moment) for name, cls in self._classes.items()}
+        return Prepared(moment, hosted)
+
+    def _adopt(self, prepared: Prepared) -> None:
+        self._moment = prepared.moment
+        self._moment.log_time = prepared.log_time
+        self._hosted = prepared.hosted
+        self._chain, self._era, self._lineage = prepared.chain, prepared.era, prepared.lineage
+        self._trail.clear()
+        self._changes = Changes(self._changes_bytes_max, end=prepared.end)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Return for each actor: name, class, version, instances (their number), digest (hex)."""
+        return [
+            {
+                "name": name,
+                "class": hosted.cls.__qualname__,
+                "version": hosted.version,
+                "instances": len(hosted.order),
+                "digest": f"{hosted.high << 32 | hosted.low:016x}",
+            }
+            for name, hosted in self._hosted.items()
+        ]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A state of a host that is not in use yet."""
+
+    moment: Moment
+    hosted: dict[str, Hosted]
+    chain: int = 0
+    era: int = 0
+    lineage: int = 0
+    end: int = 1
+    log_time: int = 0
+
+
+def _check(name: str, cls: type[ReplicatedActor]) -> None:
+    if not name or len(name) > _NAME_MAX:
+        raise ValueError(f"an actor's name has 1 to {_NAME_MAX} characters, not {name!r:.120}")
+    if not (isinstance(cls, type) and issubclass(cls, ReplicatedActor)):
+        raise TypeError(f"actor {name!r}: {cls!r} is no class that derives from viewstamp.ReplicatedActor")
+    check_constructor(cls)
+
+
+def _failure(error: Exception) -> bytes:
+    """Return the result that stands for an exception."""
+    kind = error.kind if isinstance(error, CommandError) else type(error).__name__
+    return encode_failure(kind, str(error))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

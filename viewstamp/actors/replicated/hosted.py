@@ -1,0 +1,132 @@
+"""``Hosted``: one name under which a host keeps instances of one class; ``Instance``: one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from viewstamp.actors.replicated.actor import Moment, ReplicatedActor
+from viewstamp.actors.replicated.definition import methods_of
+from viewstamp.actors.replicated.methods import CommandMethod
+from viewstamp.errors import OutdatedCodeError, RequestError
+from viewstamp.wire.values import find_unsupported, pack, unpack
+
+__all__ = ["Hosted", "Instance"]
+
+
+class Instance:
+    """One instance, awake (``actor``) or still as a snapshot had it (``packed``).
+
+    Invariants:
+      * exactly one of ``actor`` and ``packed`` is not None
+
+    ``version``: of the class whose state ``packed`` is. ``credit``, ``size``: the budget of its digests, and the bytes
+    of its state at the last one, both as of ``era`` (``digest.py``). ``cut``: the number of the cut that needs nothing
+    of it any more.
+    """
+
+    __slots__ = ("actor", "credit", "cut", "era", "key", "packed", "size", "version")
+
+    def __init__(self, key: str, actor: ReplicatedActor | None, packed: bytes | None, version: int) -> None:
+        self.key = key
+        self.actor = actor
+        self.packed = packed
+        self.version = version
+        self.credit = 0
+        self.size = 0
+        self.era = 0
+        self.cut = 0
+
+
+class Hosted:
+    """A name, its class, and all instances.
+
+    ``order``: the instances as they were first commanded; it only grows, so a cut knows its own by their number.
+    ``log_version``: the highest version that a command in the log has carried, 0 = none yet. ``low``, ``high``: the
+    checksums over this name's results and states.
+    """
+
+    __slots__ = (
+        *("cls", "commands", "has_plain_state", "high", "instances", "interface", "log_version", "low"),
+        *("moment", "name", "order", "queries", "version"),
+    )
+
+    def __init__(self, name: str, cls: type[ReplicatedActor], moment: Moment) -> None:
+        self.name = name
+        self.cls = cls
+        self.moment = moment
+        self.interface = cls.__viewstamp__
+        self.version = cls.version
+        self.commands: dict[str, Callable[..., Any]] = {}
+        self.queries: dict[str, Callable[..., Any]] = {}
+        for method, descriptor in methods_of(cls).items():
+            table = self.commands if isinstance(descriptor, CommandMethod) else self.queries
+            table[method] = descriptor.function
+        self.has_plain_state = cls.get_state is ReplicatedActor.get_state
+        self.instances: dict[str, Instance] = {}
+        self.order: list[Instance] = []
+        self.log_version = 0
+        self.low = 0
+        self.high = 0
+
+    def fresh(self, key: str) -> ReplicatedActor:
+        """Make an instance and run its ``__init__``, which may raise whatever it likes."""
+        actor = self.cls._viewstamp_make(key, self.moment)
+        actor.__init__()  # type: ignore[misc]  # made without running it, so that the moment is there when it runs
+        return actor
+
+    def add(self, instance: Instance) -> None:
+        """Keep ``instance`` for good."""
+        assert instance.key not in self.instances, f"{self.name}[{instance.key!r}] is there already"
+        self.instances[instance.key] = instance
+        self.order.append(instance)
+
+    def wake(self, instance: Instance) -> ReplicatedActor:
+        """Return the instance's actor, made from its packed state if need be.
+
+        Raises:
+          OutdatedCodeError: the class can not take over the state; the node must not go on without it.
+        """
+        if instance.actor is None:
+            instance.actor = self.revive(instance)
+            instance.packed = None
+        return instance.actor
+
+    def revive(self, instance: Instance) -> ReplicatedActor:
+        """Make an actor from a packed state, and leave ``instance`` as it is. Raises as :meth:`wake`."""
+        assert instance.packed is not None
+        return self.load(instance.key, instance.packed, instance.version)
+
+    def load(self, key: str, packed: bytes, version: int) -> ReplicatedActor:
+        """Make an actor of a state that a class of ``version`` packed. Raises as :meth:`wake`."""
+        actor = self.cls._viewstamp_make(key, self.moment)
+        try:
+            actor.set_state(unpack(packed), version)
+        except Exception as error:
+            raise OutdatedCodeError(
+                f"{self.cls.__qualname__}.set_state() of version {self.version} can not take over the state of"
+                f" {self.name}[{key!r}], written by version {version}: {type(error).__name__}: {error}",
+                remedy="correct set_state() and start this node again; the others go on without it",
+            ) from error
+        return actor
+
+    def pack_state(self, actor: ReplicatedActor) -> bytes:
+        """Return the bytes of an actor's state.
+
+        Raises:
+          RequestError: something in it can not be packed; the message says what and where.
+        """
+        state = actor.get_state()
+        try:
+            return pack(state, "the state")
+        except RequestError as error:
+            attributes = state if type(state) is dict and self.has_plain_state else {}
+            found = (find_unsupported(value, f"self.{name}") for name, value in attributes.items())
+            raise RequestError(next(filter(None, found), error.message), remedy=error.remedy) from None
+
+    def packed_state(self, instance: Instance) -> tuple[int, bytes]:
+        """Return the state as a snapshot has it: the version of the class that wrote it, and its bytes."""
+        if instance.packed is not None:
+            return instance.version, instance.packed
+        assert instance.actor is not None
+        return self.version, self.pack_state(instance.actor)

@@ -1,0 +1,112 @@
+"""``@command`` and ``@query``: the methods of a replicated actor, and what a type checker is told of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from types import MethodType
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
+
+from viewstamp.wire.commands import Stale
+
+__all__ = ["CommandMethod", "QueryCall", "QueryMethod", "command", "query"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class QueryCall(Protocol[P, R]):
+    """A query as a proxy offers it: awaited, it is linearizable; by ``stale``, the nearest member answers at once."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # noqa: D102
+
+    def stale(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Stale[R]]:
+        """Ask without making sure that the answer is up to date; it says how old it may be."""
+        ...
+
+
+class _Method:
+    """What both kinds share: the function, and an answer to a call without an instance."""
+
+    kind = ""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        _check_plain(function, self.kind)
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        raise TypeError(
+            f"{self.__qualname__} was called on the class: a {self.kind} is called by a proxy,"
+            f" node.actor(NAME, {self.__qualname__.rpartition('.')[0]}).{self.__name__}(...), or on an instance"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.__qualname__}>"
+
+
+class CommandMethod(_Method, Generic[P, R]):
+    """A method that changes state. On an instance the plain method; on the class typed as its proxy has it: awaited."""
+
+    kind = "command"
+
+    def __init__(self, function: Callable[Concatenate[Any, P], R]) -> None:
+        super().__init__(function)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Callable[P, R]: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
+        return self if instance is None else MethodType(self.function, instance)
+
+
+class QueryMethod(_Method, Generic[P, R]):
+    """A method that reads state. On an instance the plain method; on the class typed as its proxy has it: awaited."""
+
+    kind = "query"
+
+    def __init__(self, function: Callable[Concatenate[Any, P], R]) -> None:
+        super().__init__(function)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> QueryCall[P, R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Callable[P, R]: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Any:
+        return self if instance is None else MethodType(self.function, instance)
+
+
+def command(function: Callable[Concatenate[Any, P], R]) -> CommandMethod[P, R]:
+    """Mark a method of a ``ReplicatedActor`` that changes its state: called through the log, once, on every member.
+
+    Raises:
+      TypeError: the method is ``async``, a generator, or no plain method: it could not be applied in one step.
+    """
+    return CommandMethod(function)
+
+
+def query(function: Callable[Concatenate[Any, P], R]) -> QueryMethod[P, R]:
+    """Mark a method of a ``ReplicatedActor`` that reads its state: called on one member, leaves no trace in the log.
+
+    Raises:
+      TypeError: as for :func:`command`.
+    """
+    return QueryMethod(function)
+
+
+def _check_plain(function: Callable[..., Any], kind: str) -> None:
+    if not inspect.isfunction(function):
+        raise TypeError(f"@{kind} stands outermost and over a plain method, not over {function!r}")
+    for each in (function, inspect.unwrap(function)):
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+            raise TypeError(
+                f"{function.__qualname__} is async: a {kind} runs in one step, alike on every member, so it can not"
+                " await. Await before you call it and pass what you got as an argument"
+            )
+        if inspect.isgeneratorfunction(each):
+            raise TypeError(f"{function.__qualname__} is a generator: a {kind} returns its result whole, as a list")
