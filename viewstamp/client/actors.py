@@ -10,6 +10,7 @@ from viewstamp.wire.commands import Interface, Method, Stale, encode_command
 
 __all__ = ["Actor", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
 
+_SHAPES_MAX = 64
 _NO_ERRORS: Mapping[str, type[CommandError]] = {}
 
 
@@ -46,7 +47,7 @@ class RemoteMethod:
         a batch with others, if ``found`` accepts its arguments
     """
 
-    __slots__ = ("_calls", "actor", "found", "interface", "is_query", "key", "name", "node", "timeout")
+    __slots__ = ("_accepted", "_calls", "actor", "found", "interface", "is_query", "key", "name", "node", "timeout")
 
     def __init__(
         self,
@@ -69,6 +70,8 @@ class RemoteMethod:
         self.is_query = name in interface.queries if interface is not None and is_query is None else is_query
         """None = not known yet."""
         self.found: Method | None = None
+        self._accepted: set[tuple[object, ...]] = set()
+        """Numbers and names of arguments that ``found`` takes: looking here is cheaper than there."""
         self.timeout = timeout
         self.node = node
         """The member to ask, for queries; None = any."""
@@ -89,6 +92,18 @@ class RemoteMethod:
     def errors(self) -> Mapping[str, type[CommandError]]:
         """The classes of errors that the caller knows, by name."""
         return self.interface.errors if self.interface is not None else _NO_ERRORS
+
+    def accepts(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        """Say whether ``found``, which must be there, takes such arguments."""
+        shape = (len(arguments), *named)
+        if shape in self._accepted:
+            return True
+        assert self.found is not None
+        if not self.found.accepts(arguments, named):
+            return False
+        if len(self._accepted) < _SHAPES_MAX:
+            self._accepted.add(shape)
+        return True
 
     def check(self, arguments: tuple[Any, ...], named: Mapping[str, Any], *, query: bool) -> None:
         """Check a call against the caller's class, where it has one.

@@ -137,7 +137,10 @@ def _is_change(value: object) -> bool:
 
 _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.OPEN_SESSION: {"session": _is_int},
-    FrameKind.OUTCOME: {"receipt": lambda value: value is None or _is_receipt(value)},
+    FrameKind.OUTCOME: {
+        "receipt": lambda value: value is None or _is_receipt(value),
+        "results": lambda value: value is None or _is_list_of(value, _is_bytes),
+    },
     FrameKind.CREATE_TOPIC: {"topic": _is_topic},
     FrameKind.TRIM_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},

@@ -1,132 +1,56 @@
-"""What a client does for its callers, whichever library runs it: appends, questions and reads around the session."""
+"""What a client does for its callers, whichever library runs it."""
 
 from __future__ import annotations
 
-import math
-import random
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from itertools import count
-from typing import Any
+from typing import Any, cast, overload
 
-from viewstamp.client.checks import as_bytes, as_headers, as_seconds, read_receipt
-from viewstamp.client.connection import Link, error_from, parse_addresses
-from viewstamp.client.draft import RECORD_COST, Draft, Settled, record_size
-from viewstamp.client.draft import Receipt as BatchReceipt
-from viewstamp.client.leader import LeaderSearch
-from viewstamp.client.leadership import Leadership
-from viewstamp.client.line import Line, Place
-from viewstamp.client.links import Links, again, closed_error
-from viewstamp.client.options import Options
+from viewstamp.client.actors import ActorProxy, ActorT, RemoteMethod, interface_of
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, read_receipt, read_results
+from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, record_size
+from viewstamp.client.line import Place
 from viewstamp.client.reader import Reader
-from viewstamp.client.results import Outcome, Receipt, TopicInfo, new_receipt, receipts_of, topic_info
-from viewstamp.client.session import Action, Session
-from viewstamp.client.shell import Dialer, Future, Shell
+from viewstamp.client.results import (
+    DURABILITY,
+    ActorInfo,
+    Change,
+    Decided,
+    Outcome,
+    Receipt,
+    SnapshotInfo,
+    TopicInfo,
+    actor_info,
+    receipts_of,
+    result_or_error,
+    snapshot_info,
+    topic_info,
+)
+from viewstamp.client.sender import Sender, Waiter, actor_place
+from viewstamp.client.shell import Future
+from viewstamp.client.watcher import Watcher
 from viewstamp.errors import (
     ClosedError,
     OutcomeToken,
     OutcomeUnknownError,
-    PeerError,
     RequestError,
     StorageError,
+    TrimmedError,
     UnavailableError,
-    ViewstampError,
+    UnknownActorError,
+    UnknownTopicError,
 )
-from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Batch, Record
-from viewstamp.wire.frame import Frame
+from viewstamp.wire.commands import Interface, Stale, decode_result, encode_arguments
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["BaseClient"]
 
-Waiter = Future[Any]
 
-_TICKS = 16
-"""The default timeout is reckoned in this many ticks per timeout, so that no append needs a timer of its own."""
-
-
-class BaseClient:
+class BaseClient(Sender):
     """One session with a cluster, shared by all tasks of an event loop.
 
     Not thread-safe. Nothing is connected before the first call. Made by a shell's own class.
-
-    Invariants:
-      * every append that was let in ends: with a receipt, an error, or cancelled; also when the client is closed
-      * at most ``bytes_in_flight_max`` bytes of appends are held, or one append
-      * no task per append or batch: one task searches for the leader, one per topic name asks for its id, once
     """
-
-    def __init__(
-        self,
-        addresses: str | Sequence[str],
-        *,
-        shell: Shell,
-        network: Dialer,
-        entropy: random.Random,
-        cluster_id: str = "",
-        options: Options | None = None,
-    ) -> None:
-        """Make a client; never awaits.
-
-        Args:
-          addresses: ``"host:port,host:port"`` or a sequence; any members, the others are learnt.
-          shell: what runs it.
-          network: how connections come about.
-          entropy: the only source of randomness: where the search begins, and jitter.
-          cluster_id: the cluster to talk to; "" = whichever answers first, and then only that one.
-          options: see :class:`Options`.
-
-        Raises:
-          ConfigError: an address has another shape.
-        """
-        options = options or Options()
-        self._options = options
-        self._shell = shell
-        self._search = LeaderSearch(
-            parse_addresses(addresses), entropy=entropy, back_off=(options.back_off_min, options.back_off_max)
-        )
-        self._request_ids = count(1)
-        self._links = Links(
-            shell,
-            network,
-            self._search.addresses,
-            self._request_ids,
-            cluster_id=cluster_id,
-            entropy=entropy,
-            options=options,
-            on_open=self._on_link,
-            on_member=self._search.learn,
-        )
-        self._leading = Leadership(shell, self._links, self._search, options, self)
-        self._session: Session[Waiter] = Session(options, self._request_ids, self._on_draft)
-        self._topics: dict[str, TopicId] = {}
-        self._resolving: set[str] = set()
-        self._held_max = options.bytes_in_flight_max
-        self._line = Line(shell, self._may_go)
-        self._timed: set[Waiter] = set()
-        """Waiters with a timer of their own, which the default timeout leaves alone."""
-        self._expiring: deque[Draft[Waiter]] = deque()
-        self._tick = 0
-        self._is_sweeping = False
-        self._is_pumping = False
-        self._is_compacting = False
-        self._watched_since = 0.0
-        self._is_watching = False
-        self._is_started = False
-        self._is_closed = False
-
-    def _close(self) -> None:
-        """End at once. Appends that were never sent get ClosedError, sent ones OutcomeUnknownError. Idempotent."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if not self._is_started:
-            return
-        self._topics.clear()
-        self._settle(self._session.close())
-        self._line.fail(closed_error)
-        self._leading.close()
-        self._links.close()
 
     @property
     def record_bytes_max(self) -> int:
@@ -232,12 +156,13 @@ class BaseClient:
     ) -> Any:
         """Append by the long way: with checks, a place in the line, and a timer where one is needed."""
         self._start()
+        if "\0" in topic:  # It would stand in the line as an actor.
+            raise UnknownTopicError(f"no topic is named {topic!r}")
         values = [as_bytes(value, "a value") for value in values]
         keys = [None if key is None else as_bytes(key, "a key") for key in keys]
         headers = [as_headers(each) for each in headers]
         sizes = list(map(record_size, values, keys, headers))
         size = sum(sizes)
-        seconds = as_seconds(timeout, self._options.timeout)
         future: Waiter = self._shell.create_future()
         some_keys = keys if any(key is not None for key in keys) else None
         some_headers = headers if any(headers) else None
@@ -248,102 +173,13 @@ class BaseClient:
                 self._topics[topic], values, some_keys, some_headers, size, future, atomic=atomic
             )
 
-        place = Place(topic, size, future, act)
-        has_to_wait = bool(self._line.places) or topic not in self._topics or not self._fits(size)
-        if has_to_wait:
-            self._line.join(place)
-        else:
-            place.draft = act()
-        timer = None
-        if seconds == math.inf or timeout is not None or has_to_wait:
-            self._timed.add(future)
-            if seconds != math.inf:
-                timer = self._shell.call_later(seconds, self._expire_one, place, seconds)
-        try:
-            return await future
-        except BaseException:
-            if future.cancelled():
-                self._give_up(place)
-            raise
-        finally:
-            self._timed.discard(future)
-            if timer is not None:
-                timer.cancel()
-
-    def _may_go(self, place: Place) -> bool:
-        if place.topic not in self._topics:
-            if place.topic not in self._resolving:
-                self._resolving.add(place.topic)
-                self._shell.spawn(self._resolve(place.topic))
-            return False
-        return self._fits(place.size)
-
-    def _fits(self, size: int) -> bool:
-        held = self._session.held_bytes
-        return held + size <= self._held_max or held == 0
-
-    async def _resolve(self, topic: str) -> None:
-        """Ask for a topic's id until it is known, refused, or nobody waits for it any more."""
-        try:
-            while any(place.topic == topic for place in self._line.places):
-                try:
-                    _, frame = await self._links.ask_any(
-                        FrameKind.DESCRIBE_TOPIC, {"name": topic, "stale": False}, seconds=self._options.silence
-                    )
-                except (RequestError, PeerError) as error:
-                    self._line.fail(again(error), topic=topic)
-                except ViewstampError:
-                    continue  # Those who wait have deadlines of their own, and are told why then.
-                else:
-                    self._topics[topic] = TopicId(frame.body["topic"]["id"])
-                    return
-        finally:
-            self._resolving.discard(topic)
-            self._line.serve()
-
-    # What became of appends.
-
-    def _settle(self, settled: list[Settled[Waiter]]) -> None:
-        """Tell every waiter. The hot path back: one loop over the futures of a batch."""
-        for draft, receipt, error in settled:
-            if receipt is None:
-                for offset, size, waiter in draft.spans():
-                    if not waiter.done():
-                        waiter.set_exception(error(offset, size))
-            elif draft.groups:
-                for offset, size, waiter in draft.spans():
-                    if not waiter.done():
-                        receipts = receipts_of(receipt, offset, size)
-                        waiter.set_result(receipts if offset in draft.groups else receipts[0])
-            else:
-                position, _, term, index, log_time = receipt
-                for single in draft.waiters:
-                    assert single is not None, "only groups have records without a waiter"
-                    if not single.done():
-                        single.set_result(new_receipt(Receipt, (position, term, index, log_time)))
-                    position += 1
-                    index += 1
-            for watcher in draft.watchers:
-                # None = it is certain that nothing was written.
-                reason = error(0, 1) if receipt is None else None
-                if watcher.done():
-                    continue
-                if isinstance(reason, OutcomeUnknownError):
-                    watcher.set_exception(reason)
-                else:
-                    watcher.set_result(receipt)
-            draft.waiters = []
-            draft.watchers = []
-        expiring = self._expiring
-        while expiring and not expiring[0].waiters:
-            expiring.popleft()
-        if self._line.places:
-            self._line.serve()
+        return await self._enter(Place(topic, size, future, act), timeout)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
-        """Say what became of an append whose outcome was unknown. Final: "not applied" is fenced and stays so.
+        """Say what became of an append, or a command, whose outcome was unknown.
 
-        Where this client still sends that batch, its answer is awaited; else the leader is asked, and fences it.
+        Final: "not applied" is fenced and stays so. Where this client still sends that batch, its answer is awaited;
+        else the leader is asked, and fences it.
 
         Raises:
           OutcomeUnknownError: no answer in time; ask again with the same token.
@@ -351,17 +187,8 @@ class BaseClient:
         """
         self._start()
         seconds = as_seconds(timeout, self._options.timeout)
-        deadline = self._shell.time() + seconds
-        draft = self._session.find(token.session, token.sequence)
         try:
-            if draft is not None:
-                watcher: Future[BatchReceipt | None] = self._shell.create_future()
-                draft.watchers.append(watcher)
-                receipt = await self._shell.within(seconds, watcher)
-            else:
-                body: dict[str, object] = {"session": token.session, "sequence": token.sequence}
-                frame = await self._leading.ask(FrameKind.OUTCOME, body, deadline=deadline)
-                receipt = read_receipt(frame.body["receipt"])
+            decided = await self._decided(token, seconds)
         except (UnavailableError, OutcomeUnknownError, StorageError, TimeoutError) as error:
             if isinstance(error, ClosedError) and self._is_closed:
                 raise
@@ -370,211 +197,388 @@ class BaseClient:
                 token=token,
                 remedy="ask again with the same token",
             ) from error
+        receipt, results, durability = decided
         if receipt is None:
             return Outcome(applied=False, receipts=[])
-        if token.offset + token.count > receipt.count:
+        end = token.offset + token.count
+        if end > receipt.count or (results is not None and end > len(results)):
             raise RequestError(
-                f"the token names records {token.offset}..{token.offset + token.count} of a batch of {receipt.count}",
+                f"the token names records {token.offset}..{end} of a batch of {receipt.count}",
                 remedy="pass the token of an OutcomeUnknownError as it is",
             )
-        return Outcome(applied=True, receipts=receipts_of(receipt, token.offset, token.count))
+        return Outcome(
+            applied=True,
+            receipts=receipts_of(receipt, token.offset, token.count, durability),
+            results=None if results is None else list(map(result_or_error, results[token.offset : end])),
+        )
 
-    def _expire_one(self, place: Place, seconds: float) -> None:
-        waiter, draft = place.waiter, place.draft
-        if waiter.done():
-            return
-        if draft is None or draft.sent is None:
-            waiter.set_exception(self._unsent(seconds))
-            self._give_up(place)
-        else:
-            offset = draft.waiters.index(waiter)
-            waiter.set_exception(self._unknown(draft, offset, draft.groups.get(offset, 1), seconds))
+    async def _decided(self, token: OutcomeToken, seconds: float) -> Decided:
+        draft = self._session.find(token.session, token.sequence)
+        if draft is not None:
+            watcher: Future[Decided] = self._shell.create_future()
+            draft.watchers.append(watcher)
+            return await self._shell.within(seconds, watcher)
+        body: dict[str, object] = {"session": token.session, "sequence": token.sequence}
+        frame = await self._leading.ask(FrameKind.OUTCOME, body, deadline=self._shell.time() + seconds)
+        durability = self._leading.link.durability if self._leading.link is not None else DURABILITY
+        return Decided(read_receipt(frame.body["receipt"]), read_results(frame.body.get("results")), durability)
 
-    def _give_up(self, place: Place) -> None:
-        """Take note that nobody waits for an append any more."""
-        if place.draft is None:
-            self._line.leave(place)
-        else:
-            self._gone(place.draft)
+    # Replicated actors.
 
-    def _sweep(self) -> None:
-        """One tick of the default timeout.
+    @overload
+    def actor(
+        self, name: str, cls: type[ActorT], *, key: str = "", timeout: float | None = None, node: str | None = None
+    ) -> type[ActorT]: ...
 
-        A draft that began in tick k is closed at the end of it, so none of its records has waited for less than
-        the timeout when it expires at the end of tick k + 16.
+    @overload
+    def actor(
+        self, name: str, cls: None = None, *, key: str = "", timeout: float | None = None, node: str | None = None
+    ) -> ActorProxy: ...
+
+    def actor(
+        self,
+        name: str,
+        cls: type[ActorT] | None = None,
+        *,
+        key: str = "",
+        timeout: float | None = None,
+        node: str | None = None,
+    ) -> type[ActorT] | ActorProxy:
+        """Return a proxy of one instance of an actor: ``await client.actor("inventory", Inventory).reserve("A", 2)``.
+
+        With ``cls`` it is typed as that class: a type checker knows arguments and results, and errors that a command
+        raises come back as its own classes. Each method of the proxy, awaited, is :meth:`call`, or :meth:`query`; a
+        query's ``.stale(...)`` is answered by a node as it stands. Nothing is asked before the first call.
+
+        Args:
+          name: under which the nodes run the actor.
+          cls: its class, a ``ReplicatedActor``; None = the nodes are asked what it understands.
+          key: which instance; "" is one like any other.
+          timeout: seconds for each call; None = the client's default.
+          node: the member that queries ask; None = any.
+
+        Raises:
+          RequestError: ``cls`` is no class of replicated actors.
         """
-        self._tick += 1
-        self._session.close_drafts()
-        expiring = self._expiring
-        seconds = self._options.timeout
-        while expiring and (not expiring[0].waiters or expiring[0].tick + _TICKS < self._tick):
-            draft = expiring.popleft()
-            is_sent = draft.sent is not None
-            for offset, size, waiter in draft.spans():
-                if not waiter.done() and waiter not in self._timed:
-                    error = self._unknown(draft, offset, size, seconds) if is_sent else self._unsent(seconds)
-                    waiter.set_exception(error)
-            if not is_sent:
-                self._gone(draft)
-        if expiring:
-            self._shell.call_later(seconds / _TICKS, self._sweep)
-        else:
-            self._is_sweeping = False
+        interface = interface_of(cls) if cls is not None else None
+        proxy = ActorProxy(self, name, interface, key=key, timeout=timeout, node=node)
+        return cast("ActorProxy | type[ActorT]", proxy)
 
-    def _unsent(self, seconds: float) -> ViewstampError:
-        reason = self._search.last_error or self._links.search.last_error
-        return UnavailableError(
-            f"nothing was written within {seconds:g} s" + (f": {reason}" if reason is not None else ""),
-            remedy=(reason.remedy if reason is not None else "") or "check that a majority of the nodes runs",
+    async def call(
+        self, name: str, method: str, /, *arguments: Any, key: str = "", timeout: float | None = None, **named: Any
+    ) -> Any:
+        """Call a command of an actor; return its result once it was applied. It is applied exactly once.
+
+        Concurrent calls, of whatever actors, share a batch. Cancelled: the command may still be applied, unless it was
+        not sent yet. For arguments named ``key`` or ``timeout`` take a proxy: :meth:`actor`.
+
+        Args:
+          name: of the actor.
+          method: the command.
+          arguments: of the command; values that ``wire/values.py`` lists.
+          key: which instance.
+          timeout: seconds from now; None = the client's default.
+          named: further arguments of the command.
+
+        Raises:
+          CommandError: the command was applied and raised this; that is its result, on every member.
+          UnknownActorError: no such actor or command, or it takes other arguments; nothing was sent.
+          RequestError: an argument cannot be packed.
+          UnavailableError: nothing was applied; call again.
+          OutcomeUnknownError: it may have been applied, or may still be; ask with ``outcome(error.token)``.
+          StaleSessionError: it was applied, but so late that its result is not kept any more.
+          StorageFullError: refused for lack of space.
+        """
+        remote = RemoteMethod(self, name, method, key=key, is_query=False, timeout=timeout)
+        return await self.invoke(remote, arguments, named)
+
+    async def query(
+        self,
+        name: str,
+        method: str,
+        /,
+        *arguments: Any,
+        key: str = "",
+        stale: bool = False,
+        node: str | None = None,
+        timeout: float | None = None,
+        **named: Any,
+    ) -> Any:
+        """Ask an actor; return what the query returned.
+
+        Linearizable: it sees every command that was acknowledged before it began. ``stale``: as the node that is asked
+        has it, without asking the others; then a :class:`Stale` comes back, which says how far behind that may be.
+
+        Args:
+          name: of the actor.
+          method: the query.
+          arguments: of the query.
+          key: which instance.
+          stale: see above.
+          node: the member to ask; None = any.
+          timeout: seconds from now; None = the client's default.
+          named: further arguments of the query.
+
+        Raises:
+          CommandError: the query raised this.
+          UnknownActorError: no such actor or query, or it takes other arguments.
+          UnavailableError: nobody answered in time.
+        """
+        remote = RemoteMethod(self, name, method, key=key, is_query=True, timeout=timeout, node=node)
+        if stale:
+            return await self.invoke_stale(remote, arguments, named)
+        return await self.invoke(remote, arguments, named)
+
+    async def invoke(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a method of a proxy; see :meth:`call` and :meth:`query`. The hot path of commands."""
+        if (
+            method.found is not None
+            and not method.is_query
+            and method.timeout is None
+            and not self._line.places
+            and not self._is_closed
+            and method.accepts(arguments, named)
+        ):
+            session = self._session
+            value = method.encode(arguments, named)
+            size = len(value) + RECORD_COST
+            if size - RECORD_COST <= session.record_bytes_max and session.held_bytes + size <= self._held_max:
+                future: Future[bytes] = self._shell.create_future()
+                draft = session.add(COMMANDS, value, size, future)
+                try:
+                    packed = await future
+                except BaseException:
+                    if future.cancelled():
+                        self._gone(draft)
+                    raise
+                return decode_result(packed, method.errors)
+        if not method.is_query and (result := await self._command(method, arguments, named)) is not None:
+            return decode_result(result, method.errors)
+        return (await self._query(method, arguments, named, stale=False)).value
+
+    async def invoke_stale(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Stale[Any]:
+        """Ask a query of a proxy without asking other nodes; see :meth:`query`."""
+        return await self._query(method, arguments, named, stale=True)
+
+    async def _command(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes | None:
+        """Call by the long way; None = it is a query, as the nodes say, and was not asked."""
+        self._start()
+        if method.is_query is not None:
+            method.check(arguments, named, query=False)
+        value = method.encode(arguments, named)
+        size = len(value) + RECORD_COST
+        name = actor_place(method.actor)
+        future: Waiter = self._shell.create_future()
+
+        def act() -> Draft[Waiter] | None:
+            method.meet(self._interfaces[name], arguments, named)
+            if method.is_query:
+                future.set_result(None)
+                return None
+            self._session.check_sizes([size])
+            return self._session.add(COMMANDS, value, size, future)
+
+        described = self._interfaces.get(name)
+        if described is not None:
+            try:
+                method.meet(described, arguments, named)
+            except UnknownActorError:
+                # The nodes may run newer code by now.
+                del self._interfaces[name]
+        packed: bytes | None = await self._enter(Place(name, size, future, act), method.timeout)
+        return packed
+
+    async def _query(
+        self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any], *, stale: bool
+    ) -> Stale[Any]:
+        self._start()
+        method.check(arguments, named, query=True)
+        body: dict[str, object] = {
+            "actor": method.actor,
+            "key": method.key,
+            "method": method.name,
+            "arguments": encode_arguments(arguments, named, f"the query {method.actor}.{method.name}"),
+            "stale": stale,
+            "applied_index": 0 if stale else self._session.applied_index,
+        }
+        seconds = as_seconds(method.timeout, self._options.timeout)
+        _, frame = await self._links.ask_any(FrameKind.QUERY, body, seconds=seconds, node=method.node)
+        answer = frame.body
+        return Stale(decode_result(answer["result"], method.errors), answer["applied_index"], answer["age"])
+
+    def watch(
+        self, name: str, cls: type[Any] | None = None, *, key: str | None = None, index: int = 0
+    ) -> AsyncGenerator[Change, None]:
+        """Yield the commands that are applied to an actor, with what came of them, in order, each once; never ends.
+
+        A connection that is lost is replaced, and watching goes on after the last change. Nodes keep the newest
+        changes only, bounded in bytes: whoever is too slow is told, and nothing is left out silently.
+
+        Args:
+          name: of the actor.
+          cls: its class, so that errors come as its own classes; None = as plain CommandError.
+          key: which instance; None = all.
+          index: the first log index of interest; 0 = from now on. After ``change``: ``change.index + 1``.
+
+        Raises:
+          TrimmedError: those changes are not kept any more: read the present state by a query, then watch again.
+          UnknownActorError, RequestError: no such actor, or an index below 0.
+          UnavailableError: nobody answered for as long as the default timeout.
+        """
+        self._start()
+        if index < 0:
+            raise RequestError(f"indices begin at 1, so nobody can watch from {index}", remedy="0 = from now on")
+        watcher = Watcher(
+            name,
+            key,
+            index,
+            floor=self._session.applied_index + 1,
+            errors=interface_of(cls).errors if cls is not None else {},
+            wait=self._options.follow_wait,
         )
+        return self._changes(watcher)
 
-    def _unknown(self, draft: Draft[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
-        return OutcomeUnknownError(
-            f"no answer within {seconds:g} s; the append may have been committed, or still be",
-            token=self._session.token(draft, offset, size),
-            remedy="ask what became of it: client.outcome(error.token)",
+    async def _changes(self, watcher: Watcher) -> AsyncGenerator[Change, None]:
+        while True:
+            for change in await self._next_changes(watcher):
+                yield change
+
+    async def _next_changes(self, watcher: Watcher) -> list[Change]:
+        """Return the next changes; [] = none yet. Cancelled, it may be called again and nothing is left out."""
+        wait = watcher.wait
+        try:
+            _, frame = await self._links.ask_any(
+                FrameKind.WATCH, watcher.body(), seconds=self._options.timeout + wait, wait=wait, node=watcher.node
+            )
+        except TrimmedError as error:
+            watcher.on_trimmed(error, await self._members())
+            return []
+        except UnavailableError:
+            if self._is_closed or not watcher.on_away():
+                raise
+            return []
+        return watcher.on_answer(frame.body)
+
+    async def list_actors(self, *, stale: bool = False, timeout: float | None = None) -> list[ActorInfo]:
+        """List the actors that the nodes run. As :meth:`describe_topic` otherwise."""
+        self._start()
+        _, frame = await self._links.ask_any(
+            FrameKind.LIST_ACTORS, {"stale": stale}, seconds=as_seconds(timeout, self._options.timeout)
         )
+        return [actor_info(actor) for actor in frame.body["actors"]]
 
-    def _gone(self, draft: Draft[Waiter]) -> None:
-        """Take note that a waiter of a draft has gone; what was not sent needs not be sent, and frees its bytes."""
-        if draft.sent is None:
-            draft.cancelled = True
-            if not self._is_compacting:
-                self._is_compacting = True
-                self._shell.call_soon(self._compact)
+    async def describe_actor(self, name: str, *, timeout: float | None = None) -> Interface:
+        """Return the commands and queries of an actor, as the node that is asked has them in its code.
 
-    def _compact(self) -> None:
-        self._is_compacting = False
-        self._session.compact()
-        self._line.serve()
+        Raises:
+          UnknownActorError: no actor has this name there.
+          UnavailableError: nobody answered in time.
+        """
+        self._start()
+        return await self._ask_interface(name, as_seconds(timeout, self._options.timeout))
 
-    # Sending.
+    # Snapshots.
 
-    def _on_draft(self, draft: Draft[Waiter]) -> None:
-        draft.tick = self._tick
-        self._expiring.append(draft)
-        if not self._is_sweeping and self._options.timeout != math.inf:
-            self._is_sweeping = True
-            self._shell.call_later(self._options.timeout / _TICKS, self._sweep)
-        self._schedule_pump()
+    async def create_snapshot(self, node: str | None = None, *, timeout: float | None = None) -> SnapshotInfo:
+        """Have a member take a snapshot; return when it is durable. Writes go on meanwhile.
 
-    def _schedule_pump(self) -> None:
-        """Send soon: after the callers that are being woken now have added their next records."""
-        if not self._is_pumping:
-            self._is_pumping = True
-            self._shell.call_soon(self._pump)
+        Args:
+          node: the member; None = the leader.
+          timeout: seconds from now; None = the client's default. A large state takes longer.
 
-    def _pump(self) -> None:
-        self._is_pumping = False
-        link = self._leading.link
-        if link is None or not self._session.id:
-            self._leading.need()
-            return
-        take = self._session.take_request
-        request = take()
-        while request is not None:
-            link.send(request.kind, request.body, request.payload)
-            request = take()
-        if not self._is_watching and self._session.is_owed:
-            self._is_watching = True
-            self._watched_since = self._shell.time()
-            self._shell.call_later(self._options.silence / 2, self._watch)
+        Raises:
+          UnavailableError: not done in time; it may still be.
+          RequestError: no such node.
+        """
+        self._start()
+        end = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        node = node or await self._leader(end)
+        seconds = max(0.0, end - self._shell.time())
+        _, frame = await self._links.ask_any(FrameKind.CREATE_SNAPSHOT, {}, seconds=seconds, wait=seconds, node=node)
+        return snapshot_info(frame.body["snapshot"])
 
-    def _watch(self) -> None:
-        """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
-        self._is_watching = False
-        link = self._leading.link
-        if link is None or not self._session.is_owed:
-            return
-        if self._shell.time() - max(link.heard, self._watched_since) >= self._options.silence:
-            link.is_silent = True
-            link.abort()
-            return
-        self._is_watching = True
-        self._shell.call_later(self._options.silence / 2, self._watch)
+    async def list_snapshots(self, node: str | None = None, *, timeout: float | None = None) -> list[SnapshotInfo]:
+        """List the snapshots on a member's disk, the newest first. As :meth:`create_snapshot` otherwise."""
+        self._start()
+        end = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        node = node or await self._leader(end)
+        seconds = max(0.0, end - self._shell.time())
+        _, frame = await self._links.ask_any(FrameKind.LIST_SNAPSHOTS, {}, seconds=seconds, node=node)
+        return [snapshot_info(snapshot) for snapshot in frame.body["snapshots"]]
 
-    def _on_answer(self, link: Link, frame: Frame) -> None:
-        """Take the answer to a request of the session."""
-        if link is not self._leading.link:
-            return  # It was asked again elsewhere, and only that answer counts.
-        body = frame.body
-        request_id = body["id"]
-        session = self._session
-        if frame.kind == FrameKind.OK:
-            receipt = read_receipt(body["receipt"])
-            if session.is_fence(request_id):
-                settled = session.on_outcome(request_id, receipt)
-            else:
-                settled = session.on_receipt(request_id, receipt)
-            self._settle(settled)
-            self._search.succeeded()
-            self._schedule_pump()
-            return
-        error = error_from(body)
-        action, settled = session.on_refused(request_id, error)
-        self._settle(settled)
-        if action is Action.MOVE:
-            self._leading.leave(link, error)
-        elif action is Action.BACK_OFF:
-            self._search.failed(link.address, error)
-            self._shell.call_later(self._search.delay(), self._resume)
-        else:
-            self._schedule_pump()
+    async def _leader(self, deadline: float) -> str:
+        """Return the id of the member that leads, as a node says."""
+        while True:
+            seconds = max(0.0, deadline - self._shell.time())
+            _, frame = await self._links.ask_any(FrameKind.STATUS, {}, seconds=seconds)
+            leader = frame.body["status"].get("leader")
+            if leader:
+                return str(leader)
+            if self._shell.time() + self._options.back_off_max >= deadline:
+                raise UnavailableError("nobody leads", remedy="check that a majority of the nodes runs")
+            await self._shell.sleep(self._options.back_off_max)
 
-    def _resume(self) -> None:
-        self._session.resume()
-        self._schedule_pump()
-
-    def _on_link(self, link: Link) -> None:
-        self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
-        link.on_answer = self._on_answer
-        link.closed.add_done_callback(lambda closed: self._leading.leave(link, closed.result()))
-
-    # What the search for the leader asks and tells; see ``leadership.Owner``.
-
-    @property
-    def has_work(self) -> bool:
-        """Whether something waits to be sent or answered."""
-        return self._session.has_work
-
-    @property
-    def has_session(self) -> bool:
-        """Whether a session is open."""
-        return bool(self._session.id)
-
-    def on_session(self, session: SessionId) -> None:
-        """Begin the session that was opened, unless there is one by now."""
-        if not self._session.id:
-            self._session.opened(session)
-
-    def on_leader(self) -> None:
-        """Send what waits."""
-        self._schedule_pump()
-
-    def on_left(self) -> None:
-        """Take back what the leader had not answered."""
-        self._settle(self._session.lost())
-
-    def on_hopeless(self, error: ViewstampError) -> None:
-        """Tell everybody whose records were never sent."""
-        fresh = again(error)
-        self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
-        if isinstance(error, PeerError):
-            self._line.fail(fresh)
+    async def _members(self) -> list[str]:
+        return [str(status["id"]) for status in await self.status() if status["reachable"]]
 
     # Topics, reading, status.
 
-    async def create_topic(self, name: str, *, timeout: float | None = None) -> TopicInfo:
-        """Create a topic; one that is there already is fine, and is returned as it is.
+    async def create_topic(
+        self, name: str, *, retain_bytes: int = 0, retain_seconds: float = 0.0, timeout: float | None = None
+    ) -> TopicInfo:
+        """Create a topic; one that is there already, and keeps the same, is fine and is returned as it is.
+
+        Args:
+          name: 1 to 128 letters, digits, dots, underscores or hyphens.
+          retain_bytes: beyond so many bytes the oldest records are trimmed by themselves; 0 = never.
+          retain_seconds: records older than this are trimmed by themselves; 0 = never.
+          timeout: seconds from now; None = the client's default.
 
         Raises:
-          RequestError: the name is not allowed.
+          RequestError: the name, or the retention, is not allowed.
+          TopicExistsError: it exists and keeps something else; see :meth:`configure_topic`.
           UnavailableError: not created; try again.
           OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
         """
+        retention: dict[str, object] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
+        return await self._change_topic(FrameKind.CREATE_TOPIC, {"name": name, **retention}, timeout)
+
+    async def configure_topic(
+        self,
+        name: str,
+        *,
+        retain_bytes: int | None = None,
+        retain_seconds: float | None = None,
+        timeout: float | None = None,
+    ) -> TopicInfo:
+        """Say what a topic keeps from now on; None = as it is, as far as nobody changes that at the same time.
+
+        Raises:
+          UnknownTopicError: no topic has this name.
+          RequestError: the retention is not allowed.
+          UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
+        """
+        if retain_bytes is None or retain_seconds is None:
+            known = await self.describe_topic(name, timeout=timeout)
+            retain_bytes = known.retain_bytes if retain_bytes is None else retain_bytes
+            retain_seconds = known.retain_seconds if retain_seconds is None else retain_seconds
+        body: dict[str, object] = {"name": name, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
+        return await self._change_topic(FrameKind.CONFIGURE_TOPIC, body, timeout)
+
+    async def trim_topic(self, name: str, position: int, *, timeout: float | None = None) -> TopicInfo:
+        """Drop all records of a topic before ``position``, for good. Where they are gone already, nothing happens.
+
+        Raises:
+          UnknownTopicError: no topic has this name.
+          RequestError: the position is beyond the end of the topic.
+          UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
+        """
+        return await self._change_topic(FrameKind.TRIM_TOPIC, {"name": name, "position": position}, timeout)
+
+    async def _change_topic(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> TopicInfo:
         self._start()
         deadline = self._shell.time() + as_seconds(timeout, self._options.timeout)
-        frame = await self._leading.ask(FrameKind.CREATE_TOPIC, {"name": name}, deadline=deadline)
+        frame = await self._leading.ask(kind, body, deadline=deadline)
         return topic_info(frame.body["topic"])
 
     async def describe_topic(self, name: str, *, stale: bool = False, timeout: float | None = None) -> TopicInfo:
@@ -658,13 +662,3 @@ class BaseClient:
         return await self._links.status(
             min(as_seconds(timeout, self._options.timeout), self._options.connect_timeout + self._options.silence)
         )
-
-    # Inside.
-
-    def _start(self) -> None:
-        if self._is_closed:
-            raise closed_error()
-        if not self._is_started:
-            self._is_started = True
-            self._shell.begin()
-            self._shell.spawn(self._leading.run())

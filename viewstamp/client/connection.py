@@ -7,6 +7,7 @@ from typing import Any
 
 from viewstamp import errors
 from viewstamp.client.checks import is_answer
+from viewstamp.client.results import DURABILITY
 from viewstamp.client.shell import Dialer, Future, Shell
 from viewstamp.errors import (
     CommandError,
@@ -120,6 +121,8 @@ class Link:
         self.incarnation = ""
         self.record_bytes_max = 0
         self.batch_bytes_max = 0
+        self.durability = DURABILITY
+        """How durable what this node acknowledges is, in its own words."""
         self.heard = shell.time()
         """When the node last sent anything, on the shell's clock."""
         self.is_silent = False
@@ -215,6 +218,7 @@ class Link:
         self.incarnation = str(body.get("incarnation", ""))
         self.record_bytes_max = int(body["limits"]["record_bytes_max"])
         self.batch_bytes_max = int(body["limits"]["batch_bytes_max"])
+        self.durability = str(body.get("durability", DURABILITY))
         self._welcome.set_result(frame)
 
     # What the client calls.

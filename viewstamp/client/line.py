@@ -14,18 +14,20 @@ __all__ = ["Line", "Place"]
 
 
 class Place:
-    """One append, which may have to wait."""
+    """One append or command, which may have to wait."""
 
     __slots__ = ("act", "draft", "size", "topic", "waiter")
 
-    def __init__(self, topic: str, size: int, waiter: Future[Any], act: Callable[[], Draft[Future[Any]]]) -> None:
+    def __init__(
+        self, topic: str, size: int, waiter: Future[Any], act: Callable[[], Draft[Future[Any]] | None]
+    ) -> None:
         self.topic = topic
         self.size = size
         """Bytes that it is going to hold."""
         self.waiter = waiter
         """Who is told what became of it."""
         self.act = act
-        """Puts it into a draft. Raises ViewstampError where it never can be."""
+        """Puts it into a draft; None = there is nothing to send. Raises ViewstampError where it never can be."""
         self.draft: Draft[Future[Any]] | None = None
         """Where it was put; None = it waits."""
 

@@ -15,6 +15,7 @@ __all__ = [
     "DURABILITY",
     "ActorInfo",
     "Change",
+    "Decided",
     "Outcome",
     "Receipt",
     "SnapshotInfo",
@@ -53,6 +54,14 @@ class Receipt(NamedTuple):
 
 new_receipt = tuple.__new__
 """``new_receipt(Receipt, fields)``: half the cost of calling the named tuple, once per record."""
+
+
+class Decided(NamedTuple):
+    """What became of a whole batch, and how durable it is; no receipt = it was not applied, and is fenced."""
+
+    receipt: BatchReceipt | None
+    results: list[bytes] | None
+    durability: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

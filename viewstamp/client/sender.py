@@ -1,0 +1,436 @@
+"""How appends and commands get to the leader and their answers back: waiting, timeouts, sending, telling everybody."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from viewstamp.client.checks import as_seconds, read_receipt, read_results
+from viewstamp.client.connection import Link, error_from, parse_addresses
+from viewstamp.client.draft import COMMANDS, Draft, Settled
+from viewstamp.client.leader import LeaderSearch
+from viewstamp.client.leadership import Leadership
+from viewstamp.client.line import Line, Place
+from viewstamp.client.links import Links, again, closed_error
+from viewstamp.client.options import Options
+from viewstamp.client.results import Decided, Receipt, new_receipt, receipts_of
+from viewstamp.client.session import Action, Session
+from viewstamp.client.shell import Dialer, Future, Shell
+from viewstamp.errors import OutcomeUnknownError, PeerError, RequestError, UnavailableError, ViewstampError
+from viewstamp.ids import SessionId, TopicId
+from viewstamp.wire.commands import Interface
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["Sender", "Waiter", "actor_place"]
+
+Waiter = Future[Any]
+
+_TICKS = 16
+"""The default timeout is reckoned in this many ticks per timeout, so that no append needs a timer of its own."""
+_ACTOR = "\0"
+"""What the names of actors begin with in the waiting line, where those of topics stand too."""
+
+
+class Sender:
+    """The half of a client that its callers do not see; ``client.py`` has the other one.
+
+    Invariants:
+      * every append and every command that was let in ends: with a result, an error, or cancelled; also when the client
+        is closed
+      * at most ``bytes_in_flight_max`` bytes of them are held, or one
+      * no task for each or for a batch: one task searches for the leader, one for each name asks what it is, once
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        shell: Shell,
+        network: Dialer,
+        entropy: random.Random,
+        cluster_id: str = "",
+        options: Options | None = None,
+    ) -> None:
+        """Make a client; never awaits.
+
+        Args:
+          addresses: ``"host:port,host:port"`` or a sequence; any members, the others are learnt.
+          shell: what runs it.
+          network: how connections come about.
+          entropy: the only source of randomness: where the search begins, and jitter.
+          cluster_id: the cluster to talk to; "" = whichever answers first, and then only that one.
+          options: see :class:`Options`.
+
+        Raises:
+          ConfigError: an address has another shape.
+        """
+        options = options or Options()
+        self._options = options
+        self._shell = shell
+        self._search = LeaderSearch(
+            parse_addresses(addresses), entropy=entropy, back_off=(options.back_off_min, options.back_off_max)
+        )
+        self._request_ids = count(1)
+        self._links = Links(
+            shell,
+            network,
+            self._search.addresses,
+            self._request_ids,
+            cluster_id=cluster_id,
+            entropy=entropy,
+            options=options,
+            on_open=self._on_link,
+            on_member=self._search.learn,
+        )
+        self._leading = Leadership(shell, self._links, self._search, options, self)
+        self._session: Session[Waiter] = Session(options, self._request_ids, self._on_draft)
+        self._topics: dict[str, TopicId] = {}
+        self._interfaces: dict[str, Interface] = {}
+        """What nodes said of actors, by the names that these have in the line."""
+        self._resolving: set[str] = set()
+        self._held_max = options.bytes_in_flight_max
+        self._line = Line(shell, self._may_go)
+        self._timed: set[Waiter] = set()
+        """Waiters with a timer of their own, which the default timeout leaves alone."""
+        self._expiring: deque[Draft[Waiter]] = deque()
+        self._tick = 0
+        self._is_sweeping = False
+        self._is_pumping = False
+        self._is_compacting = False
+        self._watched_since = 0.0
+        self._is_watching = False
+        self._is_started = False
+        self._is_closed = False
+
+    def _close(self) -> None:
+        """End at once. What was never sent gets ClosedError, what was OutcomeUnknownError. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if not self._is_started:
+            return
+        self._topics.clear()
+        self._settle(self._session.close())
+        self._line.fail(closed_error)
+        self._leading.close()
+        self._links.close()
+
+    # Waiting.
+
+    async def _enter(self, place: Place, timeout: float | None) -> Any:
+        """Go the long way: through the line where one has to wait, with a timer of one's own where one is needed."""
+        seconds = as_seconds(timeout, self._options.timeout)
+        future = place.waiter
+        has_to_wait = bool(self._line.places) or not self._is_known(place.topic) or not self._fits(place.size)
+        if has_to_wait:
+            self._line.join(place)
+        else:
+            place.draft = place.act()
+        timer = None
+        if seconds == math.inf or timeout is not None or has_to_wait:
+            self._timed.add(future)
+            if seconds != math.inf:
+                timer = self._shell.call_later(seconds, self._expire_one, place, seconds)
+        try:
+            return await future
+        except BaseException:
+            if future.cancelled():
+                self._give_up(place)
+            raise
+        finally:
+            self._timed.discard(future)
+            if timer is not None:
+                timer.cancel()
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._topics or name in self._interfaces
+
+    def _may_go(self, place: Place) -> bool:
+        if not self._is_known(place.topic):
+            if place.topic not in self._resolving:
+                self._resolving.add(place.topic)
+                self._shell.spawn(self._resolve(place.topic))
+            return False
+        return self._fits(place.size)
+
+    def _fits(self, size: int) -> bool:
+        held = self._session.held_bytes
+        return held + size <= self._held_max or held == 0
+
+    async def _resolve(self, name: str) -> None:
+        """Ask for a topic's id, or what an actor is, until it is known, refused, or nobody waits for it any more."""
+        try:
+            while any(place.topic == name for place in self._line.places):
+                try:
+                    if name.startswith(_ACTOR):
+                        interface = await self._ask_interface(name.removeprefix(_ACTOR), self._options.silence)
+                        self._interfaces[name] = interface
+                    else:
+                        self._topics[name] = await self._ask_topic(name, self._options.silence)
+                except (RequestError, PeerError) as error:
+                    self._line.fail(again(error), topic=name)
+                except ViewstampError:
+                    continue  # Those who wait have deadlines of their own, and are told why then.
+                else:
+                    return
+        finally:
+            self._resolving.discard(name)
+            self._line.serve()
+
+    async def _ask_topic(self, name: str, seconds: float) -> TopicId:
+        body: dict[str, object] = {"name": name, "stale": False}
+        _, frame = await self._links.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=seconds)
+        return TopicId(frame.body["topic"]["id"])
+
+    async def _ask_interface(self, actor: str, seconds: float) -> Interface:
+        _, frame = await self._links.ask_any(FrameKind.DESCRIBE_ACTOR, {"name": actor}, seconds=seconds)
+        return Interface.from_wire(frame.body["actor"])
+
+    # What became of it.
+
+    def _settle(self, settled: list[Settled[Waiter]], durability: str = "") -> None:
+        """Tell every waiter. The hot path back: one loop over the futures of a batch."""
+        for draft, receipt, error in settled:
+            results = draft.results
+            if receipt is None or (results is None and draft.topic == COMMANDS):
+                for offset, size, waiter in draft.spans():
+                    if not waiter.done():
+                        waiter.set_exception(error(offset, size))
+            elif results is not None:
+                for single, result in zip(draft.waiters, results, strict=True):
+                    assert single is not None, "only groups have records without a waiter"
+                    if not single.done():
+                        single.set_result(result)
+            elif draft.groups:
+                for offset, size, waiter in draft.spans():
+                    if not waiter.done():
+                        receipts = receipts_of(receipt, offset, size, durability)
+                        waiter.set_result(receipts if offset in draft.groups else receipts[0])
+            else:
+                position, _, term, index, log_time = receipt
+                for single in draft.waiters:
+                    assert single is not None, "only groups have records without a waiter"
+                    if not single.done():
+                        single.set_result(new_receipt(Receipt, (position, term, index, log_time, durability)))
+                    position += 1
+                    index += 1
+            for watcher in draft.watchers:
+                # None = it is certain that nothing was written.
+                reason = error(0, 1) if receipt is None else None
+                if watcher.done():
+                    continue
+                if isinstance(reason, OutcomeUnknownError):
+                    watcher.set_exception(reason)
+                else:
+                    watcher.set_result(Decided(receipt, results, durability))
+            draft.waiters = []
+            draft.watchers = []
+        expiring = self._expiring
+        while expiring and not expiring[0].waiters:
+            expiring.popleft()
+        if self._line.places:
+            self._line.serve()
+
+    def _expire_one(self, place: Place, seconds: float) -> None:
+        waiter, draft = place.waiter, place.draft
+        if waiter.done():
+            return
+        if draft is None or draft.sent is None:
+            waiter.set_exception(self._unsent(seconds))
+            self._give_up(place)
+        else:
+            offset = draft.waiters.index(waiter)
+            waiter.set_exception(self._unknown(draft, offset, draft.groups.get(offset, 1), seconds))
+
+    def _give_up(self, place: Place) -> None:
+        """Take note that nobody waits for it any more."""
+        if place.draft is None:
+            self._line.leave(place)
+        else:
+            self._gone(place.draft)
+
+    def _sweep(self) -> None:
+        """One tick of the default timeout.
+
+        A draft that began in tick k is closed at the end of it, so none of its records has waited for less than
+        the timeout when it expires at the end of tick k + 16.
+        """
+        self._tick += 1
+        self._session.close_drafts()
+        expiring = self._expiring
+        seconds = self._options.timeout
+        while expiring and (not expiring[0].waiters or expiring[0].tick + _TICKS < self._tick):
+            draft = expiring.popleft()
+            is_sent = draft.sent is not None
+            for offset, size, waiter in draft.spans():
+                if not waiter.done() and waiter not in self._timed:
+                    error = self._unknown(draft, offset, size, seconds) if is_sent else self._unsent(seconds)
+                    waiter.set_exception(error)
+            if not is_sent:
+                self._gone(draft)
+        if expiring:
+            self._shell.call_later(seconds / _TICKS, self._sweep)
+        else:
+            self._is_sweeping = False
+
+    def _unsent(self, seconds: float) -> ViewstampError:
+        reason = self._search.last_error or self._links.search.last_error
+        return UnavailableError(
+            f"nothing was written within {seconds:g} s" + (f": {reason}" if reason is not None else ""),
+            remedy=(reason.remedy if reason is not None else "") or "check that a majority of the nodes runs",
+        )
+
+    def _unknown(self, draft: Draft[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
+        return OutcomeUnknownError(
+            f"no answer within {seconds:g} s; it may have been committed, or still be",
+            token=self._session.token(draft, offset, size),
+            remedy="ask what became of it: client.outcome(error.token)",
+        )
+
+    def _gone(self, draft: Draft[Waiter]) -> None:
+        """Take note that a waiter of a draft has gone; what was not sent needs not be sent, and frees its bytes."""
+        if draft.sent is None:
+            draft.cancelled = True
+            if not self._is_compacting:
+                self._is_compacting = True
+                self._shell.call_soon(self._compact)
+
+    def _compact(self) -> None:
+        self._is_compacting = False
+        self._session.compact()
+        self._line.serve()
+
+    # Sending.
+
+    def _on_draft(self, draft: Draft[Waiter]) -> None:
+        draft.tick = self._tick
+        self._expiring.append(draft)
+        if not self._is_sweeping and self._options.timeout != math.inf:
+            self._is_sweeping = True
+            self._shell.call_later(self._options.timeout / _TICKS, self._sweep)
+        self._schedule_pump()
+
+    def _schedule_pump(self) -> None:
+        """Send soon: after the callers that are being woken now have added their next records."""
+        if not self._is_pumping:
+            self._is_pumping = True
+            self._shell.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_pumping = False
+        link = self._leading.link
+        if link is None or not self._session.id:
+            self._leading.need()
+            return
+        take = self._session.take_request
+        request = take()
+        while request is not None:
+            link.send(request.kind, request.body, request.payload)
+            request = take()
+        if not self._is_watching and self._session.is_owed:
+            self._is_watching = True
+            self._watched_since = self._shell.time()
+            self._shell.call_later(self._options.silence / 2, self._watch)
+
+    def _watch(self) -> None:
+        """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
+        self._is_watching = False
+        link = self._leading.link
+        if link is None or not self._session.is_owed:
+            return
+        if self._shell.time() - max(link.heard, self._watched_since) >= self._options.silence:
+            link.is_silent = True
+            link.abort()
+            return
+        self._is_watching = True
+        self._shell.call_later(self._options.silence / 2, self._watch)
+
+    def _on_answer(self, link: Link, frame: Frame) -> None:
+        """Take the answer to a request of the session."""
+        if link is not self._leading.link:
+            return  # It was asked again elsewhere, and only that answer counts.
+        body = frame.body
+        request_id = body["id"]
+        session = self._session
+        if frame.kind == FrameKind.OK:
+            receipt = read_receipt(body["receipt"])
+            results = read_results(body.get("results"))
+            if session.is_fence(request_id):
+                settled = session.on_outcome(request_id, receipt, results)
+            else:
+                settled = session.on_receipt(request_id, receipt, results)
+            self._settle(settled, link.durability)
+            self._search.succeeded()
+            self._schedule_pump()
+            return
+        error = error_from(body)
+        action, settled = session.on_refused(request_id, error)
+        self._settle(settled)
+        if action is Action.MOVE:
+            self._leading.leave(link, error)
+        elif action is Action.BACK_OFF:
+            self._search.failed(link.address, error)
+            self._shell.call_later(self._search.delay(), self._resume)
+        else:
+            self._schedule_pump()
+
+    def _resume(self) -> None:
+        self._session.resume()
+        self._schedule_pump()
+
+    def _on_link(self, link: Link) -> None:
+        self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
+        link.on_answer = self._on_answer
+        link.closed.add_done_callback(lambda closed: self._leading.leave(link, closed.result()))
+
+    # What the search for the leader asks and tells; see ``leadership.Owner``.
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something waits to be sent or answered."""
+        return self._session.has_work
+
+    @property
+    def has_session(self) -> bool:
+        """Whether a session is open."""
+        return bool(self._session.id)
+
+    def on_session(self, session: SessionId) -> None:
+        """Begin the session that was opened, unless there is one by now."""
+        if not self._session.id:
+            self._session.opened(session)
+
+    def on_leader(self) -> None:
+        """Send what waits."""
+        self._schedule_pump()
+
+    def on_left(self) -> None:
+        """Take back what the leader had not answered."""
+        self._settle(self._session.lost())
+
+    def on_hopeless(self, error: ViewstampError) -> None:
+        """Tell everybody whose records were never sent."""
+        fresh = again(error)
+        self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
+        if isinstance(error, PeerError):
+            self._line.fail(fresh)
+
+    # Inside.
+
+    def _start(self) -> None:
+        if self._is_closed:
+            raise closed_error()
+        if not self._is_started:
+            self._is_started = True
+            self._shell.begin()
+            self._shell.spawn(self._leading.run())
+
+
+def actor_place(actor: str) -> str:
+    """Return what an actor is called in the waiting line, and where it is remembered what nodes said of it."""
+    return _ACTOR + actor
