@@ -6,6 +6,8 @@ Three ways in:
     async with viewstamp.open_node("node1.toml") as node: ...                        # a member in this process
     async with viewstamp.local_cluster(nodes=3) as cluster: ...                      # a whole one, for tests
 
+and one class to derive from, ``ReplicatedActor``, with ``command`` and ``query`` for its methods.
+
 A name is imported when it is first used: importing this package costs next to nothing.
 """
 
@@ -13,8 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from viewstamp.actors.replicated.actor import ReplicatedActor
+    from viewstamp.actors.replicated.methods import command, query
+    from viewstamp.client.aio import Client
     from viewstamp.client.options import Options as ClientOptions
-    from viewstamp.client.results import Outcome, Receipt, TopicInfo
+    from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
     from viewstamp.embed.connect import connect
     from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
     from viewstamp.embed.open_node import EmbeddedNode, open_node
@@ -48,8 +53,12 @@ if TYPE_CHECKING:
     )
     from viewstamp.ids import Viewstamp
     from viewstamp.wire.batch import Record
+    from viewstamp.wire.commands import Stale
 
 __all__ = [
+    "ActorInfo",
+    "Change",
+    "Client",
     "ClientOptions",
     "ClosedError",
     "ClusterHandle",
@@ -71,7 +80,10 @@ __all__ = [
     "Receipt",
     "Record",
     "RecordTooLargeError",
+    "ReplicatedActor",
     "RequestError",
+    "SnapshotInfo",
+    "Stale",
     "StaleSessionError",
     "StorageError",
     "StorageFullError",
@@ -84,23 +96,33 @@ __all__ = [
     "Viewstamp",
     "ViewstampError",
     "WrongClusterError",
+    "command",
     "connect",
     "local_cluster",
     "open_node",
+    "query",
 ]
 
 _HOMES = {
+    "ActorInfo": "client.results",
+    "Change": "client.results",
+    "Client": "client.aio",
     "ClientOptions": "client.options:Options",
     "ClusterHandle": "embed.local_cluster",
     "EmbeddedNode": "embed.open_node",
     "Outcome": "client.results",
     "Receipt": "client.results",
     "Record": "wire.batch",
+    "ReplicatedActor": "actors.replicated.actor",
+    "SnapshotInfo": "client.results",
+    "Stale": "wire.commands",
     "TopicInfo": "client.results",
     "Viewstamp": "ids",
+    "command": "actors.replicated.methods",
     "connect": "embed.connect",
     "local_cluster": "embed.local_cluster",
     "open_node": "embed.open_node",
+    "query": "actors.replicated.methods",
 }
 """Where a name comes from, and its name there where that is another one. What is not here comes from ``errors``."""
 
