@@ -166,15 +166,30 @@ async def test_a_failing_turn_leaves_no_reply_hanging() -> None:
     ]
     elsewhere: asyncio.Future[int] = other.ask(lambda reply: Double(0, reply), timeout=None)
     results = await asyncio.gather(*futures, elsewhere, return_exceptions=True)
-    # Those behind the failed one were handed over with it, so their outcome is unknown too. The other
-    # actor's turn came after the failure, so it never was.
+    # The one behind the failed one, and that of the other actor, were never looked at.
     assert [type(result) for result in results] == [
         int,
         OutcomeUnknownError,
         OutcomeUnknownError,
-        OutcomeUnknownError,
+        ClosedError,
         ClosedError,
     ]
+    await system.stop()
+
+
+async def test_a_failing_turn_of_an_actor_that_takes_lists_leaves_all_of_it_unknown() -> None:
+    """It may have begun with any of them: nobody can tell."""
+
+    class Fragile(Actor[Double]):
+        def on_messages(self, messages: list[Double]) -> None:
+            raise ZeroDivisionError
+
+    system = System()
+    ref = system.spawn(Fragile(), name="fragile")
+    change: asyncio.Future[int] = ref.ask(lambda reply: Double(1, reply), timeout=None)
+    question: asyncio.Future[int] = ref.ask(lambda reply: Double(1, reply), timeout=None, changes=False)
+    results = await asyncio.gather(change, question, return_exceptions=True)
+    assert [type(result) for result in results] == [OutcomeUnknownError, ClosedError]
     await system.stop()
 
 

@@ -1,29 +1,36 @@
-"""The cell: what the framework keeps for one live actor: its mailbox, timers, open replies and turns."""
+"""The cell: what the framework keeps for one actor through all its lives: mailbox, timers, open replies, children."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, assert_never, cast
 
-from viewstamp.actors.actor import Actor, AsyncActor
-from viewstamp.actors.mailbox import Mailbox
+from viewstamp.actors.dead_letters import Loss
+from viewstamp.actors.mailbox import Bounds, DropOldestMailbox, Mailbox, Overflow
 from viewstamp.actors.ref import Ref
 from viewstamp.actors.reply import Reply
+from viewstamp.actors.supervisor import RESTARTS_KEPT, Directive, Failure, RestartIn, Supervisor
+from viewstamp.actors.timer import Timer
 from viewstamp.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from viewstamp.actors.actor import Actor, AsyncActor
     from viewstamp.actors.system import System
 
-__all__ = ["Cell", "TaskCell", "Timer", "TurnCell"]
+__all__ = ["FAILURES", "INTERRUPTS", "Cell"]
 
 MessageT = TypeVar("MessageT")
 ResultT = TypeVar("ResultT")
 
-FAILURES = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
+"""What goes on through the loop when it has been noted; no supervisor is asked about it."""
+
+FAILURES = (Exception, asyncio.CancelledError, *INTERRUPTS)
 """What counts when it leaves a handler.
 
 CancelledError too: out of a turn it says that a future which a handler looked at was cancelled, and the loop
@@ -32,47 +39,74 @@ would drop it silently. Not all of BaseException: a simulated process that dies 
 
 
 class Cell(ABC, Generic[MessageT]):
-    """One live actor, whatever its kind.
+    """One actor, whatever its kind, from ``spawn`` to its end for good; a restart puts another object into it.
 
     Invariants:
+      * ``actor`` is the object that lives, None before, between and after its lives: what an object asks for that
+        lives no more has no effect on its successor
       * ``stop`` takes effect once; the first caller's error is the one that the actor hears
       * a reply is in ``_replies`` exactly while it is open (up to one iteration longer)
       * a timer is in ``_timers`` exactly while it may fire
+      * it is forgotten, and ``ended`` told, once its end is over and its children have been forgotten
     """
 
     def __init__(
         self,
         system: System,
         name: str,
-        on_dropped: Callable[[list[MessageT]], None],
         *,
-        count_max: int,
-        bytes_max: int,
-        measure: Callable[[MessageT], int] | None,
+        parent: Cell[Any] | None,
+        supervisor: Supervisor,
+        factory: Callable[[], Actor[MessageT] | AsyncActor[MessageT]] | None,
+        **bounds: Unpack[Bounds[MessageT]],
     ) -> None:
         self.system = system
         self.name = name
-        self.mailbox: Mailbox[MessageT] = Mailbox(
-            name, self._wake, count_max=count_max, bytes_max=bytes_max, measure=measure
-        )
+        self.parent = parent
+        self.supervisor = supervisor
+        self.children: dict[Cell[Any], None] = {}
+        self.actor: Actor[MessageT] | AsyncActor[MessageT] | None = None
+        kind = DropOldestMailbox if bounds.get("overflow") is Overflow.DROP_OLDEST else Mailbox
+        self.mailbox: Mailbox[MessageT] = kind(name, self._wake, self._lose, **bounds)
         self.ref: Ref[MessageT] = Ref(self)
-        self._on_dropped = on_dropped
         self._loop = system.loop
+        # A context of its own: a turn serves many tellers and must not run in that of the one who came first.
+        self._context = contextvars.copy_context()
+        self._factory = factory
+        self._stopped_by: BaseException | None = None
+        self._restarted: deque[float] = deque(maxlen=RESTARTS_KEPT)
+        self._pausing: asyncio.TimerHandle | None = None
+        self._waits_for_children = False
+        self._is_over = False
+        self._ended: asyncio.Future[BaseException | None] | None = None
         # Dictionaries for their order: what is resolved at a stop is resolved in the order in which it was asked.
-        self._replies: dict[asyncio.Future[object], Reply[object]] = {}
-        self._timers: dict[Timer, None] = {}
+        self._replies: dict[int, Reply[object]] = {}
+        self._timers: dict[Timer[MessageT], None] = {}
+
+    # -- What the kinds do differently ------------------------------------------------------------------------
 
     @abstractmethod
-    def start(self) -> None:
-        """Begin the actor's life."""
+    def begin(self, actor: Actor[MessageT] | AsyncActor[MessageT]) -> None:
+        """Begin the life of ``actor``; raises what its ``on_start`` raises here."""
 
     @abstractmethod
     def stop(self, error: BaseException | None) -> None:
-        """Begin its end; ``error`` is why everything stops, None for an ordinary end. Idempotent, never raises."""
+        """Begin its end; ``error`` is why, None for an ordinary end. Idempotent, never raises."""
+
+    @abstractmethod
+    def _restart(self, delay: float, error: BaseException) -> None:
+        """End the present life, if there is one, and begin another ``delay`` seconds after that."""
 
     @abstractmethod
     def _wake(self) -> None:
         """Hear from the mailbox that messages wait."""
+
+    @property
+    @abstractmethod
+    def _is_idle(self) -> bool:
+        """Whether the actor is done with all that it has taken."""
+
+    # -- Messages -----------------------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -86,280 +120,186 @@ class Cell(ABC, Generic[MessageT]):
         reply = Reply(future, actor=self.name, changes=changes)
         message = make(reply)
         try:
-            self.mailbox.tell(message)
+            if not self.mailbox.tell(message):
+                raise self.mailbox.full_error("the message was dropped")
         except UnavailableError as error:
             reply.refuse(error)
             return future
-        reply.ticket = self.mailbox.accepted
         if timeout is not None:
             reply.deadline = self._loop.call_later(timeout, reply.expire, timeout)
         # One dictionary holds the replies of every type: all that it does is end them, which is the same for all.
-        self._replies[cast("asyncio.Future[object]", future)] = cast("Reply[object]", reply)
-        future.add_done_callback(self._forget_reply)
+        ticket = self.mailbox.accepted
+        self._replies[ticket] = cast("Reply[object]", reply)
+        future.add_done_callback(partial(self._forget_reply, ticket))
         return future
 
-    def schedule(self, delay: float, message: MessageT) -> Timer:
-        """See :meth:`Actor.schedule`."""
-        timer = Timer(self._timers)
-        if not self.mailbox.is_closed:
-            timer.start(self._loop, delay, self.mailbox.put, message)
-        return timer
-
-    def _forget_reply(self, future: asyncio.Future[Any]) -> None:
-        reply = self._replies.pop(future)
+    def _forget_reply(self, ticket: int, _: asyncio.Future[Any]) -> None:
+        reply = self._replies.pop(ticket)
         if reply.deadline is not None:
             reply.deadline.cancel()
 
-    def _drop(self, messages: list[MessageT]) -> None:
-        if not messages:
-            return
-        try:
-            self._on_dropped(messages)
-        except FAILURES as error:
-            self.system.on_failure(self.name, error)
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
+    def _close_replies(self) -> None:
+        """End every ask: the actor has stopped."""
+        for ticket, reply in list(self._replies.items()):
+            reply.close(self.mailbox.closed_error(), was_taken=ticket <= self.mailbox.taken)
 
-    def _cancel_timers(self) -> None:
+    def _lose_replies(self, cause: BaseException) -> None:
+        """End the asks that a failed life has taken with it; those that still wait are for the next one."""
+        for ticket, reply in list(self._replies.items()):
+            if ticket <= self.mailbox.taken:
+                error = UnavailableError(f"actor {self.name!r} has failed", remedy="try again: it is being restarted")
+                error.__cause__ = cause
+                reply.close(error, was_taken=True)
+
+    def _lose(self, message: MessageT, loss: Loss, ticket: int) -> None:
+        """Hear from the mailbox that a message is lost."""
+        self.system.dead_letters.add(self.name, [message], loss)
+        if ticket in self._replies:
+            self._replies[ticket].refuse(self.mailbox.full_error("the message was dropped for a newer one"))
+
+    def is_stopping(self, actor: object) -> bool:
+        """See :attr:`Actor.is_stopping`."""
+        return self.actor is not actor or self.mailbox.is_closed
+
+    def schedule(self, actor: object, delay: float, message: MessageT, every: float) -> Timer[MessageT]:
+        """See :meth:`Actor.schedule`."""
+        timer = Timer(self._loop, self._timers, self.mailbox, message, every)
+        if not self.is_stopping(actor):
+            timer.start(delay)
+        return timer
+
+    # -- Failure and restart --------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException, *, child: Failure | None = None, may_restart: bool = True) -> None:
+        """Have the supervisor decide about a failure, and do so.
+
+        Args:
+          error: what went wrong.
+          child: the child's failure that was escalated; None = this actor itself failed.
+          may_restart: False where somebody has cancelled the actor, which a restart would swallow.
+        """
+        now = self._loop.time()
+        failure = Failure(self.name, error, tuple(now - then for then in self._restarted), child)
+        may_restart = may_restart and self._factory is not None
+        match self.system.decide(failure, self, may_restart=may_restart):
+            case RestartIn(delay):
+                self._restart(delay, error)
+            case Directive.STOP:
+                self.stop(error)
+            case Directive.ESCALATE:
+                assert self.parent is not None
+                self.parent.fail(error, child=failure)
+            case Directive.STOP_ALL:
+                self.system.stop_all(failure)
+            case None:
+                pass
+            case never:
+                assert_never(never)
+
+    def _adopt(self, actor: Actor[MessageT] | AsyncActor[MessageT]) -> None:
+        assert actor._cell is None, f"{actor!r} has been spawned before, as {actor._cell.name!r}"
+        self.actor = actor
+        actor._cell = self
+
+    def _end_life(self, error: BaseException | None) -> None:
+        """Do what every end of a life begins with: nothing comes of what it has left behind."""
+        self.actor = None
         for timer in list(self._timers):
             timer.cancel()
+        for child in reversed(list(self.children)):
+            child.stop(error)
 
-    def _close_replies(self) -> None:
-        for reply in list(self._replies.values()):
-            reply.close(self.mailbox.closed_error(), was_taken=reply.ticket <= self.mailbox.taken)
+    def _pause(self, delay: float) -> None:
+        """Begin the next life in ``delay`` seconds; the last call counts."""
+        self._end_pause()
+        self._pausing = self._loop.call_later(delay, self._resume, context=self._context)
 
+    def _end_pause(self) -> None:
+        self._waits_for_children = False
+        if self._pausing is not None:
+            self._pausing.cancel()
+            self._pausing = None
 
-class TurnCell(Cell[MessageT]):
-    """The cell of an :class:`Actor`: its turns are callbacks of the loop."""
-
-    def __init__(
-        self,
-        system: System,
-        name: str,
-        actor: Actor[MessageT],
-        *,
-        count_max: int,
-        bytes_max: int,
-        measure: Callable[[MessageT], int] | None,
-    ) -> None:
-        super().__init__(system, name, actor.on_dropped, count_max=count_max, bytes_max=bytes_max, measure=measure)
-        self._actor = actor
-        # A context of its own: a turn serves many tellers and must not run in that of the one who came first.
-        self._context = contextvars.copy_context()
-        self._is_busy = False
-        self._has_ended = False
-        self._dropped: list[MessageT] = []
-        self._error: BaseException | None = None
-        actor._cell = self
-
-    def start(self) -> None:
-        """Run ``on_start``; what it raises ends the actor's life before it began."""
-        self._is_busy = True
-        try:
-            self._actor.on_start()
-        except FAILURES:
-            self._close()
-            raise
-        finally:
-            self._is_busy = False
-        self._maybe_end()
-
-    def stop(self, error: BaseException | None) -> None:
-        """Close the mailbox now; end at once, or after the turn that runs."""
-        if self.mailbox.is_closed:
+    def _resume(self) -> None:
+        self._pausing = None
+        if self.children:  # of the former life: their names are still taken
+            self._waits_for_children = True
             return
-        self._dropped = self.mailbox.close()
-        self._error = error
-        self._maybe_end()
-
-    def _wake(self) -> None:
-        self._loop.call_soon(self._turn, context=self._context)
-
-    def _turn(self) -> None:
-        messages = self.mailbox.take()
-        if not messages:  # stopped since it was woken
-            return
-        self._is_busy = True
+        assert self._factory is not None
+        self._restarted.append(self._loop.time())
+        waits = len(self.mailbox) > 0
         try:
-            self._actor.on_messages(messages)
+            actor = self._factory()
+            if not self.mailbox.is_closed:
+                self.begin(actor)
         except FAILURES as error:
-            self._is_busy = False
-            self.system.on_failure(self.name, error)
-            if isinstance(error, KeyboardInterrupt | SystemExit):
+            self.fail(error)
+            if self.mailbox.is_closed:  # by the start itself, before it failed: there is an end to be brought about
+                self.stop(error)
+            if isinstance(error, INTERRUPTS):
                 raise
-        self._is_busy = False
-        self._maybe_end()
+        if waits:
+            self._wake()
 
-    def _maybe_end(self) -> None:
-        """End the life of a stopped actor, once, and outside its turns."""
-        if self._is_busy or self._has_ended or not self.mailbox.is_closed:
-            return
-        self._has_ended = True
-        self._cancel_timers()
+    # -- The end --------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """See :meth:`Ref.finish`."""
+        self.mailbox.refuse()
+        self._maybe_finish()
+
+    def _maybe_finish(self) -> None:
+        """Stop an actor that is to finish, once nothing waits and its children have finished."""
+        if self.mailbox.is_refusing and not self.mailbox.is_closed and self._is_idle and not len(self.mailbox):
+            for child in reversed(list(self.children)):
+                child.finish()
+            if not self.children:
+                self.stop(None)
+
+    def _drop(self, messages: list[MessageT], actor: Actor[MessageT] | AsyncActor[MessageT] | None) -> None:
+        """Lose what waited, and let the actor hear of it, if one lives."""
+        self.system.dead_letters.add(self.name, messages, Loss.STOPPED)
+        if messages and actor is not None:
+            self._guard(partial(actor.on_dropped, messages))
+
+    def _guard(self, hook: Callable[[], None]) -> None:
         try:
-            self._drop(self._dropped)
-            self._actor.on_stop(self._error)
+            hook()
         except FAILURES as error:
-            self.system.on_failure(self.name, error)
-            if isinstance(error, KeyboardInterrupt | SystemExit):
+            self.fail(error)
+            if isinstance(error, INTERRUPTS):
                 raise
-        finally:
-            self._close()
 
-    def _close(self) -> None:
-        self._has_ended = True
-        self.mailbox.close()
-        self._cancel_timers()
-        self._close_replies()
-        self.system.forget(self)
+    def _on_over(self) -> None:
+        """Take note that the end is over, but for the children's."""
+        self._is_over = True
+        if not self.children:
+            self._tell_end()
 
-
-class TaskCell(Cell[MessageT]):
-    """The cell of an :class:`AsyncActor`: one task, which waits for messages by one future at a time."""
-
-    def __init__(
-        self,
-        system: System,
-        name: str,
-        actor: AsyncActor[MessageT],
-        *,
-        count_max: int,
-        bytes_max: int,
-        measure: Callable[[MessageT], int] | None,
-    ) -> None:
-        super().__init__(system, name, actor.on_dropped, count_max=count_max, bytes_max=bytes_max, measure=measure)
-        self._actor = actor
-        self._waiter: asyncio.Future[None] | None = None
-        self._has_begun = False
-        self._cancelled_itself = False
-        self._error: BaseException | None = None
-        self.task: asyncio.Task[None] | None = None
-        actor._cell = self
-
-    def start(self) -> None:
-        """Create the task; ``on_start`` runs in it."""
-        self.task = self._loop.create_task(self._main(), name=f"actor {self.name}")
-        self.task.add_done_callback(self._on_done)
-
-    def stop(self, error: BaseException | None) -> None:
-        """Close the mailbox, end the open asks and cancel the task, unless it is ending by itself."""
-        if self.mailbox.is_closed:
+    def on_child_ended(self, child: Cell[Any]) -> None:
+        """Hear from a child that its life, and those of its own children, are over."""
+        del self.children[child]
+        if self.children:
             return
-        self._close(error)
-        if self._has_begun:  # else its first step sees the closed mailbox: cancelled before that, it would run nothing
-            assert self.task is not None
-            self._cancelled_itself = asyncio.current_task() is self.task
-            self.task.cancel()
-
-    async def receive(self) -> MessageT:
-        """See :meth:`AsyncActor.receive`."""
-        assert self._waiter is None, f"two receive() of actor {self.name!r} at once"
-        while not len(self.mailbox):
-            if self.mailbox.is_closed:
-                # The handler stopped its own actor, and the cancellation is raised here; or it has swallowed the
-                # cancellation that a stop sent, and that is made good.
-                await asyncio.sleep(0)
-                raise asyncio.CancelledError(f"actor {self.name!r} has been stopped")
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self.mailbox.take_one()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def _main(self) -> None:
-        self._has_begun = True
-        if self.mailbox.is_closed:
-            await self._end()
-            return
-        try:
-            await self._actor.on_start()
-            await self._actor.run()
-        except FAILURES as error:
-            self._fail(error)
-            await self._end()
-            if not isinstance(error, Exception):  # a cancellation or an interrupt goes on
-                raise
+        if self._is_over:
+            self._tell_end()
+        elif self._waits_for_children:
+            self._pause(0.0)
         else:
-            self._close(None)
-            await self._end()
+            self._maybe_finish()
 
-    def _fail(self, error: BaseException) -> None:
-        """Take note of what ended the task: a stop's own cancellation is no failure, anybody else's is."""
-        was_stopped = self.mailbox.is_closed
-        self._close(error)
-        if not (was_stopped and isinstance(error, asyncio.CancelledError)):
-            self.system.on_failure(self.name, error)
-
-    async def _end(self) -> None:
-        if self._cancelled_itself:
-            # An actor that stopped itself and left its handler without awaiting has its own cancellation still
-            # ahead of it, which would hit on_stop.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
-        try:
-            await self._actor.on_stop(self._error)
-        except Exception as error:
-            self.system.on_failure(self.name, error)
-
-    def _close(self, error: BaseException | None) -> None:
-        if self.mailbox.is_closed:
-            return
-        dropped = self.mailbox.close()
-        self._error = error
-        self._cancel_timers()
-        self._close_replies()
-        self._drop(dropped)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()  # an interrupt, which the loop has raised already
-        if not self.mailbox.is_closed:  # somebody else cancelled it before its first step
-            self._fail(asyncio.CancelledError(f"the task of actor {self.name!r} was cancelled"))
+    def _tell_end(self) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(self._stopped_by)
+        if self.parent is not None:
+            self.parent.on_child_ended(self)
         self.system.forget(self)
-
-
-class Timer:
-    """A message to oneself that has not come yet.
-
-    Invariants:
-      * it stands in its actor's timers exactly while it may fire
-    """
-
-    __slots__ = ("_handle", "_timers")
-
-    def __init__(self, timers: dict[Timer, None]) -> None:
-        self._timers = timers
-        self._handle: asyncio.TimerHandle | None = None
 
     @property
-    def is_pending(self) -> bool:
-        """Whether its message is still to come."""
-        return self._handle is not None
-
-    def start(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        delay: float,
-        put: Callable[[MessageT], None],
-        message: MessageT,
-    ) -> None:
-        """Begin to wait; called once, by the cell."""
-        self._handle = loop.call_later(delay, self._fire, put, message)
-        self._timers[self] = None
-
-    def cancel(self) -> None:
-        """Make sure that the message does not come, unless it waits in the mailbox already. Idempotent."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-            del self._timers[self]
-
-    def _fire(self, put: Callable[[MessageT], None], message: MessageT) -> None:
-        self._handle = None
-        del self._timers[self]
-        put(message)
+    def ended(self) -> asyncio.Future[BaseException | None]:
+        """See :attr:`Ref.ended`."""
+        if self._ended is None:
+            self._ended = self._loop.create_future()
+            if self._is_over and not self.children:
+                self._ended.set_result(self._stopped_by)
+        return asyncio.shield(self._ended)

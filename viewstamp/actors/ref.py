@@ -41,35 +41,42 @@ class Ref(Generic[MessageT_contra]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the actor still takes messages."""
-        return not self._mailbox.is_closed
+        """Whether the actor still takes messages; also while it is being restarted."""
+        return not self._mailbox.is_refusing
 
     @property
     def waiting(self) -> int:
         """How many messages wait for the actor."""
         return len(self._mailbox)
 
+    @property
+    def ended(self) -> asyncio.Future[BaseException | None]:
+        """A future of the actor's end, for good and with all its children: why, or None for an ordinary end.
+
+        A restart is no end. Each access gives a future that is safe to cancel.
+        """
+        return self._cell.ended
+
     def tell(self, message: MessageT_contra) -> None:
         """Leave a message.
 
         Raises:
-          OverloadedError: the mailbox is full; nothing was left. Back off, or refuse your own caller.
-          ClosedError: the actor has stopped.
+          OverloadedError: the mailbox is full and refuses; nothing was left. Back off, or refuse your own caller.
+          ClosedError: the actor has stopped, or is finishing.
         """
         self._mailbox.tell(message)
 
     def maybe_tell(self, message: MessageT_contra) -> bool:
         """Leave a message that may as well be lost; return whether it was left."""
         try:
-            self._mailbox.tell(message)
+            return self._mailbox.tell(message)
         except UnavailableError:
             return False
-        return True
 
     def put(self, message: MessageT_contra) -> None:
         """Leave an internal message, which is never refused: a durable notice, the answer to the actor's own request.
 
-        Only for messages whose number something else bounds. Dropped silently where the actor has stopped.
+        Only for messages whose number something else bounds. A dead letter where the actor has stopped.
         """
         self._mailbox.put(message)
 
@@ -91,10 +98,10 @@ class Ref(Generic[MessageT_contra]):
           changes: False where the message only reads, so that no answer means that nothing was changed.
 
         Raises, through the future:
-          OverloadedError: the mailbox was full; the message was not left.
+          OverloadedError: the mailbox was full; the message was not left, or dropped for a newer one.
           ClosedError: the actor stopped, and the message did not reach it or changes nothing.
-          OutcomeUnknownError: it reached the actor, which stopped or let the deadline pass.
-          UnavailableError: the deadline passed, of a message that changes nothing.
+          OutcomeUnknownError: it reached the actor, which stopped, failed or let the deadline pass.
+          UnavailableError: the actor failed, or the deadline passed, of a message that changes nothing.
           any other: what the actor answered.
         """
         return self._cell.ask(make, timeout=timeout, changes=changes)
@@ -102,3 +109,10 @@ class Ref(Generic[MessageT_contra]):
     def stop(self) -> None:
         """End this actor alone; no failure, nobody else stops. What waits in its mailbox is dropped. Idempotent."""
         self._cell.stop(None)
+
+    def finish(self) -> None:
+        """End this actor once it has handled what waits, and its children likewise; only ``put`` reaches it until then.
+
+        One that never receives, an ``AsyncActor`` with a ``run`` of its own, is stopped at once. Idempotent.
+        """
+        self._cell.finish()

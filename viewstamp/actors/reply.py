@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
-from viewstamp.errors import ClosedError, OutcomeUnknownError, UnavailableError
+from viewstamp.errors import OutcomeUnknownError, UnavailableError
 
 __all__ = ["Reply"]
 
@@ -16,14 +16,14 @@ class Reply(Generic[ResultT]):
     """Where an actor puts the answer to one message: now, in a later turn, or from a callback on the loop.
 
     The asker holds the future, the message holds the reply. Losing a reply is no catastrophe: the
-    deadline or the actor's stop resolves the future.
+    deadline, or the actor's failure or stop, resolves the future.
 
     Invariants:
       * the actor answers at most once
       * once the future is done (answered, too late, closed, given up by the asker) an answer changes nothing
     """
 
-    __slots__ = ("_actor", "_changes", "_future", "_is_answered", "deadline", "ticket")
+    __slots__ = ("_actor", "_changes", "_future", "_is_answered", "deadline")
 
     def __init__(self, future: asyncio.Future[ResultT], *, actor: str, changes: bool) -> None:
         self._future = future
@@ -32,8 +32,6 @@ class Reply(Generic[ResultT]):
         self._is_answered = False
         self.deadline: asyncio.TimerHandle | None = None
         """What will call ``expire``; None = the asker set no deadline."""
-        self.ticket = 0
-        """Which message of its mailbox this is, from 1: the actor has it once the mailbox's ``taken`` is that high."""
 
     def __repr__(self) -> str:
         return f"<Reply of {self._actor} {'open' if self.is_open else 'done'}>"
@@ -75,11 +73,11 @@ class Reply(Generic[ResultT]):
                 )
             )
 
-    def close(self, error: ClosedError, *, was_taken: bool) -> None:
-        """End an ask whose actor has stopped, honestly: what the actor has seen may have been carried out."""
+    def close(self, error: UnavailableError, *, was_taken: bool) -> None:
+        """End an ask whose actor has stopped or failed, honestly: what it has seen may have been carried out."""
         if was_taken and self._changes:
             unknown = OutcomeUnknownError(
-                f"actor {self._actor!r} stopped before it answered; the request may have been carried out", token=None
+                f"{error.message} before it answered; the request may have been carried out", token=None
             )
             unknown.__cause__ = error
             self._give_up(unknown)

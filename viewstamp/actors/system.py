@@ -1,28 +1,34 @@
-"""The system: the actors that live and die together, and the supervisor that decides when."""
+"""The system: the actors that live and die together, and what follows from a failure."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar, assert_never
+from contextlib import suppress
+from typing import Any, TypeVar, Unpack
 
-from viewstamp.actors.actor import Actor, AsyncActor
-from viewstamp.actors.cell import Cell, TaskCell, TurnCell
-from viewstamp.actors.mailbox import COUNT_MAX
+from viewstamp.actors.actor import Actor, AsyncActor, Spawnable
+from viewstamp.actors.cell import FAILURES, INTERRUPTS, Cell
+from viewstamp.actors.dead_letters import DeadLetter, DeadLetters
+from viewstamp.actors.mailbox import Bounds
 from viewstamp.actors.ref import Ref
-from viewstamp.actors.supervisor import Directive, Failure, StopAll, Supervisor
+from viewstamp.actors.supervisor import Decision, Directive, Failure, RestartIn, Supervisor
+from viewstamp.actors.task_cell import TaskCell
+from viewstamp.actors.turn_cell import TurnCell
 from viewstamp.errors import ClosedError
 
 __all__ = ["System"]
 
 MessageT = TypeVar("MessageT")
 
+DEAD_LETTERS_KEPT = 100
+
 
 class System:
     """Actors under one supervisor, on the event loop that runs when it is made.
 
     Invariants:
-      * once ``is_stopping``, no actor is spawned and no turn begins
+      * once ``is_stopping``, no actor is spawned or restarted and no turn begins
       * ``failures[0]`` is what ``failed`` tells, and the error that ``on_stop`` heard where it caused the stop
     """
 
@@ -30,23 +36,31 @@ class System:
         self,
         name: str = "actors",
         *,
-        supervisor: Supervisor | None = None,
+        supervisor: Supervisor = Directive.STOP_ALL,
         on_failed: Callable[[Failure], None] | None = None,
+        on_decision: Callable[[Failure, Decision], None] | None = None,
+        on_dead_letter: Callable[[DeadLetter], None] | None = None,
     ) -> None:
         """Make an empty system.
 
         Args:
           name: for people.
-          supervisor: the policy; None = :class:`StopAll`.
+          supervisor: who decides about actors that were spawned without one of their own.
           on_failed: called once, on the loop, with the first failure, after every actor was told to stop.
+          on_decision: called by the loop for each failure that a supervisor decided about, with what is done
+            about it: the place to log restarts.
+          on_dead_letter: called by the loop for each message that is lost.
         """
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.is_stopping = False
         self.failures: list[Failure] = []
+        """What stopped everything, if a failure did, and what failed since; not what a supervisor dealt with."""
+        self.dead_letters = DeadLetters(DEAD_LETTERS_KEPT, on_dead_letter)
         self._all_told = False
-        self._supervisor: Supervisor = StopAll() if supervisor is None else supervisor
+        self._supervisor = supervisor
         self._on_failed = on_failed
+        self._on_decision = on_decision
         self._cells: dict[str, Cell[Any]] = {}
         self._failed: asyncio.Future[Failure | None] = self.loop.create_future()
         self._stopped: asyncio.Future[None] = self.loop.create_future()
@@ -56,105 +70,152 @@ class System:
 
     @property
     def failed(self) -> asyncio.Future[Failure | None]:
-        """A future of the first failure, or None after a clean stop. Each access gives one that is safe to cancel."""
+        """A future of the failure that stopped all, or None after a clean stop. Each access gives one to cancel."""
         return asyncio.shield(self._failed)
 
     @property
     def refs(self) -> list[Ref[Any]]:
-        """The live actors, in order of spawning."""
+        """The live actors, in order of spawning; one that is being restarted lives."""
         return [cell.ref for cell in self._cells.values()]
 
     def spawn(
         self,
-        actor: Actor[MessageT] | AsyncActor[MessageT],
+        actor: Spawnable[MessageT],
         *,
         name: str,
-        count_max: int = COUNT_MAX,
-        bytes_max: int = 0,
-        measure: Callable[[MessageT], int] | None = None,
+        supervisor: Supervisor | None = None,
+        **bounds: Unpack[Bounds[MessageT]],
     ) -> Ref[MessageT]:
         """Give life to an actor. Never awaits; an ``AsyncActor`` starts in its task.
 
         Args:
-          actor: an instance that has not been spawned before.
+          actor: a factory of actors, such as a class, called now and for each restart; or an actor that has not
+            been spawned before. That one cannot be restarted: where its supervisor says so, it escalates.
           name: unique among the live ones; for errors, logs and status.
-          count_max: see :class:`~viewstamp.actors.mailbox.Mailbox`, also for the next two.
-          bytes_max: the bound in bytes; 0 = none.
-          measure: how many bytes a message counts for.
+          supervisor: who decides when it fails; None = the system's.
+          **bounds: of its mailbox, see :class:`~viewstamp.actors.mailbox.Bounds`.
 
         Raises:
           ClosedError: the system is stopping.
-          anything: what ``Actor.on_start`` raised; nothing was spawned and nothing stops.
+          anything: what the factory or ``Actor.on_start`` raised; nothing was spawned and nothing stops.
         """
+        return self.spawn_under(None, actor, name, self._supervisor if supervisor is None else supervisor, bounds)
+
+    def spawn_under(
+        self,
+        parent: Cell[Any] | None,
+        actor: Spawnable[MessageT],
+        name: str,
+        supervisor: Supervisor,
+        bounds: Bounds[MessageT],
+    ) -> Ref[MessageT]:
+        """Give life to an actor and to its cell; ``parent`` is None for one of the system's own."""
         if self.is_stopping:
             raise ClosedError(f"the system {self.name!r} is stopping: {name!r} was not spawned")
-        assert actor._cell is None, f"{actor!r} has been spawned before, as {actor._cell.name!r}"
         assert name not in self._cells, f"an actor named {name!r} lives already"
-        cell: Cell[MessageT]
-        if isinstance(actor, Actor):
-            cell = TurnCell(self, name, actor, count_max=count_max, bytes_max=bytes_max, measure=measure)
-        else:
-            cell = TaskCell(self, name, actor, count_max=count_max, bytes_max=bytes_max, measure=measure)
+        factory = None if isinstance(actor, Actor | AsyncActor) else actor
+        first = actor if isinstance(actor, Actor | AsyncActor) else actor()
+        kind = TurnCell if isinstance(first, Actor) else TaskCell
+        cell: Cell[MessageT] = kind(self, name, parent=parent, supervisor=supervisor, factory=factory, **bounds)
         self._cells[name] = cell
-        cell.start()
+        if parent is not None:
+            parent.children[cell] = None
+        try:
+            cell.begin(first)
+        except FAILURES as error:
+            cell.stop(error)
+            raise
         return cell.ref
 
     def fail(self, error: BaseException) -> None:
-        """Report that something outside the actors has failed which they cannot do without."""
-        self.on_failure("", error)
+        """Stop everything: something outside the actors has failed which they cannot do without."""
+        failure = Failure("", error)
+        if not self._note_late(failure):
+            self.stop_all(failure)
 
     def begin_stop(self) -> None:
         """Stop every actor, the last spawned first, without waiting for tasks to end. Idempotent.
 
         Also what an actor calls that wants the whole system to end.
         """
-        self._stop_all(None)
+        self.stop_all(None)
 
-    async def stop(self) -> None:
+    async def stop(self, *, grace: float = 0.0) -> None:
         """Stop every actor and wait until the last task has ended. Idempotent; a failure is told by ``failed``.
 
         Cancelled, it has stopped everything and has not waited for all; it may be awaited again. An
         actor that does not let itself be cancelled makes it wait: the deadline is the caller's.
+
+        Args:
+          grace: seconds for which the actors may finish what waits for them, see :meth:`Ref.finish`: one after the
+            other, the last spawned first, and each before its children. What has not ended by then is stopped.
         """
         assert all(
             not isinstance(cell, TaskCell) or cell.task is not asyncio.current_task() for cell in self._live()
         ), "an actor cannot wait for its own end: call begin_stop()"
-        self.begin_stop()
+        try:
+            if grace > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(grace):
+                        for cell in reversed(self._live()):
+                            if cell.parent is None:
+                                cell.finish()
+                                await cell.ended
+        finally:
+            self.begin_stop()
         await asyncio.shield(self._stopped)
 
-    def on_failure(self, actor: str, error: BaseException) -> None:
-        """Hear from a cell, or from ``fail``, what went wrong."""
-        failure = Failure(actor, error)
-        self.failures.append(failure)
-        if not self.is_stopping:
-            directive = self._supervisor.decide(failure)
-            match directive:
-                case Directive.STOP_ALL:
-                    self._stop_all(failure)
-                case _:
-                    assert_never(directive)
-        elif self._all_told:
-            self._tell_failure()
+    # -- What cells call --------------------------------------------------------------------------------------
 
-    def forget(self, cell: Cell[Any]) -> None:
-        """Hear from a cell that its actor's life is over."""
-        if self._cells.get(cell.name) is cell:
-            del self._cells[cell.name]
-        self._maybe_stopped()
+    def decide(self, failure: Failure, cell: Cell[Any], *, may_restart: bool) -> Decision | None:
+        """Return what is to be done about a failed actor, None where everything stops anyway."""
+        if self._note_late(failure):
+            return None
+        decision: Decision = Directive.STOP_ALL
+        if not isinstance(failure.error, INTERRUPTS):
+            try:
+                decision = cell.supervisor.decide(failure)
+            except Exception as error:  # the failure is dealt with all the same, or replies would be left hanging
+                failure.error.add_note(f"Everything stops, because the supervisor could not decide: {error!r}")
+        if isinstance(decision, RestartIn) and cell.mailbox.is_closed:
+            decision = Directive.STOP
+        elif isinstance(decision, RestartIn) and not may_restart:
+            decision = Directive.ESCALATE
+        if decision is Directive.ESCALATE and cell.parent is None:
+            decision = Directive.STOP_ALL
+        if self._on_decision is not None:
+            self.loop.call_soon(self._on_decision, failure, decision)
+        return decision
 
-    def _live(self) -> list[Cell[Any]]:
-        return list(self._cells.values())
-
-    def _stop_all(self, failure: Failure | None) -> None:
+    def stop_all(self, failure: Failure | None) -> None:
+        """Stop every actor, the last spawned first; ``failure`` is why, None for a clean stop. Idempotent."""
         if self.is_stopping:
             return
         self.is_stopping = True
+        if failure is not None:
+            self.failures.append(failure)
         for cell in reversed(self._live()):
             cell.stop(None if failure is None else failure.error)
         self._all_told = True
         if self.failures:
             self._tell_failure()
         self._maybe_stopped()
+
+    def forget(self, cell: Cell[Any]) -> None:
+        """Hear from a cell that its actor's life is over."""
+        del self._cells[cell.name]
+        self._maybe_stopped()
+
+    def _live(self) -> list[Cell[Any]]:
+        return list(self._cells.values())
+
+    def _note_late(self, failure: Failure) -> bool:
+        """Take note of a failure if everything stops already; return whether it does."""
+        if self.is_stopping:
+            self.failures.append(failure)
+            if self._all_told:
+                self._tell_failure()
+        return self.is_stopping
 
     def _tell_failure(self) -> None:
         if self._failed.done():

@@ -1,0 +1,54 @@
+"""Dead letters: messages that no actor will handle, counted, and the newest kept to be looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["DeadLetter", "DeadLetters", "Loss"]
+
+
+class Loss(Enum):
+    """How a message was lost."""
+
+    ENDED = "the actor had ended, or was finishing"
+    STOPPED = "it waited when the actor stopped"
+    OVERFLOW = "the mailbox was full and drops"
+    FAILED = "the actor failed with it in hand; it may have been carried out, in part or whole"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One lost message, and the name of the actor that it was for."""
+
+    actor: str
+    message: object
+    loss: Loss
+
+
+class DeadLetters:
+    """What was lost in one system. What a full mailbox refuses is not: its sender was told and still has it.
+
+    Invariants:
+      * ``sum(counts.values()) >= len(newest)``
+    """
+
+    def __init__(self, kept_max: int, on_dead_letter: Callable[[DeadLetter], None] | None) -> None:
+        self.counts: dict[Loss, int] = dict.fromkeys(Loss, 0)
+        """How many were lost in each way, since the system was made."""
+        self.newest: deque[DeadLetter] = deque(maxlen=kept_max)
+        """The last of them, oldest first; they keep their messages alive."""
+        self._on_dead_letter = on_dead_letter
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, actor: str, messages: Iterable[object], loss: Loss) -> None:
+        """Take note of lost messages. The callback comes by the loop: what it raises must not hit who was at work."""
+        for message in messages:
+            letter = DeadLetter(actor, message, loss)
+            self.counts[loss] += 1
+            self.newest.append(letter)
+            if self._on_dead_letter is not None:
+                self._loop.call_soon(self._on_dead_letter, letter)
