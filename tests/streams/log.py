@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgpack
 
+from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.state_machine import Accepted, Admission, Cut, Receipt, Result
 from viewstamp.streams import Streams
@@ -115,8 +116,13 @@ def pieces(cut: Cut, bytes_max: int = 1000) -> Iterator[bytes]:
         yield piece
 
 
-def restored(machine: Streams, *, sessions_max: int = SESSIONS_MAX) -> Streams:
+def restored(
+    machine: Streams,
+    classes: Mapping[str, type[ReplicatedActor]] | None = None,
+    *,
+    sessions_max: int = SESSIONS_MAX,
+) -> Streams:
     """Return a new machine with the present state of ``machine``, by way of a cut."""
-    other = Streams(sessions_max=sessions_max)
+    other = Streams(classes, sessions_max=sessions_max)
     other.adopt(other.prepare(list(pieces(machine.begin_snapshot()))))
     return other

@@ -6,6 +6,7 @@ from viewstamp.errors import OverloadedError, UnavailableError
 from viewstamp.ids import Position, Sequence, SessionId, TopicId
 from viewstamp.streams.session import Session
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.commands import Command
 
 __all__ = ["AdmissionView", "Pending"]
 
@@ -23,7 +24,7 @@ class Pending:
     def __init__(self, last: Sequence) -> None:
         self.last = last
         self.batches = 0
-        """RECORDS and FENCE batches of the session that are in the log and not applied."""
+        """RECORDS, COMMANDS and FENCE batches of the session that are in the log and not applied."""
         self.fenced: list[range] = []
         """Sequences that a fence in the log will decide; no batch with one of them is in the log."""
 
@@ -34,17 +35,27 @@ class AdmissionView:
     Invariants:
       * ``pending`` is ordered by the latest use in the log
       * at most one OPEN_SESSION in the log will forget a session, and ``victim`` is the one that it forgets
+      * commands are kept for batches that are in the log and not applied: the node bounds how much that is
     """
 
-    __slots__ = ("_evicting", "_opens", "_positions", "pending", "victim")
+    __slots__ = ("_commands", "_evicting", "_opens", "_positions", "pending", "victim")
 
     def __init__(self) -> None:
         self.pending: dict[SessionId, Pending] = {}
         self.victim: SessionId | None = None
         """The session that an OPEN_SESSION in the log is going to forget; None = none that exists yet."""
         self._positions: dict[TopicId, Position] = {}
+        self._commands: dict[tuple[SessionId, Sequence], list[Command]] = {}
         self._opens = 0
         self._evicting = False
+
+    def keep_commands(self, batch: Batch, commands: list[Command]) -> None:
+        """Keep what a batch that enters the log now holds, decoded, until it is applied."""
+        self._commands[batch.session, batch.sequence] = commands
+
+    def take_commands(self, batch: Batch) -> list[Command] | None:
+        """Return the commands of a batch that is being applied, once; None = it was not admitted here."""
+        return self._commands.pop((batch.session, batch.sequence), None)
 
     def take_positions(self, topic: TopicId, applied_next: Position, count: int) -> Position:
         """Give ``count`` positions of a topic to the batch that enters the log next; return the first."""

@@ -1,7 +1,7 @@
 """Cuts: the state as it stood at one index, in pieces that are packed while the state goes on.
 
-A piece is the msgpack of [section, content]: first "state" (version and counts), then as many as it takes of
-"sessions" and "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``).
+A piece is the msgpack of [section, content]: first one of "state" (version and counts), then as many as it takes of
+"sessions" and of "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``), last "end".
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Any, cast
 
 import msgpack
 
-from viewstamp.errors import CorruptionError, OutdatedCodeError
+from viewstamp.actors.replicated import ActorCut
+from viewstamp.errors import CorruptionError, OutdatedCodeError, UnavailableError
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.streams.session import Session
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 
-__all__ = ["StateCut", "load_state"]
+__all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
 _VERSION = 1
 
 
 class StateCut:
-    """A state at one moment: who changes a topic or session afterwards says so before, unless the cut is closed.
+    """Topics and sessions at one moment: who changes one of them afterwards says so before, until the cut is closed.
 
     Copy on write: an item is packed when its turn comes, or just before it changes for the first time.
 
@@ -32,8 +33,7 @@ class StateCut:
       * an item of ``_sessions`` and ``_topics`` is itself until it is packed, then its bytes, then None: handed out
     """
 
-    def __init__(self, state: State, let_go: Callable[[StateCut], None] | None = None) -> None:
-        self._let_go = let_go
+    def __init__(self, state: State) -> None:
         self._header: list[object] | None = [_VERSION, *state.image()]
         # Sessions first: they change the most.
         self._sessions: dict[SessionId, Session | bytes | None] = dict(state.sessions)
@@ -85,7 +85,6 @@ class StateCut:
             if images:
                 return b"".join([b"\x92", _pack(name), msgpack.Packer().pack_array_header(len(images)), *images])
             del self._sections[0]
-        self.close()
         return None
 
     def close(self) -> None:
@@ -95,19 +94,63 @@ class StateCut:
         self._sessions = {}
         self._topics = {}
         self._captured = 0
-        if self._let_go is not None:
+
+
+class StreamsCut:
+    """A cut of the whole machine: topics, sessions and actors. ``node.state_machine.Cut`` says what it is for."""
+
+    def __init__(self, state: StateCut, actors: ActorCut, let_go: Callable[[StreamsCut], None]) -> None:
+        self.state = state
+        self._actors = actors
+        self._let_go = let_go
+        self._is_complete = False
+        """Whether everything has been handed out."""
+        self._is_closed = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is held packed, since it changed before its turn came."""
+        return self.state.is_waiting or self._actors.held_bytes > 0
+
+    def next_piece(self, bytes_max: int) -> bytes | None:
+        """Return the next piece; None = that was all. It ends with the item that fills ``bytes_max``.
+
+        Raises:
+          RequestError: an actor's state can not be packed; the message says which. There will be no snapshot of it.
+          UnavailableError: the cut was closed, or another state was adopted, before all was handed out.
+        """
+        if self._is_complete:
+            return None
+        if self._is_closed:
+            raise UnavailableError("the state is not handed out any more", remedy="begin another snapshot")
+        piece = self.state.next_piece(bytes_max)
+        if piece is not None:
+            return piece
+        content = self._actors.next_piece(bytes_max)
+        if content is not None:
+            return _pack(["actors", content])
+        self._is_complete = True
+        self.close()
+        return _pack(["end", None])
+
+    def close(self) -> None:
+        """Let go of what was not handed out. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.state.close()
+            self._actors.close()
             self._let_go(self)
 
 
 def load_state(pieces: Iterator[bytes]) -> State:
-    """Build a state from the first pieces of a cut; what is left of ``pieces`` is the actors'.
+    """Build a state from the first pieces of a cut; what is left of ``pieces`` is for :func:`load_actors`.
 
     Raises:
       CorruptionError: the pieces are no state.
       OutdatedCodeError: they are of a newer version.
     """
     with _reading():
-        version, *image, topics, sessions = load_section(pieces, "state")
+        version, *image, topics, sessions = _load_section(pieces, "state")
     if version != _VERSION:
         raise OutdatedCodeError(
             f"a snapshot's state has version {version}, this release knows {_VERSION}",
@@ -116,24 +159,30 @@ def load_state(pieces: Iterator[bytes]) -> State:
     with _reading():
         state = State.from_image(image)
     while len(state.sessions) < sessions:
-        images = load_section(pieces, "sessions")
+        images = _load_section(pieces, "sessions")
         with _reading():
             for session in map(Session.from_image, images):
                 state.sessions[session.id] = session
     while len(state.topics) < topics:
-        images = load_section(pieces, "topics")
+        images = _load_section(pieces, "topics")
         with _reading():
             for topic in map(Topic.from_image, images):
                 state.add_topic(topic)
     return state
 
 
-def load_section(pieces: Iterator[bytes], name: str) -> Any:
-    """Return the content of the next piece, which belongs to the section ``name``. Raises CorruptionError."""
+def load_actors(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the actors' pieces out of those that :func:`load_state` has left. Raises CorruptionError."""
+    while (piece := _load_section(pieces, "actors", "end")) is not None:
+        yield piece
+
+
+def _load_section(pieces: Iterator[bytes], *names: str) -> Any:
+    """Return the content of the next piece, which belongs to one of the sections ``names``. Raises CorruptionError."""
     with _reading():
         section, content = msgpack.unpackb(next(pieces), strict_map_key=False)
-    if section != name:
-        raise _damaged(f"{section!r} where {name!r} was expected")
+    if section not in names:
+        raise _damaged(f"{section!r} where {names[0]!r} was expected")
     return content
 
 

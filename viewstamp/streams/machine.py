@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import cast
+from typing import Any, cast
 
 from crc32c import crc32c
 
-from viewstamp.errors import (
-    CorruptionError,
-    RequestError,
-    UnavailableError,
-)
+from viewstamp.actors.replicated import ActorHost, ReplicatedActor
+from viewstamp.actors.replicated.host import Prepared
+from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, RequestError, UnavailableError
 from viewstamp.ids import Index, Position, Sequence, SessionId, TopicId
-from viewstamp.node.state_machine import Accepted, Admission, Answered, Cut, Receipt, Result, Waiting
+from viewstamp.node.state_machine import Accepted, Admission, Answered, CommandResults, Cut, Receipt, Result, Waiting
 from viewstamp.streams.admission import AdmissionView
-from viewstamp.streams.cut import StateCut, load_state
+from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.session import Session
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.commands import Command
 
 __all__ = ["SESSIONS_MAX", "TOPICS_MAX", "Streams"]
 
@@ -36,18 +35,26 @@ _NO_POSITION = Accepted(Position(0))
 
 
 class Streams:
-    """Topics and sessions behind ``node.state_machine.StateMachine``; the package's docstring is its specification.
+    """Topics, sessions and actors behind ``node.state_machine.StateMachine``; the package's docstring specifies it.
 
     The limits are part of the replicated behaviour: they must be equal on all members. Never awaits.
     """
 
-    def __init__(self, *, sessions_max: int = SESSIONS_MAX, topics_max: int = TOPICS_MAX) -> None:
+    def __init__(
+        self,
+        classes: Mapping[str, type[ReplicatedActor]] | None = None,
+        *,
+        sessions_max: int = SESSIONS_MAX,
+        topics_max: int = TOPICS_MAX,
+    ) -> None:
+        """Take the classes of actors by the names that callers use. Raises as ``ActorHost`` does."""
         assert sessions_max >= 1
+        self._actors = ActorHost(classes or {})
         self._sessions_max = sessions_max
         self._topics_max = topics_max
         self._state = State()
         self._view: AdmissionView | None = None
-        self._cut: StateCut | None = None
+        self._cut: StreamsCut | None = None
         """The cut that is being handed out; it is told of every change before it happens."""
 
     # Leading.
@@ -64,13 +71,13 @@ class Streams:
         """Decide what becomes of a client's batch; an ``Accepted`` one must be the next to enter the log.
 
         Raises:
-          RequestError: wrong, and always will be: unknown topic or session, no session, a forbidden name.
+          RequestError: wrong, and always will be: unknown topic, actor or session, no session, a forbidden name.
           UnavailableError: certainly not in the log, and the same batch may be accepted later.
         """
         view = self._view
         assert view is not None, "only a leader admits"
         match batch.kind:
-            case Kind.RECORDS:
+            case Kind.RECORDS | Kind.COMMANDS:
                 return self._admit_next(view, batch)
             case Kind.FENCE:
                 return self._admit_fence(view, batch)
@@ -103,6 +110,13 @@ class Streams:
                 f"session {session.id} is at sequence {last}, so {sequence} is out of order",
                 remedy=f"send again from sequence {last + 1} on",
             )
+        if batch.kind is Kind.COMMANDS:
+            commands = self._actors.decode(batch)
+            self._actors.check(commands)
+            view.check_kept(session.id)
+            view.use(session, sequence, fence=False)
+            view.keep_commands(batch, commands)
+            return _NO_POSITION
         topic = self._state.topic(batch.topic)
         view.check_kept(session.id)
         view.use(session, sequence, fence=False)
@@ -124,6 +138,8 @@ class Streams:
         Raises:
           RequestError: a replicated refusal.
           CorruptionError: the batch contradicts the state: members have diverged. The node must stop.
+          OutdatedCodeError: a command that this member's code does not know. The node must stop.
+          BaseException: a command failed for a reason of this process (``ActorHost.apply``). The node must stop.
         """
         state = self._state
         log_bytes = state.log_bytes
@@ -137,6 +153,8 @@ class Streams:
         if kind is Kind.RECORDS:
             return self._apply_records(batch, log_bytes)
         match kind:
+            case Kind.COMMANDS:
+                return self._apply_commands(batch)
             case Kind.FENCE:
                 return self._apply_fence(batch)
             case Kind.OPEN_SESSION:
@@ -161,7 +179,7 @@ class Streams:
         if batch.first_position != topic.next_position:
             raise _diverged(batch, "position", topic.next_position, batch.first_position)
         if self._cut is not None:
-            self._cut.before_topic(topic)
+            self._cut.state.before_topic(topic)
         topic.extend(batch, log_bytes)
         receipt = Receipt(batch.first_position, batch.count, batch.term, batch.first_index, batch.log_time)
         state.chain = crc32c(session.applied(receipt), state.chain)
@@ -170,6 +188,29 @@ class Streams:
         if self._view is not None:
             self._view.applied(batch)
         return receipt
+
+    def _apply_commands(self, batch: Batch) -> CommandResults:
+        session = self._use(batch)
+        if batch.sequence != session.last + 1:
+            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
+        view = self._view
+        commands = view.take_commands(batch) if view is not None else None
+        results = self._actors.apply(batch, self._decode(batch) if commands is None else commands)
+        receipt = Receipt(Position(0), batch.count, batch.term, batch.first_index, batch.log_time)
+        self._state.chain = crc32c(session.applied(receipt, results), self._state.chain)
+        if view is not None:
+            view.applied(batch)
+        return CommandResults(receipt, results)
+
+    def _decode(self, batch: Batch) -> list[Command]:
+        try:
+            return self._actors.decode(batch)
+        except (RequestError, FrameError) as error:
+            # Its leader could read it, or it would not be in the log: no refusal that the others would share.
+            raise OutdatedCodeError(
+                f"{batch!r} holds commands that this node can not read: {error}",
+                remedy="upgrade this node and start it again",
+            ) from error
 
     def _apply_fence(self, batch: Batch) -> Result:
         session = self._use(batch)
@@ -205,7 +246,7 @@ class Streams:
         name, retain_bytes, retain_seconds = decode_settings(batch)
         topic = self._state.named(name)
         if self._cut is not None:
-            self._cut.before_topic(topic)
+            self._cut.state.before_topic(topic)
         self._state.configure(
             topic,
             topic.retain_bytes if retain_bytes is None else retain_bytes,
@@ -224,7 +265,7 @@ class Streams:
     def _trim(self, topic: Topic, position: Position) -> None:
         if position > topic.first_position:
             if self._cut is not None:
-                self._cut.before_topic(topic)
+                self._cut.state.before_topic(topic)
             topic.trim(position)
             self._state.note(topic.id, position)
 
@@ -236,7 +277,7 @@ class Streams:
             raise _diverged(batch, "a known session, one of", len(sessions), batch.session)
         sessions[batch.session] = session
         if self._cut is not None:
-            self._cut.before_session(session)
+            self._cut.state.before_session(session)
         return session
 
     # Asking.
@@ -252,10 +293,14 @@ class Streams:
         | last_position | topic (id) | the topic's last position, 0 = never had a record |
         | locate | topic (id), position | the index from which a forward scan finds the position |
         | outcome | session, sequence | a Receipt or CommandResults; None = fenced |
+        | list_actors | | a list of maps: name, class, version, instances, digest |
+        | describe_actor | name | the actor's interface, ``Interface.to_wire()`` |
+        | call_query | actor, key, method, arguments (packed) | the query's result, packed |
+        | changes | actor, key (None = all), index (0 = from now on) | (list of changes, index to ask from next) |
 
         Raises:
-          UnknownTopicError, StaleSessionError: there is no such topic or session here.
-          TrimmedError: the position that was to be located is gone; ``first`` is the first one that is left.
+          UnknownTopicError, UnknownActorError, StaleSessionError: there is no such topic, actor or session here.
+          TrimmedError: the position or the changes are gone; ``first`` is the first position or index that is left.
           UnavailableError: the outcome of a sequence that is not decided yet.
           RequestError: no such question.
         """
@@ -275,6 +320,14 @@ class Streams:
                 return topic.locate(position) if position < topic.next_position else state.end
             case "outcome":
                 return self._outcome(cast("SessionId", arguments["session"]), cast("Sequence", arguments["sequence"]))
+            case "list_actors":
+                return self._actors.list()
+            case "describe_actor":
+                return self._actors.describe(str(arguments["name"]))
+            case "call_query":
+                return self._actors.query(**cast("dict[str, Any]", {"name": arguments.pop("actor"), **arguments}))
+            case "changes":
+                return self._actors.changes(**cast("dict[str, Any]", {"name": arguments.pop("actor"), **arguments}))
             case _:
                 raise RequestError(f"no query is named {name!r}")
 
@@ -285,8 +338,12 @@ class Streams:
         return _answered(session, sequence).result
 
     def status(self) -> dict[str, object]:
-        """Return {"sessions", "topics"}: how many there are."""
-        return {"sessions": len(self._state.sessions), "topics": len(self._state.topics)}
+        """Return {"actors": {name: {class, version, instances, digest}}, "sessions", "topics"}: how many there are."""
+        return {
+            "actors": self._actors.status(),
+            "sessions": len(self._state.sessions),
+            "topics": len(self._state.topics),
+        }
 
     # What the log is kept for.
 
@@ -316,12 +373,12 @@ class Streams:
         Takes time by the number of topics and sessions, not by what they hold: 10,000 sessions 0.2 ms.
         """
         assert self._cut is None, "a cut of this state is being handed out already"
-        self._cut = StateCut(self._state, self._let_go)
+        self._cut = StreamsCut(StateCut(self._state), self._actors.begin_cut(), self._let_go)
         return self._cut
 
-    def _let_go(self, cut: StateCut) -> None:
-        if self._cut is cut:
-            self._cut = None
+    def _let_go(self, cut: StreamsCut) -> None:
+        assert self._cut is cut, "only the open cut closes"
+        self._cut = None
 
     def prepare(self, pieces: Iterable[bytes]) -> object:
         """Build a state from the pieces of a cut, in their order; may run in any thread, touches nothing here.
@@ -330,29 +387,40 @@ class Streams:
           CorruptionError: the pieces are no state.
           OutdatedCodeError: they are of newer code than this.
         """
-        return load_state(iter(pieces))
+        pieces = iter(pieces)
+        state = load_state(pieces)
+        return state, self._actors.prepare(load_actors(pieces))
 
     def adopt(self, prepared: object) -> None:
-        """Replace the applied state by what :meth:`prepare` returned. A cut that is open stays as it is."""
+        """Replace the applied state by what :meth:`prepare` returned. A cut that is open is closed."""
         assert self._view is None, "a leader does not adopt a state"
-        assert isinstance(prepared, State), f"{prepared!r} was not prepared here"
-        self._state = prepared
-        self._cut = None
+        if self._cut is not None:
+            self._cut.close()
+        self._state, actors = cast("tuple[State, Prepared]", prepared)
+        self._actors.adopt(actors)
 
     # Comparing members.
 
     @property
     def chain(self) -> int:
-        """64 bits over all that was applied and what came of it."""
-        return self._state.chain * _SPREAD & _MASK
+        """64 bits over all that was applied and what came of it; comparable between members of equal ``lineage``."""
+        return self._actors.chain ^ (self._state.chain * _SPREAD & _MASK)
+
+    @property
+    def lineage(self) -> int:
+        """Which code of actors has been in use, and since when."""
+        return self._actors.lineage
 
     def trail(self) -> list[tuple[int, int]]:
-        """Return (index, chain after it) of the newest commands, oldest first."""
-        return []
+        """Return (index, the actors' part of the chain after it) of the newest commands, oldest first.
+
+        Where chains differ and trails do not, it is topics or sessions that differ, or a command of long ago.
+        """
+        return list(self._actors.trail)
 
     def describe_index(self, index: int) -> str:
         """Say which command has ``index``, if it is among the newest ones; else ""."""
-        return ""
+        return self._actors.describe_index(index)
 
     def digest(self) -> bytes:
         """Return 16 bytes that are equal on all members that have applied the same prefix."""
@@ -360,6 +428,7 @@ class Streams:
         cut = StateCut(self._state)
         while (piece := cut.next_piece(_DIGEST_PIECE)) is not None:
             digest.update(piece)
+        digest.update(self._actors.digest())
         return digest.digest()
 
 

@@ -1,0 +1,287 @@
+"""Batches of actors' commands: applied once, results kept for retries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.streams.actors import CLASSES, Counter, EmptyError, arguments, call, commands, decoded, result_of
+from tests.streams.log import Log, create_topic, fence, records, restored
+from viewstamp.errors import (
+    OutdatedCodeError,
+    RequestError,
+    StaleSessionError,
+    TrimmedError,
+    UnavailableError,
+    UnknownActorError,
+)
+from viewstamp.ids import Index, Position, Term
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Waiting
+from viewstamp.streams import Streams
+from viewstamp.streams.session import RECEIPTS_MAX, RESULT_BYTES_MAX, RESULTS_MAX
+from viewstamp.wire.batch import Batch
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(Streams(CLASSES))
+
+
+def run(log: Log, session: int, sequence: int, *calls: bytes) -> CommandResults:
+    results = log.run(commands(session, sequence, *calls))
+    assert isinstance(results, CommandResults)
+    return results
+
+
+def total(machine: Streams, key: str = "") -> Any:
+    answer = machine.query("call_query", actor="counter", key=key, method="read", arguments=arguments())
+    assert isinstance(answer, bytes)
+    return result_of(answer)
+
+
+# Applying.
+
+
+def test_commands_are_applied_in_order_and_each_has_its_result(log: Log) -> None:
+    session = log.session()
+    index = log.next_index
+    results = run(log, session, 1, call("add", 5), call("take", 9), call("add", 2, key="b"), call("add", 1))
+    assert results.receipt == Receipt(Position(0), 4, Term(1), Index(index), 1000 + index)
+    five, error, two, six = decoded(results.results)
+    assert (five, two, six) == (5, 2, 6)
+    assert isinstance(error, EmptyError)
+    assert error.message == "5 left"
+    assert (total(log.machine), total(log.machine, "b")) == (6, 2)
+
+
+def test_a_member_that_was_not_the_leader_applies_the_same(log: Log) -> None:
+    session = log.session()
+    other = restored(log.machine, CLASSES)
+    results = run(log, session, 1, call("write", "a", actor="journal"), call("add", 3))
+    assert other.apply(log.applied[-1]) == results
+    assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
+
+
+def test_what_a_command_calls_for_that_this_code_does_not_know_never_enters_the_log(log: Log) -> None:
+    session = log.session()
+    for wrong in (
+        call("add", 1, actor="stock"),
+        call("sub", 1),
+        call("add"),
+        call("read"),
+        call("add", 1, version=2),
+        b"\xc1",
+    ):
+        with pytest.raises(RequestError):
+            log.propose(commands(session, 1, call("add", 1), wrong))
+    assert log.unapplied == []
+    assert decoded(run(log, session, 1, call("add", 1)).results) == [1]
+
+
+def test_a_member_that_does_not_know_a_committed_command_stops(log: Log) -> None:
+    session = log.session()
+    for classes, batch in (({}, commands(session, 1, call("add", 1))), (CLASSES, commands(session, 1, b"\xc1"))):
+        member = Streams(classes)
+        for earlier in log.applied:
+            member.apply(earlier)
+        batch.stamp(
+            term=Term(1), first_index=Index(2), previous_term=Term(1), log_time=2000, first_position=Position(0)
+        )
+        with pytest.raises(OutdatedCodeError):
+            member.apply(batch)
+
+
+def test_a_failure_of_the_process_is_no_result(log: Log) -> None:
+    session = log.session()
+    log.propose(commands(session, 1, call("lose_disk")))
+    with pytest.raises(OSError, match="own trouble"):
+        log.apply()
+
+
+# Once.
+
+
+def test_a_retry_gets_the_same_results_and_is_not_applied_again(log: Log) -> None:
+    session = log.session()
+    results = run(log, session, 1, call("add", 5), call("take", 9))
+    run(log, session, 2, call("add", 1))
+    assert log.propose(commands(session, 1, call("add", 5), call("take", 9))) == Answered(results)
+    assert log.machine.query("outcome", session=session, sequence=1) == results
+    assert log.propose(fence(session, 1)) == Answered(results)
+    assert total(log.machine) == 6
+
+
+def test_a_retry_of_what_was_applied_is_answered_before_it_is_looked_into(log: Log) -> None:
+    """This member may run code that knows the actor no more."""
+    session = log.session()
+    results = run(log, session, 1, call("add", 5))
+    assert log.propose(commands(session, 1, b"\xc1")) == Answered(results)
+
+
+def test_a_retry_of_commands_in_the_log_waits_for_them(log: Log) -> None:
+    session = log.session()
+    log.propose(commands(session, 1, call("add", 5)))
+    assert log.propose(commands(session, 1, call("add", 5))) == Waiting()
+
+
+def test_a_fence_behind_commands_in_the_log_answers_their_results(log: Log) -> None:
+    session = log.session()
+    log.propose(commands(session, 1, call("add", 5)))
+    results = log.run(fence(session, 1))
+    assert isinstance(results, CommandResults)
+    assert decoded(results.results) == [5]
+
+
+def test_fenced_commands_are_never_applied(log: Log) -> None:
+    session = log.session()
+    log.propose(fence(session, 1))
+    with pytest.raises(UnavailableError, match="being fenced"):
+        log.propose(commands(session, 1, call("add", 5)))
+    assert log.apply() is None
+    assert log.propose(commands(session, 1, call("add", 5))) == Answered(None)
+    assert total(log.machine) == 0
+
+
+def test_records_and_commands_of_a_session_share_its_sequence(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    receipt = log.append(topic, session, 1)
+    results = run(log, session, 2, call("add", 5))
+    with pytest.raises(UnavailableError, match="out of order"):
+        log.propose(commands(session, 4, call("add", 5)))
+    log.append(topic, session, 3)
+    assert log.propose(records(topic, session, 1)) == Answered(receipt)
+    assert log.propose(commands(session, 2, call("add", 5))) == Answered(results)
+
+
+def test_results_of_the_newest_batches_are_kept_and_receipts_for_longer(log: Log) -> None:
+    session = log.session()
+    everything = [run(log, session, n, call("add", 1)) for n in range(1, RECEIPTS_MAX + 2)]
+    last = len(everything)
+    for sequence in (last, last - RESULTS_MAX + 1):
+        assert log.machine.query("outcome", session=session, sequence=sequence) == everything[sequence - 1]
+    for sequence in (last - RESULTS_MAX, 2):
+        receipt = everything[sequence - 1].receipt
+        assert log.machine.query("outcome", session=session, sequence=sequence) == CommandResults(receipt, None)
+    with pytest.raises(StaleSessionError):
+        log.machine.query("outcome", session=session, sequence=1)
+
+
+def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_always(log: Log) -> None:
+    session = log.session()
+    third = RESULT_BYTES_MAX // 3
+
+    def kept(sequence: int) -> bool:
+        outcome = log.machine.query("outcome", session=session, sequence=sequence)
+        assert isinstance(outcome, CommandResults)
+        return outcome.results is not None
+
+    for sequence in range(1, 5):
+        run(log, session, sequence, call("pad", third))
+    assert [kept(n) for n in range(1, 5)] == [False, False, True, True]
+    run(log, session, 5, call("pad", 2 * RESULT_BYTES_MAX))
+    assert [kept(n) for n in range(1, 6)] == [False, False, False, False, True]
+    newest = log.propose(commands(session, 5, call("add", 1)))
+    assert newest == Answered(log.machine.query("outcome", session=session, sequence=5))
+    log.append(log.topic(), session, 6)
+    assert not kept(5)
+
+
+def test_records_push_results_out_too(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    results = run(log, session, 1, call("add", 1))
+    for sequence in range(2, RESULTS_MAX + 1):
+        log.append(topic, session, sequence)
+    assert log.machine.query("outcome", session=session, sequence=1) == results
+    log.append(topic, session, RESULTS_MAX + 1)
+    assert log.machine.query("outcome", session=session, sequence=1) == CommandResults(results.receipt, None)
+
+
+def test_what_an_earlier_leadership_has_read_is_not_applied_for_another_batch(log: Log) -> None:
+    session = log.session()
+    log.propose(commands(session, 1, call("add", 5)))
+    log.machine.stop_leading()
+    newer = Log(log.machine, first_index=2, term=2)
+    ours = commands(session, 1, call("add", 7))
+    ours.stamp(term=Term(2), first_index=Index(2), previous_term=Term(1), log_time=2000, first_position=Position(0))
+    results = newer.machine.apply(ours)
+    assert isinstance(results, CommandResults)
+    assert decoded(results.results) == [7]
+
+
+# Asking.
+
+
+def test_actors_are_listed_described_and_counted(log: Log) -> None:
+    session = log.session()
+    run(log, session, 1, call("add", 1), call("add", 1, key="b"))
+    listed = log.machine.query("list_actors")
+    assert isinstance(listed, list)
+    assert [(each["name"], each["class"], each["version"], each["instances"]) for each in listed] == [
+        ("counter", "Counter", 1, 2),
+        ("journal", "Journal", 1, 0),
+    ]
+    described = log.machine.query("describe_actor", name="counter")
+    assert isinstance(described, dict)
+    assert set(described["commands"]) == set(Counter.__viewstamp__.commands)
+    status: Any = log.machine.status()
+    assert (status["sessions"], status["topics"]) == (1, 0)
+    assert status["actors"]["counter"]["instances"] == 2
+    for question in (
+        {"name": "describe_actor", "of": {"name": "stock"}},
+        {"name": "call_query", "of": {"actor": "stock", "key": "", "method": "read", "arguments": arguments()}},
+        {"name": "call_query", "of": {"actor": "counter", "key": "", "method": "add", "arguments": arguments(1)}},
+        {"name": "changes", "of": {"actor": "stock", "key": None, "index": 0}},
+    ):
+        with pytest.raises(UnknownActorError):
+            log.machine.query(question["name"], **question["of"])
+
+
+def test_changes_follow_from_an_index_and_are_gone_with_a_snapshot(log: Log) -> None:
+    session = log.session()
+    nothing: Any = log.machine.query("changes", actor="counter", key=None, index=0)
+    assert nothing[0] == []
+    run(log, session, 1, call("add", 5), call("add", 2, key="b"))
+    rows: Any = log.machine.query("changes", actor="counter", key="b", index=nothing[1])
+    ((index, log_time, actor, key, method, packed, result),) = rows[0]
+    assert (index, log_time, actor, key, method) == (3, 1002, "counter", "b", "add")
+    assert (packed, result_of(result)) == (arguments(2), 2)
+    assert log.machine.query("changes", actor="counter", key="b", index=rows[1]) == ([], rows[1])
+    with pytest.raises(TrimmedError):
+        restored(log.machine, CLASSES).query("changes", actor="counter", key=None, index=2)
+
+
+def test_the_trail_finds_the_first_command_that_differed(log: Log) -> None:
+    session = log.session()
+    other = Log(restored(log.machine, CLASSES), first_index=log.next_index)
+    for sequence, amount in ((1, 1), (2, 1), (3, 7), (4, 1)):
+        run(log, session, sequence, call("add", 1))
+        run(other, session, sequence, call("add", amount))
+    assert log.machine.lineage == other.machine.lineage
+    assert log.machine.chain != other.machine.chain
+    differing = [
+        ours[0] for ours, theirs in zip(log.machine.trail(), other.machine.trail(), strict=True) if ours != theirs
+    ]
+    assert differing == [4, 5]
+    assert other.machine.describe_index(4) == "counter.add(7)"
+    assert log.machine.describe_index(log.next_index) == ""
+
+
+def test_the_chain_of_members_that_agree_is_equal_whatever_was_applied(log: Log) -> None:
+    other = restored(log.machine, CLASSES)
+    seen = set()
+    topic, session = log.topic(), log.session()
+    batches: list[Batch] = [
+        records(topic, session, 1),
+        commands(session, 2, call("add", 1)),
+        fence(session, 4),
+        create_topic("more"),
+    ]
+    for batch in batches:
+        assert isinstance(log.propose(batch), Accepted)
+        log.apply()
+    for batch in log.applied:
+        other.apply(batch)
+        seen.add(other.chain)
+    assert other.chain == log.machine.chain
+    assert len(seen) == len(log.applied)
