@@ -2,7 +2,8 @@
 
 from viewstamp.actors.replicated.actor import ReplicatedActor
 from viewstamp.actors.replicated.cut import ActorCut
-from viewstamp.actors.replicated.host import MACHINE_FAILURES, ActorHost
+from viewstamp.actors.replicated.host import ActorHost
+from viewstamp.actors.replicated.hosted import MACHINE_FAILURES
 from viewstamp.actors.replicated.methods import QueryCall, command, query
 from viewstamp.wire.commands import Stale
 

@@ -20,30 +20,40 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Moment:
     """All that a command may know of the world: its place in the log. One is shared by the instances of a host.
 
-    ``index`` 0 = no command is running: a query, or a test that holds the bare object. ``version``: of the caller's
-    class. ``ids``: how many ids the command has drawn.
+    ``index`` 0 = no command is running: a query, or a test that holds the bare object. ``log_time``: microseconds since
+    1970. ``version``: of the caller's class.
     """
 
-    __slots__ = ("dice", "ids", "index", "log_time", "version")
+    __slots__ = ("_dice", "_drawn_at", "_ids", "index", "log_time", "version")
 
     def __init__(self) -> None:
         self.index = 0
         self.log_time = 0
         self.version = 0
-        self.ids = 0
-        self.dice: random.Random | None = None
+        self._drawn_at = 0
+        self._ids = 0
+        self._dice: random.Random | None = None
 
-    def begin(self, index: int, version: int) -> None:
-        """Enter the moment of one command."""
-        self.index = index
-        self.version = version
-        self.ids = 0
-        self.dice = None
+    def dice(self) -> random.Random:
+        """Return the running command's dice, the same until it ends."""
+        self._draw("self.random")
+        if self._dice is None:
+            self._dice = random.Random(self.index)
+        return self._dice
 
-    def require(self, what: str) -> None:
-        """Refuse ``what`` outside a command: members would not agree on it."""
+    def next_id(self) -> int:
+        """Return how many ids the running command has drawn, this one included."""
+        self._draw("self.new_id()")
+        self._ids += 1
+        return self._ids
+
+    def _draw(self, what: str) -> None:
         if not self.index:
-            raise RequestError(f"{what} belongs to a command: there is none running here")
+            raise RequestError(f"{what} is for commands, and none is running: members would not agree on it")
+        if self._drawn_at != self.index:  # here and not at each command's start: most of them draw nothing
+            self._drawn_at = self.index
+            self._ids = 0
+            self._dice = None
 
 
 class ReplicatedActor:
@@ -102,11 +112,7 @@ class ReplicatedActor:
         Raises:
           RequestError: in a query.
         """
-        moment = self._viewstamp_moment
-        moment.require("self.random")
-        if moment.dice is None:
-            moment.dice = random.Random(moment.index)
-        return moment.dice
+        return self._viewstamp_moment.dice()
 
     def new_id(self) -> UUID:
         """Return a UUID of version 7 (RFC 9562) that nobody else in this cluster gets; the same on every member.
@@ -117,9 +123,7 @@ class ReplicatedActor:
           RequestError: in a query.
         """
         moment = self._viewstamp_moment
-        moment.require("self.new_id()")
-        moment.ids += 1
-        place = b"%d.%d.%d" % (moment.log_time, moment.index, moment.ids)
+        place = b"%d.%d.%d" % (moment.log_time, moment.index, moment.next_id())
         tail = int.from_bytes(blake2b(place, digest_size=10).digest(), "big")
         milliseconds = (moment.log_time // 1000) & 0xFFFF_FFFF_FFFF
         return UUID(

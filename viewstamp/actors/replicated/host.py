@@ -24,7 +24,7 @@ from viewstamp.actors.replicated.digest import (
     derive_lineage,
     fingerprint,
 )
-from viewstamp.actors.replicated.hosted import Hosted, Instance
+from viewstamp.actors.replicated.hosted import MACHINE_FAILURES, Hosted, Instance
 from viewstamp.errors import CommandError, CorruptionError, OutdatedCodeError, RequestError, UnknownActorError
 from viewstamp.wire.batch import HEADER_SIZE, Batch
 from viewstamp.wire.commands import (
@@ -35,14 +35,13 @@ from viewstamp.wire.commands import (
     encode_failure,
     encode_result,
 )
+from viewstamp.wire.values import make_packer
 
-__all__ = ["MACHINE_FAILURES", "ActorHost", "Prepared"]
+__all__ = ["ActorHost", "Prepared"]
 
-MACHINE_FAILURES = (OSError, MemoryError, RecursionError, SystemError, ImportError)
-"""Exceptions that say something about this process and not about the state: no result of a command, they stop the
-node. So does whatever is no ``Exception`` at all."""
-
-_INDEX = struct.Struct("<Q")
+_PLACE = struct.Struct("<Qq")
+_SMALL = 4096
+"""Bytes of state up to which one packer with one buffer serves all instances."""
 _NAME_MAX = 100
 
 
@@ -64,11 +63,11 @@ class ActorHost:
           TypeError: a class is no ``ReplicatedActor``, or its ``__init__`` asks for arguments.
           ValueError: a name is empty or too long.
         """
-        self._moment = Moment()
         self._classes = dict(classes)
         for name, cls in self._classes.items():
             _check(name, cls)
         self._changes_bytes_max = changes_bytes_max
+        self._pack_small = make_packer()
         self._trail: deque[tuple[int, int]] = deque(maxlen=TRAIL_MAX)
         self._adopt(self._prepare_empty())
         self._cut: ActorCut | None = None
@@ -109,57 +108,64 @@ class ActorHost:
         Raises:
           OutdatedCodeError: this member's code does not know one of the commands, or can not take over a state. The
             node stops; with newer code it goes on from here.
-          BaseException: one of ``MACHINE_FAILURES``, or no ``Exception``: a command failed for a reason that is this
+          BaseException: ``MACHINE_FAILURES``, or no ``Exception``: a command failed for a reason that is this
             process's own. The node stops.
         """
         moment = self._moment
         moment.log_time = batch.log_time
+        all_hosted, era, pack_small, trail = self._hosted, self._era, self._pack_small, self._trail
+        cut = None if self._cut is None or self._cut.is_closed else self._cut
         chain = self._begin_batch(batch)
         results: list[bytes] = []
+        # Per command and hot: what is rare stands in methods, what is not stands here.
         for index, command in enumerate(commands, batch.first_index):
             name, key, version, method, arguments, named = command
-            hosted = self._hosted.get(name)
-            function = hosted.commands.get(method) if hosted is not None else None
-            if hosted is None or function is None or version > hosted.version:
-                raise self._outdated(index, command)
-            if version > hosted.log_version:
-                chain = self._begin_era(hosted, version, index)
-            moment.begin(index, version)
+            hosted = all_hosted.get(name)
+            function = None if hosted is None else hosted.commands.get(method)
+            if hosted is None or function is None or version > hosted.log_version:
+                function = self._begin_era(index, command)
+                hosted, chain, era = all_hosted[name], 0, self._era
+            moment.index, moment.version = index, version
             instance = hosted.instances.get(key)
-            actor = self._touch(hosted, instance) if instance is not None else None
+            if instance is None:
+                actor = None
+            else:
+                if cut is not None and instance.cut != cut.number:
+                    cut.capture(hosted, instance)
+                actor = instance.actor
+                if actor is None:
+                    actor = hosted.wake(instance)
             try:
                 if actor is None:
-                    actor = hosted.fresh(key)
-                    instance = Instance(key, actor, None, 0)
-                    instance.cut = self._cuts
-                    hosted.add(instance)
-                value = function(actor, *arguments, **named)
-                data = result = NO_RESULT if value is None else encode_result(value)
+                    instance = self._create(hosted, key)
+                    actor = instance.actor
+                value = function(actor, *arguments, **named) if named else function(actor, *arguments)
+                data = result = NO_RESULT if value is None else self._pack_result(value)
             except MACHINE_FAILURES as error:
                 error.add_note(f"raised by {describe_command(command)} at index {index}, as no result of it")
                 raise
             except Exception as error:
                 data = result = _failure(error)
             if instance is not None and actor is not None:
-                if instance.era != self._era:
-                    instance.era = self._era
-                    instance.credit = instance.size = 0
-                instance.credit += CREDIT
-                if instance.credit >= instance.size:
+                credit = instance.credit + CREDIT
+                if credit >= instance.size or instance.era != era:
                     try:
-                        state = hosted.pack_state(actor)
+                        state = hosted.pack_state(actor, pack_small if instance.size < _SMALL else None)
                     except RequestError as error:
                         data = result = _failure(error)
                     else:
-                        instance.credit = 0
-                        instance.size = len(state)
                         data = result + state
+                        instance.size = len(state)
+                        instance.credit = 0
+                        instance.era = era
+                else:
+                    instance.credit = credit
             low = hosted.low = crc32c(data, hosted.low)
             high = hosted.high = crc32(data, hosted.high)
             chain = (chain * MULTIPLIER + (high << 32 | low)) & CHAIN_MASK
-            self._trail.append((index, chain))
+            trail.append((index, chain))
             results.append(result)
-        moment.begin(0, 0)
+        moment.index = moment.version = 0
         self._chain = chain
         self._changes.add(batch, results)
         if self.on_change is not None:
@@ -169,24 +175,38 @@ class ActorHost:
     def _begin_batch(self, batch: Batch) -> int:
         """Return the chain after the batch itself has been taken in: its index, log time and body."""
         view = memoryview(batch.buffer)[HEADER_SIZE:]
-        place = _INDEX.pack(batch.first_index) + _INDEX.pack(batch.log_time)
+        place = _PLACE.pack(batch.first_index, batch.log_time)
         body = crc32(view, crc32(place)) << 32 | crc32c(view, crc32c(place))
         return (self._chain * MULTIPLIER + body) & CHAIN_MASK
 
-    def _touch(self, hosted: Hosted, instance: Instance) -> ReplicatedActor:
-        """Return the actor that a command is about to change, after the cut has had what it needs of it."""
-        if self._cut is not None and instance.cut != self._cut.number:
-            self._cut.capture(hosted, instance)
-        return instance.actor or hosted.wake(instance)
+    def _begin_era(self, index: int, command: Command) -> Callable[..., Any]:
+        """Begin checksums and budgets anew for a command of a higher version than any before; returns its function.
 
-    def _begin_era(self, hosted: Hosted, version: int, index: int) -> int:
-        """Begin checksums and budgets anew; returns the new chain."""
-        hosted.log_version = version
+        Raises:
+          OutdatedCodeError: this member's code does not know the command.
+        """
+        hosted = self._hosted.get(command.actor)
+        function = None if hosted is None else hosted.commands.get(command.method)
+        if hosted is None or function is None or command.version > hosted.version:
+            raise self._outdated(index, command)
+        hosted.log_version = command.version
         self._era = index
         self._lineage = derive_lineage(self._fingerprint(), index)
         for each in self._hosted.values():
             each.low = each.high = 0
-        return 0
+        return function
+
+    def _create(self, hosted: Hosted, key: str) -> Instance:
+        instance = Instance(key, hosted.fresh(key), None, 0)
+        instance.cut = self._cuts
+        hosted.add(instance)
+        return instance
+
+    def _pack_result(self, value: object) -> bytes:
+        try:
+            return self._pack_small([value])
+        except (RequestError, ValueError, TypeError, OverflowError):
+            return encode_result(value)  # for its error
 
     def _fingerprint(self) -> bytes:
         return fingerprint((name, each.version) for name, each in self._hosted.items() if each.log_version)
@@ -219,7 +239,6 @@ class ActorHost:
         hosted = self._named(name)
         positional, named = decode_arguments(arguments)
         hosted.interface.check(method, positional, named, query=True)
-        self._moment.begin(0, 0)
         instance = hosted.instances.get(key)
         actor = hosted.wake(instance) if instance is not None else None
         try:
@@ -287,7 +306,8 @@ class ActorHost:
         whole = blake2b(digest_size=16)
         for name, hosted in sorted(self._hosted.items()):
             for instance in hosted.order:
-                packed = hosted.pack_state(instance.actor or hosted.revive(instance))
+                actor = instance.actor
+                packed = hosted.pack_state(hosted.revive(instance) if actor is None else actor)
                 whole.update(b"%r %r %d " % (name.encode(), instance.key.encode(), len(packed)) + packed)
         return whole.digest()
 
@@ -373,7 +393,7 @@ class ActorHost:
         self._hosted = prepared.hosted
         self._chain, self._era, self._lineage = prepared.chain, prepared.era, prepared.lineage
         self._trail.clear()
-        self._changes = Changes(self._changes_bytes_max, end=prepared.end)
+        self._changes: Changes = Changes(self._changes_bytes_max, end=prepared.end)
 
     def list(self) -> list[dict[str, Any]]:
         """Return for each actor: name, class, version, instances (their number), digest (hex)."""

@@ -9,9 +9,13 @@ from viewstamp.actors.replicated.actor import Moment, ReplicatedActor
 from viewstamp.actors.replicated.definition import methods_of
 from viewstamp.actors.replicated.methods import CommandMethod
 from viewstamp.errors import OutdatedCodeError, RequestError
-from viewstamp.wire.values import find_unsupported, pack, unpack
+from viewstamp.wire.values import pack, unpack
 
-__all__ = ["Hosted", "Instance"]
+__all__ = ["MACHINE_FAILURES", "Hosted", "Instance"]
+
+MACHINE_FAILURES = (OSError, MemoryError, RecursionError, SystemError, ImportError)
+"""Exceptions that say something about this process and not about the state: no result of a command, they stop the
+node. So does whatever is no ``Exception`` at all."""
 
 
 class Instance:
@@ -110,19 +114,36 @@ class Hosted:
             ) from error
         return actor
 
-    def pack_state(self, actor: ReplicatedActor) -> bytes:
-        """Return the bytes of an actor's state.
+    def pack_state(self, actor: ReplicatedActor, pack_small: Callable[[object], bytes] | None = None) -> bytes:
+        """Return the bytes of an actor's state; ``pack_small`` (``make_packer()``) is tried first.
 
         Raises:
           RequestError: something in it can not be packed; the message says what and where.
         """
-        state = actor.get_state()
+        state = actor.__dict__ if self.has_plain_state else self._get_state(actor)
         try:
-            return pack(state, "the state")
+            return pack(state) if pack_small is None else pack_small(state)
+        except (RequestError, ValueError, TypeError, OverflowError):
+            raise self._unpackable(state) from None
+
+    def _get_state(self, actor: ReplicatedActor) -> Any:
+        try:
+            return actor.get_state()
+        except MACHINE_FAILURES:
+            raise
+        except Exception as error:
+            raise RequestError(f"{self.cls.__qualname__}.get_state() raised {error!r}") from error
+
+    def _unpackable(self, state: Any) -> RequestError:
+        """Return the error that says what in ``state`` can not be packed, by the attribute where there is one."""
+        try:
+            if self.has_plain_state:
+                for name, value in state.items():
+                    pack(value, f"self.{name}")
+            pack(state, "the state")
         except RequestError as error:
-            attributes = state if type(state) is dict and self.has_plain_state else {}
-            found = (find_unsupported(value, f"self.{name}") for name, value in attributes.items())
-            raise RequestError(next(filter(None, found), error.message), remedy=error.remedy) from None
+            return error
+        return RequestError("the state can not be packed")
 
     def packed_state(self, instance: Instance) -> tuple[int, bytes]:
         """Return the state as a snapshot has it: the version of the class that wrote it, and its bytes."""
