@@ -8,7 +8,7 @@ from typing import Any
 from viewstamp import errors
 from viewstamp.client.checks import is_answer
 from viewstamp.client.results import DURABILITY
-from viewstamp.client.shell import Dialer, Future, Shell
+from viewstamp.client.shell import Dialer, Future, Shell, Wire
 from viewstamp.errors import (
     CommandError,
     ConfigError,
@@ -21,7 +21,7 @@ from viewstamp.errors import (
     WrongClusterError,
 )
 from viewstamp.host.address import parse_address
-from viewstamp.host.seam import Buffer, Connection
+from viewstamp.host.seam import Buffer
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
@@ -136,7 +136,7 @@ class Link:
         self._shell = shell
         self._request_ids = request_ids
         self._decoder = FrameDecoder(frame_bytes_max)
-        self._connection: Connection | None = None
+        self._connection: Wire | None = None
         self._asked: dict[int, tuple[FrameKind, Future[Frame]]] = {}
         self._given_up: dict[int, bool] = {}
         """Questions that nobody waits for any more; their answers may still come."""
@@ -144,7 +144,7 @@ class Link:
 
     # What the network calls.
 
-    def accept(self, connection: Connection) -> Link:
+    def accept(self, connection: Wire) -> Link:
         """Take the connection."""
         self._connection = connection
         return self

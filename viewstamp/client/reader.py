@@ -59,7 +59,10 @@ class Reader:
         self._options = options
         self._topic = topic
         self._topic_id = TopicId(0)
-        self._start = Position(start)
+        self._start = self._position = Position(start)
+        """``_position``: the next one to fetch."""
+        self._is_begun = False
+        self._ahead: Future[list[Batch]] | None = None
         self._follow = follow
         self._node = node
         self._applied_index = 0
@@ -69,32 +72,49 @@ class Reader:
         # Closed by name: a reader that stops early must not leave the next chunk to the garbage collector.
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
-                records = batch.records()
-                end = math.inf if self.end is None else self.end
-                if batch.first_position < self._start or batch.first_position + batch.count > end:
-                    records = [record for record in records if self._start <= record.position < end]
-                for record in records:
+                for record in self.cut(batch):
                     yield record
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield the batches that hold a position of the range, in order. The next chunk is fetched meanwhile."""
-        await self._begin()
-        position = self._start
-        ahead: Future[list[Batch]] | None = None
         try:
-            while self._wants(position):
-                batches = await (ahead or self._fetch(position))
-                ahead = None
-                if batches:
-                    position = Position(batches[-1].first_position + batches[-1].count)
-                    if self._wants(position):
-                        ahead = self._shell.spawn(self._fetch(position))
-                for batch in batches:
-                    if self._wants(batch.first_position):
-                        yield batch
+            while (chunk := await self.next_chunk()) is not None:
+                for batch in chunk:
+                    yield batch
         finally:
-            if ahead is not None:
-                ahead.cancel()
+            self.close()
+
+    async def next_chunk(self) -> list[Batch] | None:
+        """Return the next batches that hold a position of the range; None = it has ended.
+
+        [] = nothing yet, for one who follows. Cancelled, it may be called again and goes on where it was.
+        """
+        if not self._is_begun:
+            await self._begin()
+            self._is_begun = True
+        if not self._wants(self._position):
+            return None
+        ahead, self._ahead = self._ahead, None
+        batches = await (ahead or self._fetch(self._position))
+        if batches:
+            self._position = Position(batches[-1].first_position + batches[-1].count)
+            if self._wants(self._position):
+                self._ahead = self._shell.spawn(self._fetch(self._position))
+        return [batch for batch in batches if self._wants(batch.first_position)]
+
+    def cut(self, batch: Batch) -> list[Record]:
+        """Return the records of a batch that are in the range."""
+        records = batch.records()
+        end = math.inf if self.end is None else self.end
+        if batch.first_position < self._start or batch.first_position + batch.count > end:
+            records = [record for record in records if self._start <= record.position < end]
+        return records
+
+    def close(self) -> None:
+        """Give up the chunk that is being fetched. Idempotent."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
 
     def _wants(self, position: Position) -> bool:
         return self.end is None or position < self.end

@@ -6,13 +6,13 @@ The rules of a client are written once, against this seam, and import neither as
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from viewstamp.host.seam import Connection, ConnectionHandler
+from viewstamp.host.seam import Buffer, ConnectionHandler
 
-__all__ = ["Dialer", "Future", "Shell", "Timer"]
+__all__ = ["Dialer", "Future", "Shell", "Timer", "Wire"]
 
 ResultT = TypeVar("ResultT")
 
@@ -115,10 +115,22 @@ class Shell(Protocol):
         ...
 
 
-class Dialer(Protocol):
-    """The half of a network that a client needs."""
+class Wire(Protocol):
+    """What a client needs of a connection."""
 
-    async def connect(self, address: str, accept: Callable[[Connection], ConnectionHandler]) -> Connection:
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Queue ``buffers`` (they must not change afterwards). Never awaits; dropped silently once closed."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once; the handler's ``on_closed`` follows. Idempotent."""
+        ...
+
+
+class Dialer(Protocol):
+    """What a client needs of a network."""
+
+    async def connect(self, address: str, accept: Callable[[Wire], ConnectionHandler]) -> Wire:
         """Connect to ``host:port``; ``accept`` returns the handler before any byte arrives. Safe to cancel.
 
         Raises:

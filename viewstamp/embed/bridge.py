@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
 
-__all__ = ["BridgeNetwork"]
+__all__ = ["BridgeNetwork", "Turns", "bridge"]
 
 Accept = Callable[[Connection], ConnectionHandler]
 
@@ -43,14 +44,40 @@ class BridgeNetwork(Network):
         """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is aborted."""
         if address != self._address:
             return await self._outside.connect(address, accept)
-        here = asyncio.get_running_loop()
-        if self._loop.is_closed():
-            raise ConnectionRefusedError("the embedded node has stopped")
-        mine, theirs = _End(here, "the embedded node"), _End(self._loop, "its own process")
-        mine.other, theirs.other = theirs, mine
-        theirs.run(lambda: theirs.begin(self._accept))  # Before anything that ``accept`` sends.
-        mine.handler = accept(mine)
-        return mine
+        return bridge(asyncio.get_running_loop(), accept, self._loop, self._accept)
+
+
+class Turns(Protocol):
+    """Where one end lives: an event loop, as far as a bridge needs one."""
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> object:
+        """Call back in the next turn."""
+        ...
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object:
+        """Call back in a turn, in the order of asking; from any thread. Raises RuntimeError once the loop is gone."""
+        ...
+
+
+def bridge(here: Turns, accept: Accept, there: asyncio.AbstractEventLoop, accept_there: Accept) -> Connection:
+    """Connect the caller's loop with the node's; never awaits. Returns the caller's end.
+
+    Args:
+      here: the caller's loop.
+      accept: returns the handler of the caller's end, before any byte arrives.
+      there: the node's loop.
+      accept_there: the same at the node's end, on its loop.
+
+    Raises:
+      ConnectionRefusedError: the node has stopped.
+    """
+    if there.is_closed():
+        raise ConnectionRefusedError("the embedded node has stopped")
+    mine, theirs = _End(here, "the embedded node"), _End(there, "its own process")
+    mine.other, theirs.other = theirs, mine
+    theirs.run(lambda: theirs.begin(accept_there))  # Before anything that ``accept`` sends.
+    mine.handler = accept(mine)
+    return mine
 
 
 class _End(Connection):
@@ -61,7 +88,7 @@ class _End(Connection):
       * ``_unsent`` are the bytes sent from here that the other end's handler has not been given
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, peer: str) -> None:
+    def __init__(self, loop: Turns, peer: str) -> None:
         self.peer = peer
         self.other: _End
         self.handler: ConnectionHandler | None = None
@@ -118,7 +145,7 @@ class _End(Connection):
         if self._is_closed or self._unsent <= _UNSENT_BYTES_HIGH:
             return
         if self._drained is None:
-            self._drained = self._loop.create_future()
+            self._drained = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._drained)
 
     def close(self) -> None:

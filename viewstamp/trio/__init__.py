@@ -1,1 +1,35 @@
-"""viewstamp for trio programs: the same client, and a node hosted from a program without an asyncio loop."""
+"""Viewstamp for trio programs: the same client over trio's sockets, and a node hosted in a thread of its own.
+
+What it promises
+  * **connect** and **open_node** are context managers with a nursery of their own. Leaving one ends all that it
+    began; what the body raises leaves as it is, without an exception group around it.
+  * **The same guarantees as on asyncio**: the rules of a client are the same code (``viewstamp/client``: the
+    specification), which imports neither library. ``shell.py`` gives it futures, timers and tasks, ``network.py``
+    bytes; nothing is decided here.
+  * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
+    yields is one for cancellation, and each batch one for scheduling.
+  * **Cancelled is never swallowed.** An append that was cancelled before it was sent is never written; one that was
+    sent may be committed. One whose receipt had come before it could be cancelled returns the receipt.
+  * **Deadlines** are cancel scopes, or ``timeout=``. The difference: a cancelled append knows nothing more, a timeout
+    is UnavailableError (nothing was written) or OutcomeUnknownError with a token to ask with.
+  * **open_node** runs the node on an asyncio loop of its own: a program that blocks trio for a second does not cost
+    the group its leader. Between the two goes one hand-off for each write, never one for each record.
+
+What is assumed
+  * A client belongs to the ``trio.run`` in which it was opened, and to its thread.
+  * Within a topic records stand in the order of the calls. In which order trio runs tasks that were started, or
+    woken, together is not known to anybody.
+
+What fails inside
+  * A mistake of ours in a task or a call of the client ends the client's nursery, as it would end any other: the
+    body is cancelled, and the mistake leaves in a group. Lost connections and silent nodes are no mistakes.
+
+What it deliberately lacks: ``local_cluster`` (its nodes are for asyncio programs; use ``viewstamp cluster start``), a
+shell for trio in guest mode.
+"""
+
+from viewstamp.trio.client import Client, connect
+from viewstamp.trio.open_node import EmbeddedNode, open_node
+from viewstamp.trio.reading import Batches, Records
+
+__all__ = ["Batches", "Client", "EmbeddedNode", "Records", "connect", "open_node"]

@@ -1,0 +1,139 @@
+"""``Client`` for trio, and ``connect``: the shared rules of a client in a nursery of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from viewstamp.client.client import BaseClient
+from viewstamp.client.options import Options
+from viewstamp.client.reader import Reader
+from viewstamp.client.shell import Dialer
+from viewstamp.trio.network import TrioNetwork
+from viewstamp.trio.nursery import inner_nursery
+from viewstamp.trio.reading import Batches, Records
+from viewstamp.trio.shell import TrioShell
+
+__all__ = ["Client", "connect", "run_client"]
+
+ClientT = TypeVar("ClientT", bound="Client")
+
+
+class Client(BaseClient):
+    """One session with a cluster, shared by all tasks of a trio program. Made by :func:`connect`.
+
+    Every call is a checkpoint. An append that was answered before its caller could be cancelled returns its receipt.
+    """
+
+    def __init__(
+        self,
+        shell: TrioShell,
+        addresses: str | Sequence[str],
+        *,
+        network: Dialer,
+        cluster_id: str = "",
+        options: Options | None = None,
+    ) -> None:
+        self._runs = shell
+        super().__init__(
+            addresses,
+            shell=shell,
+            network=network,
+            entropy=random.SystemRandom(),
+            cluster_id=cluster_id,
+            options=options,
+        )
+
+    def end(self) -> None:
+        """Answer everybody who waits, and begin nothing more. Called when the client's context is left."""
+        self._close()
+        self._runs.close()
+
+    def read(  # type: ignore[override]  # asyncio's is a generator; one that is dropped in trio cannot end by itself
+        self,
+        topic: str,
+        start: int = 1,
+        *,
+        end: int | None = None,
+        follow: bool = False,
+        node: str | None = None,
+    ) -> Records:
+        """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
+
+        Without ``end`` and ``follow`` it ends at the last record that was committed when it began. Linearizable: it
+        sees every append that was acknowledged before it began. A connection that is lost is replaced, and reading
+        goes on with the next record. Every record is a checkpoint for cancellation, every batch one for scheduling
+        too; cancelled, it can be read on.
+
+        Args:
+          topic: its name.
+          start: the first position, from 1.
+          end: the position after the last one; None = see above.
+          follow: wait for records that are not there yet, for ever or up to ``end``.
+          node: read what this member alone has applied, be it behind or cut off.
+
+        Raises:
+          UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
+          UnavailableError: nobody answered for as long as the default timeout.
+        """
+        return Records(self._reader(topic, start, end=end, follow=follow, node=node))
+
+    def read_batches(  # type: ignore[override]  # as ``read``
+        self,
+        topic: str,
+        start: int = 1,
+        *,
+        end: int | None = None,
+        follow: bool = False,
+        node: str | None = None,
+    ) -> Batches:
+        """Read whole batches: all that hold a position of the range, unopened. As :meth:`read` otherwise.
+
+        The first and the last may hold records outside the range. A batch is a view of what was received: keep the
+        values that you copy out of it, not the batch.
+        """
+        return Batches(self._reader(topic, start, end=end, follow=follow, node=node))
+
+    def _reader(self, topic: str, start: int, *, end: int | None, follow: bool, node: str | None) -> Reader:
+        self._start()
+        return Reader(self._shell, self._links, self._options, topic, start, end=end, follow=follow, node=node)
+
+
+@asynccontextmanager
+async def connect(
+    addresses: str | Sequence[str], *, cluster_id: str = "", options: Options | None = None
+) -> AsyncIterator[Client]:
+    """Run a client of the cluster whose nodes stand in ``addresses`` while the context is open.
+
+    Nothing is connected before the first call. Leaving the context closes the client: appends that were never sent
+    get ClosedError, sent ones OutcomeUnknownError. What the body raises leaves as it is.
+
+    Args:
+      addresses: ``"host:port,host:port"`` or a sequence; any members, the others are found from there.
+      cluster_id: refuse to talk to any other cluster; "" = whichever answers.
+      options: how to batch, wait and retry.
+
+    Raises:
+      ConfigError: an address has another shape.
+    """
+
+    def make(shell: TrioShell, network: Dialer) -> Client:
+        return Client(shell, addresses, network=network, cluster_id=cluster_id, options=options)
+
+    async with run_client(make) as client:
+        yield client
+
+
+@asynccontextmanager
+async def run_client(make: Callable[[TrioShell, Dialer], ClientT]) -> AsyncIterator[ClientT]:
+    """Run the client that ``make`` returns, in a nursery of its own."""
+    async with inner_nursery() as nursery:
+        shell = TrioShell(nursery)
+        client = make(shell, TrioNetwork(nursery))
+        nursery.start_soon(shell.run)
+        try:
+            yield client
+        finally:
+            client.end()

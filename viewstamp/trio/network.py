@@ -1,0 +1,109 @@
+"""TCP for a client in a trio program: one task that reads and one that writes for each connection, in one nursery."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Sequence
+
+import trio
+
+from viewstamp.client.shell import Wire
+from viewstamp.host.address import parse_address
+from viewstamp.host.seam import Buffer, ConnectionHandler
+
+__all__ = ["TrioNetwork"]
+
+_CHUNK = 256 * 1024
+"""Bytes that one read asks for."""
+
+
+class TrioNetwork:
+    """Connects by trio's sockets; a :class:`viewstamp.client.shell.Dialer`. What it opens ends with the nursery."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    async def connect(self, address: str, accept: Callable[[Wire], ConnectionHandler]) -> Wire:
+        """Connect; ``accept`` returns the handler before any byte arrives. Cancelled, it leaves nothing open.
+
+        Raises:
+          OSError: nobody answers there.
+        """
+        host, port = parse_address(address)
+        try:
+            stream = await trio.open_tcp_stream(host, port)
+        except UnicodeError as error:
+            raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no host name") from error
+        except OSError as error:
+            # trio tells of the attempts; where there was one, its own error says it better.
+            raise error.__cause__ if isinstance(error.__cause__, OSError) else error from None
+        connection = _Connection(stream)
+        try:
+            if stream.socket.getpeername() == stream.socket.getsockname():
+                # A connection to a free port of this machine can meet itself: nobody listens there.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "the other end is this very socket")
+            handler = accept(connection)
+        except BaseException:
+            stream.socket.close()
+            raise
+        self._nursery.start_soon(connection.run, handler)
+        return connection
+
+
+class _Connection:
+    """One TCP connection.
+
+    Invariants:
+      * the handler hears no byte after ``abort`` or its own exception, and ``on_closed`` once, last
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._scope = trio.CancelScope()
+        self._unsent: list[Buffer] = []
+        self._has_unsent = trio.Event()
+        self._error: BaseException | None = None
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Queue ``buffers``. Never awaits; dropped silently once closed."""
+        if not self._scope.cancel_called:
+            self._unsent += buffers
+            self._has_unsent.set()
+
+    def abort(self) -> None:
+        """Close at once; what is queued is lost."""
+        self._scope.cancel()
+
+    async def run(self, handler: ConnectionHandler) -> None:
+        """Read and write until the connection ends."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    await self._read(handler)
+        finally:
+            self._scope.cancel()
+            self._stream.socket.close()
+            handler.on_closed(self._error)
+
+    async def _read(self, handler: ConnectionHandler) -> None:
+        try:
+            while data := await self._stream.receive_some(_CHUNK):
+                if self._scope.cancel_called:
+                    return
+                handler.on_bytes(data)
+        except Exception as error:
+            self._error = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
+        self._scope.cancel()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._has_unsent.wait()
+                self._has_unsent = trio.Event()
+                buffers, self._unsent = self._unsent, []
+                await self._stream.send_all(b"".join(buffers))
+        except trio.BrokenResourceError as error:
+            self._error = error.__cause__
+        self._scope.cancel()
