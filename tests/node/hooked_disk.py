@@ -12,7 +12,7 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 Hook = Callable[[str, str, str], bool]
-"""Told of a call before it is done: its name, the path, and the function that calls.
+"""Told of a call before it is done: its name ("async " before it where it is awaited), the path, the calling function.
 
 False: leave it out (only of a sync is nobody the wiser). What it raises, the caller gets.
 """
@@ -36,7 +36,7 @@ class HookedDisk(Disk):
         return _HookedFile(self._disk.open_read(path), self._hook)
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
-        self._hook("create" if create else "open", path, _caller())
+        self._hook("async create" if create else "async open", path, _caller())
         return _HookedAsyncFile(await self._disk.open_async(path, create=create), self._hook)
 
     def make_directory(self, path: str) -> None:
@@ -119,15 +119,15 @@ class _HookedAsyncFile(AsyncFile):
         self._hook = hook
 
     async def read(self, offset: int, size: int) -> bytes:
-        self._hook("read", self.path, _caller())
+        self._hook("async read", self.path, _caller())
         return await self._file.read(offset, size)
 
     async def write(self, offset: int, data: Buffer) -> None:
-        self._hook("write", self.path, _caller())
+        self._hook("async write", self.path, _caller())
         await self._file.write(offset, data)
 
     async def sync(self) -> None:
-        if self._hook("sync", self.path, _caller()):
+        if self._hook("async sync", self.path, _caller()):
             await self._file.sync()
 
     async def size(self) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.streams.log import Log, create_topic, open_session, records
 from viewstamp.errors import CorruptionError, OutcomeUnknownError, RequestError, ViewstampError
+from viewstamp.host.clock import RealClock
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term
 from viewstamp.node.applier import Applier
 from viewstamp.node.state_machine import Receipt, Result
@@ -23,6 +24,12 @@ class Told:
         self.answers.append(answer)
 
 
+def run(applier: Applier, batches: list[Batch]) -> None:
+    """Hand over what is committed, and let one turn apply it."""
+    applier.hand_over(batches)
+    applier.apply_turn()
+
+
 def a_log() -> list[Batch]:
     """Index 1: a topic, 2: a session, 3 to 5: three records, 6: one more."""
     log = Log(Streams())
@@ -34,12 +41,12 @@ def a_log() -> list[Batch]:
 
 
 def test_a_proposal_is_answered_when_its_batch_is_applied_and_only_then() -> None:
-    applier, told = Applier(Streams()), Told()
+    applier, told = Applier(Streams(), RealClock()), Told()
     batches = a_log()
     applier.answer_when_applied(Index(3), told)
-    applier.apply(batches[:2])
+    run(applier, batches[:2])
     assert told.answers == []
-    applier.apply(batches[2:])
+    run(applier, batches[2:])
     (receipt,) = told.answers
     assert isinstance(receipt, Receipt)
     assert (receipt.first_position, receipt.count, receipt.first_index) == (1, 3, 3)
@@ -47,20 +54,20 @@ def test_a_proposal_is_answered_when_its_batch_is_applied_and_only_then() -> Non
 
 
 def test_a_retry_is_answered_as_the_batch_that_it_repeats() -> None:
-    applier, original, retries = Applier(Streams()), Told(), [Told(), Told()]
+    applier, original, retries = Applier(Streams(), RealClock()), Told(), [Told(), Told()]
     batches = a_log()
-    applier.apply(batches[:2])
+    run(applier, batches[:2])
     applier.answer_when_applied(Index(3), original)
     for retry in retries:
         applier.answer_retry(SessionId(2), Sequence(1), retry)
-    applier.apply(batches[2:])
+    run(applier, batches[2:])
     assert len(original.answers) == 1
     assert [retry.answers for retry in retries] == [original.answers, original.answers]
 
 
 def test_a_refusal_by_the_state_machine_is_a_result_and_the_log_goes_on() -> None:
     """Deterministic, so all members refuse the same: it is nobody's failure."""
-    applier, told = Applier(Streams()), Told()
+    applier, told = Applier(Streams(), RealClock()), Told()
     batches = a_log()
     forbidden = create_topic("not allowed!")
     last = batches[-1]
@@ -72,31 +79,31 @@ def test_a_refusal_by_the_state_machine_is_a_result_and_the_log_goes_on() -> Non
         first_position=forbidden.first_position,
     )
     applier.answer_when_applied(forbidden.first_index, told)
-    applier.apply([*batches, forbidden])
+    run(applier, [*batches, forbidden])
     assert [type(answer) for answer in told.answers] == [RequestError]
     assert applier.applied_end == forbidden.end
 
 
 def test_who_waits_for_an_index_is_called_in_the_order_of_the_log_and_then_of_asking() -> None:
-    applier = Applier(Streams())
+    applier = Applier(Streams(), RealClock())
     batches = a_log()
     calls: list[str] = []
     for name, index in (("six", 6), ("three", 3), ("one", 1), ("three again", 3), ("two", 2)):
         applier.call_when_applied(Index(index), lambda name=name: calls.append(name))  # type: ignore[misc]
     assert calls == []
-    applier.apply(batches[:1])
+    run(applier, batches[:1])
     assert calls == ["one"]
-    applier.apply(batches[1:3])
+    run(applier, batches[1:3])
     assert calls == ["one", "two", "three", "three again"]
     applier.call_when_applied(Index(5), lambda: calls.append("at once"))
     assert calls[-1] == "at once"
-    applier.apply(batches[3:])
+    run(applier, batches[3:])
     assert calls[-1] == "six"
 
 
 def test_who_gives_up_is_forgotten_and_the_others_are_still_called() -> None:
     """An idle log applies nothing for days, while readers come, wait for the next record, and go."""
-    applier = Applier(Streams())
+    applier = Applier(Streams(), RealClock())
     batches = a_log()
     calls: list[int] = []
     stay = [1, 4, 6]
@@ -107,7 +114,7 @@ def test_who_gives_up_is_forgotten_and_the_others_are_still_called() -> None:
             give_up()
             give_up()
         assert applier.held_waiters <= 2 * (1 + len(stay))
-    applier.apply(batches)
+    run(applier, batches)
     assert calls == [1, 2, 5]
     assert applier.held_waiters == 0
     applier.call_when_applied(Index(6), lambda: calls.append(6))()
@@ -116,36 +123,36 @@ def test_who_gives_up_is_forgotten_and_the_others_are_still_called() -> None:
 
 def test_after_a_failure_nobody_is_answered_a_second_time() -> None:
     """A leader that steps down tells its callers that it does not know; its log may still be applied here."""
-    applier, proposal, retry, reader = Applier(Streams()), Told(), Told(), Told()
+    applier, proposal, retry, reader = Applier(Streams(), RealClock()), Told(), Told(), Told()
     batches = a_log()
-    applier.apply(batches[:2])
+    run(applier, batches[:2])
     applier.answer_when_applied(Index(3), proposal)
     applier.answer_retry(SessionId(2), Sequence(2), retry)
     applier.call_when_applied(Index(6), lambda: reader(None))
     unknown = OutcomeUnknownError("deposed", token=None)
     applier.fail(unknown)
     applier.fail(unknown)
-    applier.apply(batches[2:])
+    run(applier, batches[2:])
     assert proposal.answers == retry.answers == [unknown]
     assert reader.answers == [None], "who only waits for an index still gets it"
 
 
 def test_a_batch_out_of_order_is_a_defect() -> None:
-    applier = Applier(Streams())
+    applier = Applier(Streams(), RealClock())
     batches = a_log()
     with pytest.raises(AssertionError, match="after 1"):
-        applier.apply(batches[1:])
-    applier.apply(batches)
+        run(applier, batches[1:2])
+    run(applier, batches)
     with pytest.raises(AssertionError):
-        applier.apply(batches[-1:])
+        run(applier, batches[-1:])
 
 
 def test_a_batch_that_contradicts_the_state_stops_the_node() -> None:
     """Members have diverged: going on would answer from a state that nobody else has."""
-    applier = Applier(Streams())
+    applier = Applier(Streams(), RealClock())
     batches = a_log()
-    applier.apply(batches[:3])
+    run(applier, batches[:3])
     wrong = records(1, 2, 2)
     wrong.stamp(term=Term(1), first_index=Index(6), previous_term=Term(1), log_time=1006, first_position=Position(9))
     with pytest.raises(CorruptionError):
-        applier.apply([wrong])
+        run(applier, [wrong])

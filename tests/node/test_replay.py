@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from viewstamp.consensus.membership import Membership
+from viewstamp.host.clock import RealClock
 from viewstamp.ids import Index, NodeId, Position, Term
 from viewstamp.node.applier import Applier
-from viewstamp.node.node import _Replay
+from viewstamp.node.recovery import _Replay
 from viewstamp.streams.machine import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
@@ -22,11 +23,12 @@ def membership_record(index: int) -> Batch:
 
 def test_a_replay_applies_what_was_committed_as_it_goes_and_keeps_only_the_rest() -> None:
     """However long the log is: what is held is what had not been known to be committed when it was written."""
-    replay = _Replay(Applier(Streams()))
+    applier = Applier(Streams(), RealClock())
+    replay = _Replay(applier)
     for index in range(1, 501):
         replay.on_batch(membership_record(index), commit_end=max(1, index - 3))
         assert len(replay.tail()) <= 4
-    assert replay.applier.applied_end == 497
+    assert applier.applied_end == 497
     tail = replay.tail()
     assert [batch.first_index for batch in tail] == [497, 498, 499, 500]
     assert [entry.index for entry in replay.memberships] == list(range(1, 501))
@@ -35,7 +37,7 @@ def test_a_replay_applies_what_was_committed_as_it_goes_and_keeps_only_the_rest(
 
 def test_the_tail_of_a_replay_stands_in_buffers_of_its_own() -> None:
     """A batch read from disk is a view that keeps the whole piece alive."""
-    replay = _Replay(Applier(Streams()))
+    replay = _Replay(Applier(Streams(), RealClock()))
     piece = bytes(membership_record(1).buffer) + bytes(1024 * 1024)
     batch = membership_record(1)
     replay.on_batch(Batch.decode(memoryview(piece)[: batch.size]), commit_end=1)

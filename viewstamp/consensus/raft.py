@@ -18,6 +18,7 @@ from viewstamp.consensus.messages import (
     SnapshotOffer,
     VoteRequest,
 )
+from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.ready import Ready
 from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Lifecycle, Role
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
@@ -214,6 +215,16 @@ class Raft:
     def leader(self) -> NodeId | None:
         """Who leads, as far as this member knows."""
         return self.core.leader
+
+    @property
+    def slowest_end(self) -> Index:
+        """The least durable end of the members that batches are being sent to; the own end where there is none.
+
+        What it holds back is a convenience: a member that falls behind the log's begin gets a snapshot.
+        """
+        core = self.core
+        ends = [each.durable_end for each in core.progress.values() if each.state is ProgressState.REPLICATING]
+        return min([core.log.end, *(end for end in ends if end > 0)])
 
     def _dispatch(self, message: Message) -> None:
         handler = self._handlers[self.core.role][type(message)]

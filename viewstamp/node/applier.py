@@ -1,13 +1,21 @@
-"""The applier: runs committed batches through the state machine, in order, and answers those who wait for them."""
+"""The applier: runs committed batches through the state machine, in order, and answers those who wait for them.
+
+Actors' commands are code of the user's, and a member that catches up is handed thousands of them at once. So a turn
+applies a bounded piece of what is committed, and heartbeats, votes and appends pass in between.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from viewstamp.consensus.core import MembershipEntry, SnapshotPoint
+from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError, ViewstampError
-from viewstamp.ids import Index, Sequence, SessionId
+from viewstamp.host.seam import Clock
+from viewstamp.ids import Index, Sequence, SessionId, Term
 from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wire.batch import Batch, Kind
 
@@ -16,18 +24,37 @@ __all__ = ["Answer", "Applier"]
 Answer = Callable[[Result | ViewstampError], None]
 """Told once what became of a proposal."""
 
+_TURN_BYTES = 64 * 1024
+"""Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
+
 
 class Applier:
     """Follows the commit index.
 
     Invariants:
-      * ``applied_end`` only grows; every batch before it has been applied once
+      * ``applied_end`` only grows; every batch before it has been applied once, or is in the snapshot that was adopted
+      * what was handed over and is not applied is in ``_pending``, in order
       * whoever waits is answered once: by a result, by ``fail``, or by ``applied_end`` passing their index
     """
 
-    def __init__(self, machine: StateMachine) -> None:
+    def __init__(self, machine: StateMachine, clock: Clock) -> None:
         self.machine = machine
         self.applied_end = Index(1)
+        self.applied_term = Term(0)
+        """The term of the last record applied."""
+        self.log_time = 0
+        """The log time of the last batch applied."""
+        self.membership: MembershipEntry | None = None
+        """The membership in force at ``applied_end``, where a record or a snapshot has said one."""
+        self.unsaved_bytes = 0
+        """Bytes of the batches applied since the newest snapshot's cut: what a restart has to apply again."""
+        self.bytes = 0
+        self.seconds = 0.0
+        """What was applied since the start, and how long that took: the speed of a replay."""
+        self.on_applied: Callable[[Index, int], None] = lambda end, chain: None
+        """Hears the end and the machine's chain after each batch."""
+        self._clock = clock
+        self._pending: deque[Batch] = deque()
         self._proposals: dict[Index, Answer] = {}
         self._retries: dict[tuple[SessionId, Sequence], list[Answer]] = {}
         self._waiting: list[tuple[Index, int, _Waiter]] = []
@@ -35,25 +62,70 @@ class Applier:
         self._gone = 0
         """How many of those in ``_waiting`` do not wait any more."""
 
-    def apply(self, batches: list[Batch]) -> None:
-        """Apply committed ``batches``, which follow on each other. Never awaits.
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was handed over has been applied."""
+        return not self._pending
+
+    def hand_over(self, batches: list[Batch]) -> None:
+        """Take committed batches, which follow on each other, to be applied by the next turns."""
+        self._pending.extend(batches)
+
+    def apply_turn(self) -> None:
+        """Apply as much as one turn may take. Never awaits.
 
         Raises:
           CorruptionError: a batch contradicts the state; the node stops.
+          OutdatedCodeError: it holds a command that this code does not know; the node stops.
+          anything else: user code met this machine's limits, not its state's: the node stops.
         """
-        for batch in batches:
-            assert batch.first_index == self.applied_end, f"{batch!r} after {self.applied_end}"
-            try:
-                result: Result | ViewstampError = self.machine.apply(batch)
-            except RequestError as error:
-                result = error  # A deterministic refusal is the replicated result.
-            self.applied_end = batch.end
-            answer = self._proposals.pop(batch.first_index, None)
-            if answer is not None:
-                answer(result)
-            if self._retries and batch.kind is Kind.RECORDS:
-                for retry in self._retries.pop((batch.session, batch.sequence), ()):
-                    retry(result)
+        if not self._pending:
+            return
+        started = self._clock.monotonic()
+        left = _TURN_BYTES
+        while self._pending and left > 0:
+            batch = self._pending.popleft()
+            if batch.kind is Kind.COMMANDS:
+                left -= batch.size
+            self.apply(batch)
+            self.bytes += batch.size
+        self.seconds += self._clock.monotonic() - started
+        self._call_waiting()
+
+    def apply(self, batch: Batch) -> None:
+        """Apply one committed batch; see :meth:`apply_turn`."""
+        assert batch.first_index == self.applied_end, f"{batch!r} after {self.applied_end}"
+        try:
+            result: Result | ViewstampError = self.machine.apply(batch)
+        except RequestError as error:
+            result = error  # A deterministic refusal is the replicated result.
+        self.applied_end = batch.end
+        self.applied_term = batch.term
+        self.log_time = batch.log_time
+        self.unsaved_bytes += batch.size
+        if batch.kind is Kind.MEMBERSHIP:
+            membership = Membership.decode(batch.values()[0])
+            self.membership = MembershipEntry(batch.first_index, batch.term, membership)
+        self.on_applied(batch.end, self.machine.chain)
+        answer = self._proposals.pop(batch.first_index, None)
+        if answer is not None:
+            answer(result)
+        if self._retries and batch.kind in (Kind.RECORDS, Kind.COMMANDS):
+            for retry in self._retries.pop((batch.session, batch.sequence), ()):
+                retry(result)
+
+    def adopt(self, prepared: object, point: SnapshotPoint) -> None:
+        """Go on from a snapshot's state: it stands for everything before its end. Who waits for that is called."""
+        self._pending.clear()
+        self.machine.adopt(prepared)
+        self.applied_end = point.end
+        self.applied_term = point.last_term
+        self.log_time = point.log_time
+        self.membership = point.membership
+        self.unsaved_bytes = 0
+        self._call_waiting()
+
+    def _call_waiting(self) -> None:
         while self._waiting and self._waiting[0][0] < self.applied_end:
             waiter = heappop(self._waiting)[2]
             call, waiter.call = waiter.call, None

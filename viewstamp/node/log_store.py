@@ -8,7 +8,7 @@ from functools import partial
 
 from viewstamp.consensus.core import MembershipEntry
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.ready import AppendLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
@@ -50,10 +50,11 @@ class LogStore:
         self._queue(writes[-1], done)
 
     def remember_peer(self, node: str, incarnation: str) -> None:
-        """Store the incarnation of a peer, unless one is known; see ``ControlState.peers``."""
-        if any(known == node for known, _ in self.state.peers):
+        """Store the incarnation of a peer in the place of any other; see ``ControlState.peers``."""
+        if (node, incarnation) in self.state.peers:
             return
-        self._write_control(replace(self.state, peers=(*self.state.peers, (node, incarnation))), _ignore)
+        others = tuple(peer for peer in self.state.peers if peer[0] != node)
+        self._write_control(replace(self.state, peers=(*others, (node, incarnation))), _ignore)
 
     def set_commit_end(self, commit_end: Index) -> None:
         """Let the next group carry what is committed: never more than is durable here (protocol rule 8)."""
@@ -66,6 +67,8 @@ class LogStore:
                 self._wal.fill(reservation, batches, done)
             case TruncateLog(end):
                 self._wal.truncate(end, done)
+            case ResetLog(end, term):
+                self._wal.reset(end, term, done)
             case WriteTerm(term, vote):
                 self._write_control(replace(self.state, term=term, vote=vote), done)
             case WriteHistory(history):
@@ -82,16 +85,18 @@ def stored_membership(state: ControlState, hint: Membership) -> MembershipEntry:
     return MembershipEntry(Index(0), Term(0), membership)
 
 
-def check_history(history: TermHistory, wal: Wal, directory: str) -> None:
-    """Check the stored history against the terms in the log's headers (protocol rule 20).
+def check_history(history: TermHistory, wal: Wal, scan_from: Index, directory: str) -> None:
+    """Check the stored history against the terms in the log's headers from ``scan_from`` on (protocol rule 20).
 
     Raises:
       CorruptionError: they differ. It is damage, and never repaired by guessing.
     """
     end = wal.recovery.end
-    described = {start.begin: start.term for start in history.starts if start.begin < end and start.term > 0}
+    begins = {start.begin: start.term for start in history.starts if scan_from < start.begin < end and start.term > 0}
+    if scan_from < end and history.starts[0].begin <= scan_from:
+        begins[scan_from] = history.term_at(scan_from)
     found = [(Term(term), Index(index)) for term, index in wal.recovery.term_starts]
-    expected = sorted((term, begin) for begin, term in described.items())
+    expected = sorted((term, begin) for begin, term in begins.items())
     if found != expected:
         raise CorruptionError(
             f"the log in {directory} holds terms from {found}, the control file says {expected}",

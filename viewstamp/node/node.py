@@ -7,49 +7,64 @@ left as they are. What was acknowledged is on a majority's disks by then; what w
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import Failure, Ref, System
 from viewstamp.consensus import core as consensus
-from viewstamp.consensus.core import MembershipEntry, Stored
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import Message
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import (
     ClosedError,
-    ConfigError,
-    CorruptionError,
     NoQuorumError,
     StorageError,
+    TrimmedError,
     UnavailableError,
     ViewstampError,
     WrongClusterError,
 )
 from viewstamp.host.seam import Host, Lane, Listener, Lock
-from viewstamp.ids import ClusterId, Index, NodeId, Position, Term, TopicId
-from viewstamp.node.applier import Answer, Applier
+from viewstamp.ids import ClusterId, Index, NodeId, Position, TopicId
+from viewstamp.node.applier import Answer
+from viewstamp.node.codec import encode_message
+from viewstamp.node.digests import Digests
 from viewstamp.node.log_reader import LogReader
-from viewstamp.node.log_store import LogStore, check_history, stored_membership
+from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers import PeerLink
-from viewstamp.node.replica import FromPeer, Item, Proposal, RememberPeer, Replica, WaitForIndex, resolve
+from viewstamp.node.recovery import Recovered, recover
+from viewstamp.node.replica import (
+    FromPeer,
+    InstallSnapshot,
+    Item,
+    LogTrimmed,
+    Proposal,
+    RememberPeer,
+    Replica,
+    WaitForIndex,
+    resolve,
+)
 from viewstamp.node.server import Limits, Server
+from viewstamp.node.snapshots import SnapshotOptions, Snapshotter
 from viewstamp.node.state_machine import StateMachine
+from viewstamp.node.transfer import SnapshotFetcher
 from viewstamp.wal import wal as wal_module
-from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.wal import Wal
-from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.requests import PROTOCOL_VERSION
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
-__all__ = ["Node", "Options"]
+__all__ = ["INTERVAL", "SYNCED", "Node", "Options"]
+
+SYNCED = "majority, synced"
+INTERVAL = "interval_may_lose_acknowledged_writes"
+"""The two meanings of an acknowledgement: on the disks of a majority; or handed to them, and synced a moment later."""
 
 ResultT = TypeVar("ResultT")
 
@@ -68,6 +83,7 @@ class Options:
     leader_hint: str = ""
     core: consensus.Options = field(default_factory=consensus.Options)
     wal: wal_module.Options = field(default_factory=wal_module.Options)
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     limits: Limits = field(default_factory=Limits)
     tick_seconds: float = 0.01
     request_seconds: float = 30.0
@@ -99,6 +115,10 @@ class Node:
         """The role state machine, once the log has been replayed; others only look."""
         self._replica_ref: Ref[Item] | None = None
         self._reader: LogReader | None = None
+        self.snapshotter: Snapshotter | None = None
+        """Takes snapshots and drops what they cover; others only look, and ask."""
+        self.fetcher: SnapshotFetcher | None = None
+        self.digests: Digests | None = None
         self.log_store: LogStore | None = None
         """Where the core's writes go; others only look."""
         self._links: dict[NodeId, PeerLink] = {}
@@ -193,76 +213,77 @@ class Node:
 
     # -- Starting -------------------------------------------------------------------------------------------
 
-    def _recover(self) -> tuple[Raft, Applier]:
-        """Read control file and log, replay what is committed; blocking. Build the core from the rest."""
+    def _recover(self) -> Recovered:
+        """Read what the directory holds; blocking."""
         options = self.options
-        disk = self.host.disk
-        control = ControlFile.open(disk, options.data_dir)
-        state = control.state
-        if state is not None and (state.cluster_id, state.node_id) != (options.cluster, options.node):
-            raise ConfigError(
-                f"{options.data_dir} holds node {state.node_id} of cluster {state.cluster_id},"
-                f" the settings say node {options.node} of cluster {options.cluster}",
-                remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
-            )
-        replay = _Replay(Applier(self.machine))
 
-        def on_batch(batch: Batch, commit_end: int) -> None:
+        def on_wal(wal: Wal) -> None:
+            self.wal = wal
+
+        def check_stop() -> None:
             if self._stopping:
                 raise self._not_ready()
-            if state is None:
-                raise _orphan(options.data_dir, batch)
-            replay.on_batch(batch, commit_end)
 
-        wal = Wal.open(
-            disk,
-            f"{options.data_dir}/wal",
-            options.wal,
-            on_batch=on_batch,
-            must_exist=state is not None,
-            commit_hint=state.commit_hint if state is not None else 0,
+        return recover(
+            self.host,
+            self.machine,
+            node=options.node,
+            cluster=options.cluster,
+            data_dir=options.data_dir,
+            members=self._membership,
+            wal_options=options.wal,
+            on_wal=on_wal,
+            check_stop=check_stop,
+            log=self._log,
         )
-        self.wal = wal
-        replay.apply(wal.recovery.commit_hint)
-        if state is None:
-            incarnation = f"{self.host.entropy.getrandbits(64):016x}"
-            state = ControlState(cluster_id=options.cluster, node_id=options.node, incarnation=incarnation)
-            control.write(state)
-        check_history(TermHistory(state.history), wal, options.data_dir)
-        self.incarnation = state.incarnation
-        self.log_store = LogStore(wal, control, state)
-        memberships = [stored_membership(state, self._membership), *replay.memberships]
-        is_new = len(memberships) == 1 and not state.membership
-        core_options = replace(options.core, campaign_at_once=is_new and options.leader_hint == options.node)
-        stored = Stored(
-            term=Term(state.term),
-            vote=state.vote,
-            history=TermHistory(state.history),
-            end=wal.recovery.end,
-            commit_end=replay.applier.applied_end,
-            log_time=replay.log_time,
-            tail=replay.tail(),
-            memberships=memberships,
-        )
-        return Raft(options.node, core_options, stored, self.host.entropy), replay.applier
 
-    def _assemble(self, recovered: tuple[Raft, Applier]) -> None:
-        raft, applier = recovered
-        options = self.options
-        assert self.wal is not None
-        assert self.log_store is not None
-        wal = self.wal
+    def _assemble(self, recovered: Recovered) -> None:
+        options, host, wal = self.options, self.host, self.wal
+        assert wal is not None, "recovery has opened it"
+        is_hinted = recovered.is_new and options.leader_hint == options.node
+        core_options = replace(options.core, campaign_at_once=is_hinted)
+        raft = Raft(options.node, core_options, recovered.stored, host.entropy)
+        applier = recovered.applier
+        self.incarnation = recovered.incarnation
+        self.log_store = recovered.log_store
         self._system = System(str(options.node), on_failed=self._on_failed)
         wal.start(self._system.fail)
-        self._reader = LogReader(self.host.disk, wal, raft.core.log, str(options.node))
+        self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node))
+        self.snapshotter = Snapshotter(
+            recovered.snapshots,
+            raft,
+            applier,
+            wal,
+            cluster=options.cluster,
+            options=options.snapshots,
+            clock=host.clock,
+            on_trimmed=self._tell_replica,
+            load_bytes=recovered.load_bytes,
+            load_seconds=recovered.load_seconds,
+            log=self._log,
+        )
+        self.fetcher = SnapshotFetcher(
+            recovered.snapshots,
+            self.machine,
+            hello=self._hello(),
+            address=lambda peer: self._addresses[peer],
+            network=host.network,
+            on_fetched=self._tell_replica,
+            log=self._log,
+        )
+        self.digests = Digests(raft, self.machine, host.clock, send=self._send_digest, fail=self._system.fail)
+        applier.on_applied = self.digests.note
         self.replica = Replica(
             raft,
-            self.log_store,
+            recovered.log_store,
             wal,
             applier,
             send=self._send,
             fetch=self._fetch,
-            clock=self.host.clock,
+            on_offer=self.fetcher.offer,
+            on_install=self._on_install,
+            explain_full=self.snapshotter.explain_full,
+            clock=host.clock,
             tick_seconds=options.tick_seconds,
             read_retry_ticks=options.core.election_timeout_ticks,
             log=self._log,
@@ -270,6 +291,29 @@ class Node:
         self.replica.on_change = self._on_change
         self._on_change()
         self._replica_ref = self._system.spawn(self.replica, name="replica")
+        self._system.spawn(self.snapshotter, name="snapshotter")
+        self._system.spawn(self.fetcher, name="snapshot-fetcher")
+        self._system.spawn(self.digests, name="digests")
+
+    def _hello(self) -> dict[str, object]:
+        """Return what this node says of itself when it connects to another member."""
+        return {
+            "cluster": self.options.cluster,
+            "node": self.options.node,
+            "incarnation": self.incarnation,
+            "version": PROTOCOL_VERSION,
+        }
+
+    def _tell_replica(self, item: InstallSnapshot | LogTrimmed) -> None:
+        assert self._replica_ref is not None, "who tells it was spawned after it"
+        self._replica_ref.put(item)
+
+    def _on_install(self) -> None:
+        """The state is about to be replaced by a snapshot's."""
+        assert self.snapshotter is not None
+        assert self.digests is not None
+        self.snapshotter.let_go()
+        self.digests.forget()
 
     def _link(self, peer: NodeId) -> PeerLink:
         """Return the link to ``peer``, spawned when it is first needed."""
@@ -279,12 +323,7 @@ class Node:
             link = PeerLink(
                 peer,
                 lambda: self._addresses[peer],
-                hello={
-                    "cluster": self.options.cluster,
-                    "node": self.options.node,
-                    "incarnation": self.incarnation,
-                    "version": PROTOCOL_VERSION,
-                },
+                hello=self._hello(),
                 network=self.host.network,
                 entropy=self.host.entropy,
                 unsent_bytes_max=self.options.peer_unsent_bytes_max,
@@ -313,7 +352,10 @@ class Node:
     # -- What the replica wants --------------------------------------------------------------------------------
 
     def _send(self, message: Message) -> None:
-        self._link(message.target).send(message)
+        self._link(message.target).send(encode_message(message))
+
+    def _send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
+        self._link(peer).send(encode_frame(FrameKind.DIGEST, body))
 
     def _fetch(self, fetch: Fetch) -> None:
         task = asyncio.get_running_loop().create_task(self._do_fetch(fetch))
@@ -326,6 +368,8 @@ class Node:
         assert self._system is not None
         try:
             batches = await self._reader.read_log(fetch.start, fetch.bytes_max)
+        except TrimmedError:
+            batches = []  # The member needs a snapshot by now.
         except ViewstampError as error:
             self._system.fail(error)
             return
@@ -419,8 +463,88 @@ class Node:
             return [], last_position
         scan_from = self.machine.query("locate", topic=topic, position=position)
         assert isinstance(scan_from, int)
+        if self.wal is not None and scan_from < self.wal.first_index:
+            raise UnavailableError(
+                f"{self.options.node} began from a snapshot and has not applied yet what trimmed the topic",
+                remedy="try again in a moment, or ask another node",
+            )
         end = replica.applier.applied_end
         return await reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
+
+    async def call_query(
+        self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
+    ) -> tuple[bytes, float]:
+        """Run a query of an actor; return its packed result, and for how many seconds it may have been out of date."""
+        replica = self.replica
+        if replica is None:
+            raise self._not_ready()
+        if stale:
+            await self._wait_applied(applied_index)
+        else:
+            await self._barrier()
+        result = self.machine.query("call_query", actor=actor, key=key, method=method, arguments=arguments)
+        assert isinstance(result, bytes)
+        return result, max(0.0, self.host.clock.monotonic() - replica.fresh_at) if stale else 0.0
+
+    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
+        """Return the changes of an actor from ``index`` on (0 = from now), and where to go on; empty after ``wait``."""
+        replica = self.replica
+        if replica is None:
+            raise self._not_ready()
+        index = index or replica.applier.applied_end
+
+        def look() -> tuple[list[object], int]:
+            found, following = cast(
+                "tuple[list[object], int]", self.machine.query("changes", actor=actor, key=key, index=index)
+            )
+            return found, following
+
+        found, following = look()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while not found:
+                    await self._wait_applied(replica.applier.applied_end)
+                    found, following = look()
+        return found, following
+
+    async def create_snapshot(self) -> dict[str, object]:
+        """Take a snapshot of this node's state; see ``Snapshotter.create``."""
+        if self.snapshotter is None:
+            raise self._not_ready()
+        started = self.host.clock.monotonic()
+        stored = await self.snapshotter.create()
+        seconds = self.host.clock.monotonic() - started
+        return {"index": stored.end - 1, "term": stored.term, "bytes": stored.size, "seconds": seconds}
+
+    def list_snapshots(self) -> list[dict[str, object]]:
+        """Return this node's snapshots, the newest first."""
+        if self.snapshotter is None:
+            raise self._not_ready()
+        return [
+            {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us}
+            for each in self.snapshotter.store.stored
+        ]
+
+    async def read_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
+        """Return size and identity of a snapshot's file, and bytes of it from ``offset`` on."""
+        if self.snapshotter is None:
+            raise self._not_ready()
+        stored = self.snapshotter.store.find(end, term)
+        if stored is None:
+            raise TrimmedError(
+                f"{self.options.node} keeps no snapshot up to index {end - 1}", remedy="take a newer one"
+            )
+        return stored.size, stored.identity, await self.snapshotter.read(stored, offset, bytes_max)
+
+    def digest(self, source: NodeId, body: object) -> None:
+        """Take what a member says of its state; it may be dropped."""
+        if self.digests is not None:
+            self.digests.on_frame(source, body)
+
+    @property
+    def durability(self) -> str:
+        """What an acknowledgement of this node means."""
+        return INTERVAL if self.options.wal.sync_seconds > 0 else SYNCED
 
     def step(self, message: FromPeer) -> None:
         """Take a consensus message; it may be dropped, like any."""
@@ -449,6 +573,9 @@ class Node:
             )
         known = dict(self.log_store.state.peers).get(peer)
         if known is None:
+            self._replica_ref.put(RememberPeer(peer, incarnation))
+        elif known != incarnation and peer in self._learners:
+            # It has no vote to have forgotten: with another disk it begins anew, from a snapshot.
             self._replica_ref.put(RememberPeer(peer, incarnation))
         elif known != incarnation:
             raise WrongClusterError(
@@ -483,7 +610,20 @@ class Node:
                 "connected": [peer for peer, link in self._links.items() if link.is_connected],
                 "refused_by": {peer: link.refusal for peer, link in self._links.items() if link.refusal},
                 "log_bytes": self.wal.bytes_used,
+                "log_bytes_max": self.wal.bytes_max,
+                "first_index": self.wal.first_index,
                 "groups": self.wal.groups,
+                "durability": self.durability,
+                "state": self.machine.status(),
+            }
+        if self.snapshotter is not None and self.fetcher is not None:
+            newest = self.snapshotter.newest
+            status |= {
+                "last_snapshot_index": newest.end - 1 if newest is not None else 0,
+                "snapshots": len(self.snapshotter.store.stored),
+                "damaged_snapshots": [each.path for each in self.snapshotter.store.damaged],
+                "restart_seconds_estimate": round(self.snapshotter.restart_seconds, 3),
+                "fetching_snapshot": self.fetcher.progress,
             }
         return status
 
@@ -493,6 +633,11 @@ class Node:
     def _addresses(self) -> dict[NodeId, str]:
         membership = self.replica.raft.core.membership if self.replica is not None else self._membership
         return membership.addresses
+
+    @property
+    def _learners(self) -> Mapping[NodeId, str]:
+        membership = self.replica.raft.core.membership if self.replica is not None else self._membership
+        return membership.learners
 
     def _running_replica(self) -> Ref[Item]:
         if self._replica_ref is None:
@@ -556,43 +701,3 @@ class _PresentTerm:
 
     def __repr__(self) -> str:
         return str(self.__structlog__())
-
-
-class _Replay:
-    """What the pass over the log leaves: the applied state, the batches that may not be committed, the memberships."""
-
-    def __init__(self, applier: Applier) -> None:
-        self.applier = applier
-        self.memberships: list[MembershipEntry] = []
-        self.log_time = 0
-        self._pending: deque[Batch] = deque()
-
-    def on_batch(self, batch: Batch, commit_end: int) -> None:
-        """Take the next batch of the log, and what was known to be committed when it was written."""
-        self.log_time = max(self.log_time, batch.log_time)
-        if batch.kind is Kind.MEMBERSHIP:
-            membership = Membership.decode(batch.values()[0])
-            self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
-        self._pending.append(batch)
-        self.apply(commit_end)
-
-    def apply(self, commit_end: int) -> None:
-        """Apply what is known to be committed."""
-        while self._pending and self._pending[0].end <= commit_end:
-            self.applier.apply([self._pending.popleft()])
-
-    def tail(self) -> list[Batch]:
-        """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
-        return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
-
-
-def _orphan(directory: str, batch: Batch) -> CorruptionError:
-    """Say that there is a log and no control file; at the first batch, before anything of the log is changed."""
-    return CorruptionError(
-        f"{directory} holds a log from index {batch.first_index} on, but no control file",
-        path=directory,
-        expected="control-a or control-b",
-        found="neither",
-        remedy="put the file back if it was moved; without its vote and term history this member must not take part,"
-        " the others go on without it",
-    )

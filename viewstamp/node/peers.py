@@ -9,11 +9,9 @@ from random import Random
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import AsyncActor
-from viewstamp.consensus.messages import Message
 from viewstamp.errors import PeerError, WrongClusterError
-from viewstamp.host.seam import Connection, Network
+from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
-from viewstamp.node.codec import encode_message
 from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
 
@@ -60,11 +58,11 @@ class PeerLink(AsyncActor[None]):
         """Whether messages are being sent at present."""
         return self._connection is not None
 
-    def send(self, message: Message) -> None:
-        """Send ``message``, or drop it. Never awaits."""
+    def send(self, frame: list[Buffer]) -> None:
+        """Send the buffers of a frame, or drop it. Never awaits."""
         connection = self._connection
         if connection is not None and connection.unsent_bytes <= self._unsent_bytes_max:
-            connection.send(encode_message(message))
+            connection.send(frame)
 
     async def run(self) -> None:
         """Connect, stay connected, connect again: for ever."""

@@ -4,7 +4,7 @@ A turn steps everything that arrived, takes one ``Ready``, and does as it says:
 
 1. what may leave at once leaves (the followers write while this node does);
 2. the writes go to the log store; what promises durability leaves when they are durable;
-3. what is committed is applied, and answered;
+3. what is committed is applied, as much as a turn may take, and answered;
 4. reads that are confirmed and applied are released.
 
 The process may die between any two lines: nothing was said that is not durable, and what was not said may
@@ -21,20 +21,31 @@ from functools import partial
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import Actor
-from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message
+from viewstamp.consensus.core import SnapshotPoint
+from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.errors import ClosedError, NotLeaderError, OutcomeUnknownError, StorageFullError, ViewstampError
 from viewstamp.host.seam import Clock
-from viewstamp.ids import NodeId, Term, Viewstamp
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.log_store import LogStore
-from viewstamp.node.state_machine import Accepted, Answered, Receipt, Result
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.wal.wal import Wal
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["FromPeer", "Item", "Proposal", "RememberPeer", "Replica", "WaitForIndex", "resolve"]
+__all__ = [
+    "FromPeer",
+    "InstallSnapshot",
+    "Item",
+    "LogTrimmed",
+    "Proposal",
+    "RememberPeer",
+    "Replica",
+    "WaitForIndex",
+    "resolve",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,22 @@ class RememberPeer:
 
 
 @dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """A leader's snapshot is durable here as a file, and ``prepared`` from it: let it stand for the log before it."""
+
+    point: SnapshotPoint
+    prepared: object
+
+
+@dataclass(frozen=True, slots=True)
+class LogTrimmed:
+    """The log on disk begins at ``first_index`` now; ``base`` is (end, last term) of the snapshot that stands for it."""
+
+    first_index: Index
+    base: tuple[Index, Term]
+
+
+@dataclass(frozen=True, slots=True)
 class _Durable:
     """The writes of one Ready, and all before them, are durable."""
 
@@ -84,6 +111,11 @@ class _Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class _GoOn:
+    """There is more to apply."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Question:
     """Reads that the leader was asked about as one, in tick ``asked_at``."""
 
@@ -91,9 +123,13 @@ class _Question:
     readers: list[asyncio.Future[None]]
 
 
-Item = FromPeer | Proposal | WaitForIndex | RememberPeer | _Durable | _Tick
+Item = FromPeer | Proposal | WaitForIndex | RememberPeer | InstallSnapshot | LogTrimmed | _Durable | _Tick | _GoOn
 
 _TICK = _Tick()
+_GO_ON = _GoOn()
+
+_URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC})
+"""What makes room: admitted into the last of it."""
 
 _LEADING_BYTES = 4096
 """What a leader may have to write without being able to refuse it: the membership record of its term."""
@@ -116,6 +152,9 @@ class Replica(Actor[Item]):
         *,
         send: Callable[[Message], None],
         fetch: Callable[[Fetch], None],
+        on_offer: Callable[[SnapshotOffer], None],
+        on_install: Callable[[], None],
+        explain_full: Callable[[], str],
         clock: Clock,
         tick_seconds: float,
         read_retry_ticks: int,
@@ -134,6 +173,15 @@ class Replica(Actor[Item]):
         self.send = send
         """Where messages to peers go; checkers listen here."""
         self._fetch = fetch
+        self._on_offer = on_offer
+        """Hears of a leader's snapshot that this member needs."""
+        self._on_install = on_install
+        """Called before the state is replaced: whoever copies it has to let go."""
+        self._explain_full = explain_full
+        """Says what would make room in a full log."""
+        self._to_install: InstallSnapshot | None = None
+        self.fresh_at = clock.monotonic()
+        """When this member was last known to have applied all that its leader had committed."""
         self._clock = clock
         self._tick_seconds = tick_seconds
         self._read_retry_ticks = read_retry_ticks
@@ -168,12 +216,25 @@ class Replica(Actor[Item]):
                     self._unconfirmed.append(reader)
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
+                case InstallSnapshot():
+                    self._to_install = item
+                case LogTrimmed(first_index, base):
+                    self.raft.trimmed(first_index, base)
                 case _Tick():
                     self._on_tick()
+                case _GoOn():
+                    pass
+        if self._to_install is not None:
+            self._maybe_install(self._to_install)
         self._ask_reads()
         ready = self.raft.ready()
         if ready is not None:
             self._act(ready)
+        self.applier.apply_turn()
+        if not self.applier.is_idle:
+            self.ref.put(_GO_ON)
+        elif self.raft.leader is not None and self.raft.core.ticks_since_leader == 0:
+            self.fresh_at = self._clock.monotonic()
         self._note_changes()
 
     def on_dropped(self, messages: list[Item]) -> None:
@@ -191,13 +252,15 @@ class Replica(Actor[Item]):
             self.send(message)
         if ready.durable is not None:
             done = _Durable(ready.durable, ready.messages_after_durable)
-            self._log_store.persist(ready.writes, lambda error: self._on_written(done, error))
-        elif ready.messages_after_durable:
-            # Nothing to write now, but what was written before may be on its way: wait behind it.
-            after = _Durable(self.raft.core.durable_viewstamp(), ready.messages_after_durable)
-            self._wal.run(_nothing, lambda error: self._on_written(after, error))
+            if ready.writes:
+                self._log_store.persist(ready.writes, lambda error: self._on_written(done, error))
+            else:
+                # Nothing to write now, but what was written before may be on its way: wait behind it.
+                self._wal.run(_nothing, lambda error: self._on_written(done, error))
+        if ready.offer is not None:
+            self._on_offer(ready.offer)
         if ready.committed:
-            self.applier.apply(ready.committed)
+            self.applier.hand_over(ready.committed)
             self._log_store.set_commit_end(ready.committed[-1].end)
         for token, index in ready.reads:
             question = self._reads.pop(token, None)
@@ -221,7 +284,7 @@ class Replica(Actor[Item]):
     def _has_room(self, batches: tuple[Batch, ...]) -> bool:
         self._turn_bytes += sum(batch.size for batch in batches)
         try:
-            self._wal.check_room(self._turn_bytes)
+            self._wal.check_room(self._turn_bytes, urgent=all(batch.kind in _URGENT for batch in batches))
         except StorageFullError as error:
             self._note_full(error)
             return False
@@ -229,6 +292,9 @@ class Replica(Actor[Item]):
         return True
 
     def _note_full(self, error: StorageFullError) -> None:
+        explained = self._explain_full()
+        if explained:
+            error.remedy = f"{explained}; {error.remedy}"
         if self.full is None:
             self._log.error("! full", reason=error.message, remedy=error.remedy)
         self.full = error
@@ -260,9 +326,10 @@ class Replica(Actor[Item]):
             self.raft.check_propose(batch.size)
             if not self.is_leading:
                 raise self._not_leading("is still taking over")
-            self._wal.check_room(self._turn_bytes + batch.size)
+            self._wal.check_room(self._turn_bytes + batch.size, urgent=batch.kind in _URGENT)
             admission = self.applier.machine.admit(batch)
         except StorageFullError as error:
+            self._note_full(error)
             answer(self._known_outcome(batch, error))
             return
         except ViewstampError as error:
@@ -285,7 +352,7 @@ class Replica(Actor[Item]):
             outcome = self.applier.machine.query("outcome", session=batch.session, sequence=batch.sequence)
         except ViewstampError:
             return refusal
-        assert outcome is None or isinstance(outcome, Receipt)
+        assert outcome is None or isinstance(outcome, Receipt | CommandResults)
         return outcome
 
     # -- Reads ----------------------------------------------------------------------------------------------
@@ -307,7 +374,28 @@ class Replica(Actor[Item]):
 
     # -- Leading --------------------------------------------------------------------------------------------
 
+    def _maybe_install(self, item: InstallSnapshot) -> None:
+        """Install a snapshot as soon as no write is under way, unless it has become useless meanwhile."""
+        taken = self.raft.install(item.point)
+        if taken is None:
+            return
+        self._to_install = None
+        if taken:
+            self._log.info("= snapshot installed", index=item.point.end - 1)
+            self._on_install()
+            self.applier.adopt(item.prepared, item.point)
+
     def _note_changes(self) -> None:
+        self._look_for_changes()
+        if self.raft.role is Role.LEADER and self.raft.lifecycle is Lifecycle.RUNNING and not self.is_leading:
+            if self.applier.applied_end < self.raft.core.log.commit_end:
+                return  # What earlier terms left is being applied: until then nothing is admitted.
+            self.applier.machine.begin_leading()
+            self.is_leading = True
+            self.led_terms += 1
+            self.on_change()
+
+    def _look_for_changes(self) -> None:
         raft = self.raft
         known = (raft.role, raft.term, raft.leader, raft.lifecycle)
         if known == self._known:
@@ -324,11 +412,6 @@ class Replica(Actor[Item]):
         )
         if was_leader_of is not None and (raft.role is not Role.LEADER or raft.term != was_leader_of):
             self._stop_leading("does not lead any more")
-        if raft.role is Role.LEADER and raft.lifecycle is Lifecycle.RUNNING and not self.is_leading:
-            assert self.applier.applied_end == raft.core.log.commit_end, "what earlier terms left has been applied"
-            self.applier.machine.begin_leading()
-            self.is_leading = True
-            self.led_terms += 1
         self.on_change()
 
     def _stop_leading(self, why: str) -> None:

@@ -25,7 +25,7 @@ from viewstamp.host.seam import Connection
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.codec import decode_message
 from viewstamp.node.replica import FromPeer
-from viewstamp.node.state_machine import Receipt, Result
+from viewstamp.node.state_machine import CommandResults, Receipt, Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
@@ -35,12 +35,31 @@ __all__ = ["Limits", "Server", "Service"]
 _FIELDS: dict[int, dict[str, type]] = {
     FrameKind.OUTCOME: {"session": int, "sequence": int},
     FrameKind.CREATE_TOPIC: {"name": str},
+    FrameKind.CONFIGURE_TOPIC: {"name": str},
+    FrameKind.TRIM_TOPIC: {"name": str, "position": int},
     FrameKind.LIST_TOPICS: {"stale": bool},
     FrameKind.DESCRIBE_TOPIC: {"name": str, "stale": bool},
     FrameKind.READ: {"topic": int, "position": int, "bytes_max": int, "applied_index": int, "wait": float},
+    FrameKind.QUERY: {
+        "actor": str,
+        "key": str,
+        "method": str,
+        "arguments": bytes,
+        "stale": bool,
+        "applied_index": int,
+    },
+    FrameKind.WATCH: {"actor": str, "index": int, "wait": float},
+    FrameKind.LIST_ACTORS: {"stale": bool},
+    FrameKind.DESCRIBE_ACTOR: {"name": str},
+    FrameKind.READ_SNAPSHOT: {"end": int, "term": int, "offset": int, "bytes_max": int},
 }
 """What the body of a request must hold beside its id; numbers are never negative."""
 
+_TOPIC_KINDS = {
+    FrameKind.CREATE_TOPIC: Kind.CREATE_TOPIC,
+    FrameKind.CONFIGURE_TOPIC: Kind.CONFIGURE_TOPIC,
+    FrameKind.TRIM_TOPIC: Kind.TRIM_TOPIC,
+}
 _NUMBER_END = 1 << 63
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
@@ -84,6 +103,37 @@ class Service(Protocol):
 
     def meet(self, peer: NodeId, incarnation: str) -> None:
         """Check who opens a peer connection. Raises WrongClusterError."""
+        ...
+
+    async def call_query(
+        self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
+    ) -> tuple[bytes, float]:
+        """Run a query of an actor; return its packed result and its age in seconds."""
+        ...
+
+    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
+        """Return an actor's changes from ``index`` on, and where to go on."""
+        ...
+
+    async def create_snapshot(self) -> dict[str, object]:
+        """Take a snapshot of this node's state."""
+        ...
+
+    def list_snapshots(self) -> list[dict[str, object]]:
+        """Return this node's snapshots."""
+        ...
+
+    async def read_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
+        """Return size and identity of a snapshot's file, and bytes of it."""
+        ...
+
+    def digest(self, source: NodeId, body: object) -> None:
+        """Take what a member says of its state. Raises FrameError."""
+        ...
+
+    @property
+    def durability(self) -> str:
+        """What an acknowledgement means here."""
         ...
 
     @property
@@ -226,6 +276,7 @@ class _ServerConnection:
                     "node": self._server.node,
                     "incarnation": self._service.incarnation,
                     "version": PROTOCOL_VERSION,
+                    "durability": self._service.durability,
                     "limits": {
                         "record_bytes_max": self._server.limits.record_bytes_max,
                         "batch_bytes_max": self._server.limits.batch_bytes_max,
@@ -259,12 +310,32 @@ class _ServerConnection:
     # -- Peers ----------------------------------------------------------------------------------------------
 
     def _on_peer_frame(self, frame: Frame) -> None:
+        if frame.kind == FrameKind.DIGEST:
+            self._service.digest(NodeId(self._peer), frame.body)
+            return
+        if frame.kind == FrameKind.READ_SNAPSHOT:
+            self._on_snapshot_request(frame)
+            return
         if frame.kind != FrameKind.PEER:
             raise FrameError(f"a peer sent a frame of kind {frame.kind}")
         message = decode_message(frame)
         if message.source != self._peer or message.target != self._server.node:
             raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
         self._service.step(FromPeer(message))
+
+    def _on_snapshot_request(self, frame: Frame) -> None:
+        body = frame.body
+        request = body.get("id") if isinstance(body, dict) else None
+        if type(request) is not int:
+            raise FrameError("a request for a snapshot without an id")
+        _check_fields(frame.kind, body)
+        self._start(request, lambda: self._read_snapshot(request, body))
+
+    async def _read_snapshot(self, request: int, body: dict[str, Any]) -> None:
+        size, identity, data = await self._service.read_snapshot(
+            body["end"], body["term"], body["offset"], min(body["bytes_max"], self._server.limits.batch_bytes_max)
+        )
+        self._ok(request, {"size": size, "identity": identity}, [data])
 
     # -- Clients --------------------------------------------------------------------------------------------
 
@@ -277,17 +348,21 @@ class _ServerConnection:
             _check_fields(frame.kind, body)
             match frame.kind:
                 case FrameKind.APPEND:
-                    self._append(request, frame)
+                    self._append(request, frame, Kind.RECORDS)
+                case FrameKind.CALL:
+                    self._append(request, frame, Kind.COMMANDS)
                 case FrameKind.OPEN_SESSION:
                     batch = build_batch([b""], kind=Kind.OPEN_SESSION)
                     self._propose(request, batch, lambda result: _fields(result))
-                case FrameKind.CREATE_TOPIC:
-                    batch = build_batch([msgpack.packb({"name": body["name"]})], kind=Kind.CREATE_TOPIC)
+                case FrameKind.CREATE_TOPIC | FrameKind.CONFIGURE_TOPIC | FrameKind.TRIM_TOPIC:
+                    # What the fields may hold the state machine says, to every member alike.
+                    settings = {name: value for name, value in body.items() if name != "id"}
+                    batch = build_batch([msgpack.packb(settings)], kind=_TOPIC_KINDS[FrameKind(frame.kind)])
                     self._propose(request, batch, lambda result: _fields(result))
                 case FrameKind.OUTCOME:
                     session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
                     batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
-                    self._propose(request, batch, _receipt)
+                    self._propose(request, batch, _outcome)
                 case FrameKind.READ:
                     self._start(request, lambda: self._read(request, body))
                 case FrameKind.DESCRIBE_TOPIC:
@@ -298,6 +373,20 @@ class _ServerConnection:
                 case FrameKind.LIST_TOPICS:
                     stale = body["stale"]
                     self._start(request, lambda: self._query(request, "list_topics", "topics", stale=stale))
+                case FrameKind.QUERY:
+                    self._start(request, lambda: self._call_query(request, body))
+                case FrameKind.WATCH:
+                    self._start(request, lambda: self._watch(request, body))
+                case FrameKind.LIST_ACTORS:
+                    stale = body["stale"]
+                    self._start(request, lambda: self._query(request, "list_actors", "actors", stale=stale))
+                case FrameKind.DESCRIBE_ACTOR:
+                    name = body["name"]
+                    self._start(request, lambda: self._query(request, "describe_actor", "actor", stale=True, name=name))
+                case FrameKind.CREATE_SNAPSHOT:
+                    self._start(request, lambda: self._create_snapshot(request))
+                case FrameKind.LIST_SNAPSHOTS:
+                    self._ok(request, {"snapshots": self._service.list_snapshots()})
                 case FrameKind.STATUS:
                     self._ok(request, {"status": self._service.status})
                 case _:
@@ -305,7 +394,7 @@ class _ServerConnection:
         except ViewstampError as error:
             self._error(request, error)
 
-    def _append(self, request: int, frame: Frame) -> None:
+    def _append(self, request: int, frame: Frame, kind: Kind) -> None:
         limits = self._server.limits
         if len(frame.payload) > limits.batch_bytes_max:
             raise RecordTooLargeError(
@@ -314,9 +403,9 @@ class _ServerConnection:
             )
         # A copy of exactly this size: the leader stamps it in place, and it lives as long as the log's cache.
         batch = Batch.decode(bytearray(frame.payload))
-        if batch.kind is not Kind.RECORDS or batch.first_index != 0:
+        if batch.kind is not kind or batch.first_index != 0:
             raise RequestError(f"{batch!r} is not a client's to append")
-        self._propose(request, batch, _receipt)
+        self._propose(request, batch, _outcome)
 
     def _propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
         server = self._server
@@ -357,6 +446,30 @@ class _ServerConnection:
     async def _query(self, request: int, question: str, key: str, *, stale: bool, **arguments: object) -> None:
         result = await self._service.query(question, stale=stale, **arguments)
         self._ok(request, {key: result, "applied_index": self._service.applied_index})
+
+    async def _call_query(self, request: int, body: dict[str, Any]) -> None:
+        result, age = await self._service.call_query(
+            body["actor"],
+            body["key"],
+            body["method"],
+            body["arguments"],
+            stale=body["stale"],
+            applied_index=Index(body["applied_index"]),
+        )
+        self._ok(request, {"result": result, "age": age, "applied_index": self._service.applied_index})
+
+    async def _watch(self, request: int, body: dict[str, Any]) -> None:
+        key = body.get("key")
+        if body["wait"] > _WAIT_SECONDS_MAX or not (key is None or isinstance(key, str)):
+            raise RequestError(
+                f"a watch of key {key!r} for {body['wait']} s",
+                remedy=f"name a key or none, and wait 0 to {_WAIT_SECONDS_MAX:g} s",
+            )
+        changes, index = await self._service.watch(body["actor"], key, body["index"], wait=body["wait"])
+        self._ok(request, {"changes": changes, "index": index})
+
+    async def _create_snapshot(self, request: int) -> None:
+        self._ok(request, {"snapshot": await self._service.create_snapshot()})
 
     def _start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if len(self._tasks) >= _REQUESTS_MAX:
@@ -411,11 +524,15 @@ def _describe(error: ViewstampError) -> dict[str, object]:
     return fields
 
 
-def _receipt(result: Result) -> dict[str, object]:
-    if not isinstance(result, Receipt):
-        return {"receipt": None}
-    receipt = [result.first_position, result.count, result.term, result.first_index, result.log_time]
-    return {"receipt": receipt}
+def _outcome(result: Result) -> dict[str, object]:
+    """Return the fields of an answer to a batch: its receipt, None = fenced, and what its commands came to."""
+    if isinstance(result, CommandResults):
+        return {"receipt": _receipt(result.receipt), "results": result.results}
+    return {"receipt": _receipt(result) if isinstance(result, Receipt) else None}
+
+
+def _receipt(receipt: Receipt) -> list[int]:
+    return [receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time]
 
 
 def _fields(result: Result) -> dict[str, object]:

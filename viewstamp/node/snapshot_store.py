@@ -385,7 +385,8 @@ class NewSnapshot:
 class IncomingSnapshot:
     """A snapshot that is being received: ask for bytes from ``offset`` on and :meth:`add` them until ``is_complete``.
 
-    Between transfers what was received stays on the disk; :meth:`close` lets go of it, ``receive`` goes on with it.
+    Hold on to it over lost connections: then nothing is fetched twice. What was received also stays on the disk over
+    :meth:`close` and a restart; ``receive`` goes on behind the last piece that is intact.
 
     Invariants:
       * the file holds ``offset`` bytes of the snapshot whose identity is ``identity``

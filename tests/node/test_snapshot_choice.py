@@ -1,0 +1,83 @@
+"""Which snapshots are kept, and up to which the log may go: rules that hold for all numbers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from viewstamp.ids import Index
+from viewstamp.node.snapshot_choice import choose_base, choose_dropped
+
+ENDS = st.lists(st.integers(1, 10_000).map(Index), unique=True, max_size=15)
+LIMITS = st.none() | st.integers(0, 11_000).map(Index)
+
+
+def test_the_second_newest_is_the_base_so_that_the_newest_may_be_damaged() -> None:
+    ends = [Index(10), Index(30), Index(20)]
+    assert choose_base(ends, None) == 20
+    assert choose_base(ends, None, pressed=True) == 30
+    assert choose_base(ends, Index(29)) == 10
+    assert choose_base(ends, Index(30)) == 20
+    assert choose_base(ends, Index(20), pressed=True) == 20
+    assert choose_base(ends, Index(10)) == 10
+    assert choose_base(ends, Index(9)) is None
+    assert choose_base([], None) is None
+
+
+@given(ENDS, LIMITS, st.booleans())
+def test_the_base_is_never_beyond_what_must_stay_and_a_second_one_is_behind_it(
+    ends: list[Index], keep_from: Index | None, pressed: bool
+) -> None:
+    base = choose_base(ends, keep_from, pressed=pressed)
+    usable = [end for end in ends if keep_from is None or end <= keep_from]
+    assert (base is None) == (not usable)
+    if base is not None:
+        assert base in usable
+        if not pressed and len(usable) > 1:
+            assert len([end for end in usable if end > base]) == 1
+
+
+@given(ENDS, LIMITS, st.integers(0, 12), st.booleans(), st.data())
+def test_what_is_needed_is_kept_and_no_more_than_allowed(
+    ends: list[Index], keep_from: Index | None, kept_max: int, pressed: bool, choice: st.DataObject
+) -> None:
+    base = choose_base(ends, keep_from, pressed=pressed)
+    held = choice.draw(st.lists(st.sampled_from(ends), max_size=2) if ends else st.just([]))
+    dropped = choose_dropped(ends, base=base, kept_max=kept_max, held=held)
+    kept = sorted(set(ends) - set(dropped))
+    needed = {*sorted(ends)[-2:], *held} | ({base} if base else set())
+    assert set(dropped) <= set(ends)
+    assert len(set(dropped)) == len(dropped)
+    assert needed <= set(kept)
+    assert len(kept) <= max(kept_max, len(needed))
+    if base is not None:
+        assert all(end >= base or end in needed for end in kept)
+        assert choose_base(kept, keep_from, pressed=pressed) == base
+    assert choose_dropped(kept, base=base, kept_max=kept_max, held=held) == []
+
+
+def test_what_is_kept_lies_evenly() -> None:
+    """As the snapshots come, one after the other, while records of long ago hold the log."""
+    kept: list[Index] = []
+    for end in range(100, 10_100, 100):
+        kept.append(Index(end))
+        dropped = choose_dropped(kept, base=Index(100), kept_max=6)
+        kept = [each for each in kept if each not in dropped]
+    assert kept[0] == 100
+    assert kept[-2:] == [9_900, 10_000]
+    assert len(kept) == 6
+    gaps = [after - before for before, after in pairwise(kept[:-1])]
+    assert max(gaps) <= 6_000
+    assert min(gaps) >= 300
+
+
+def test_the_one_that_leaves_the_smallest_gap_goes() -> None:
+    ends = [Index(end) for end in (10, 50, 60, 90, 95, 100)]
+    assert choose_dropped(ends, base=Index(10), kept_max=5) == [90]
+    assert choose_dropped(ends, base=Index(10), kept_max=4) == [60, 90]
+    assert choose_dropped(ends, base=Index(10), kept_max=0) == [50, 60, 90]
+    assert choose_dropped(ends, base=Index(60), kept_max=6) == [10, 50]
+    assert choose_dropped(ends, base=Index(60), kept_max=6, held=[Index(10)]) == [50]
+    assert choose_dropped(ends, base=None, kept_max=5) == [90]

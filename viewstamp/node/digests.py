@@ -1,0 +1,188 @@
+"""Comparing the members' states: what was applied from the same log must have come to the same.
+
+Every member reckons a *chain* over all that it applies (``StateMachine.chain``) and tells its leader now and then how
+far it is and what the chain was there. The leader, which remembers its own chain at each of its latest batches,
+compares. Where one differs, the two trails (index and chain of the newest commands) say at which command it began,
+and the odd one out stops: that is whoever disagrees with a majority; where no majority has spoken within
+``_PATIENCE_SECONDS``, whoever disagrees with the leader, whose answers the clients have had.
+
+Messages, msgpack maps in DIGEST frames; all may be lost:
+
+* report, follower → leader: ``end``, ``chain``
+* verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
+  leader is, the other sends it a verdict with its own trail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from viewstamp.actors import AsyncActor
+from viewstamp.consensus.raft import Raft
+from viewstamp.errors import DivergedError, FrameError
+from viewstamp.host.seam import Clock
+from viewstamp.ids import Index, NodeId
+from viewstamp.node.state_machine import StateMachine
+
+__all__ = ["Digests"]
+
+_REMEMBERED = 8192
+"""Batches whose chains are remembered: a report that is older is not compared, the next one is."""
+_LOOK_SECONDS = 0.25
+_PATIENCE_SECONDS = 2.0
+_TRAIL_MAX = 65_536
+
+Trail = list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What a member last said, and whether it was the same here."""
+
+    end: Index = Index(0)
+    chain: int = 0
+    agreed_end: Index = Index(0)
+    """Up to here it was the same."""
+    differed_at: float = 0.0
+    """When it was first found to differ; 0 = it does not."""
+
+
+class Digests(AsyncActor[None]):
+    """One member's part in the comparison; on the leader it also judges.
+
+    Invariants:
+      * ``_chains`` holds the ends of the newest batches applied, rising
+    """
+
+    def __init__(
+        self,
+        raft: Raft,
+        machine: StateMachine,
+        clock: Clock,
+        *,
+        send: Callable[[NodeId, dict[str, object]], None],
+        fail: Callable[[DivergedError], None],
+    ) -> None:
+        self._raft = raft
+        self._me = raft.core.me
+        self._machine = machine
+        self._clock = clock
+        self._send = send
+        self._fail = fail
+        self._chains: deque[tuple[Index, int]] = deque(maxlen=_REMEMBERED)
+        self._peers: dict[NodeId, _Peer] = {}
+        self._reported = Index(0)
+
+    def note(self, end: Index, chain: int) -> None:
+        """Remember the chain after a batch. Called for each, so it does no more than that."""
+        self._chains.append((end, chain))
+
+    def forget(self) -> None:
+        """Begin anew: the state has been replaced by a snapshot's."""
+        self._chains.clear()
+        self._peers.clear()
+
+    async def run(self) -> None:
+        """Report, or judge, now and then: for ever."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            leader = self._raft.leader
+            if leader == self._me:
+                self.judge(len(self._raft.core.membership.voters))
+            elif leader is not None:
+                self.report(leader)
+
+    def report(self, leader: NodeId) -> None:
+        """Tell the leader how far this member is, if it has gone on since."""
+        if self._chains and self._chains[-1][0] != self._reported:
+            self._reported, chain = self._chains[-1]
+            self._send(leader, {"end": self._reported, "chain": chain})
+
+    def judge(self, voters: int) -> None:
+        """On the leader: compare what members have reported with what was applied here.
+
+        Args:
+          voters: how many there are, this one included.
+        """
+        now = self._clock.monotonic()
+        differing: dict[NodeId, _Peer] = {}
+        agreeing = 1
+        for member, peer in self._peers.items():
+            mine = self._chain_at(peer.end)
+            if mine is None:
+                continue
+            if mine == peer.chain:
+                peer.agreed_end, peer.differed_at = peer.end, 0.0
+                agreeing += 1
+            else:
+                peer.differed_at = peer.differed_at or now
+                differing[member] = peer
+        for member, peer in differing.items():
+            same = sum(other.chain == peer.chain and other.end == peer.end for other in differing.values())
+            if 2 * same > voters:
+                self._accuse(member, odd=self._me)
+            elif 2 * agreeing > voters or now - peer.differed_at >= _PATIENCE_SECONDS:
+                self._accuse(member, odd=member)
+
+    def on_frame(self, source: NodeId, body: Any) -> None:
+        """Take a report or a verdict of ``source``.
+
+        Raises:
+          FrameError: it is neither.
+        """
+        try:
+            if "odd" not in body:
+                peer = self._peers.setdefault(source, _Peer())
+                peer.end, peer.chain = Index(int(body["end"])), int(body["chain"])
+                return
+            odd, end = str(body["odd"]), int(body["end"])
+            trail = [(int(index), int(chain)) for index, chain in body["trail"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FrameError(f"no digest: {str(body)[:200]}") from error
+        if odd == self._me:
+            self._fail(self._diverged(trail, source, end))
+        else:
+            self._send(source, {"end": end, "odd": odd, "trail": self._trail()})
+
+    def _accuse(self, member: NodeId, *, odd: NodeId) -> None:
+        peer = self._peers.pop(member)
+        self._send(member, {"end": peer.end, "odd": odd, "trail": self._trail()})
+
+    def _trail(self) -> Trail:
+        return self._machine.trail()[-_TRAIL_MAX:]
+
+    def _diverged(self, theirs: Trail, source: NodeId, end: int) -> DivergedError:
+        """Say what the first command was after which this member's state is not the others'."""
+        known = dict(theirs)
+        mine = [(index, chain) for index, chain in self._machine.trail() if index in known]
+        first = next((index for index, chain in mine if known[index] != chain), 0)
+        command = self._machine.describe_index(first) if first else ""
+        if first and mine and first != mine[0][0]:
+            where = f"the first command that differed is index {first}{': ' + command if command else ''}"
+        elif first:
+            where = (
+                f"it began at or before index {first}, the oldest that is remembered{': ' + command if command else ''}"
+            )
+        else:
+            where = f"it is not an actor's command that is remembered, and lies before index {end}"
+        return DivergedError(
+            f"{self._me} has applied the same log as {source} to another state; {where}",
+            index=first,
+            remedy="an actor is not deterministic, or the members run different code: mend it, remove this member's"
+            " snapshots that end behind that index (its data_dir, snapshots/), and start it again",
+        )
+
+    def _chain_at(self, end: Index) -> int | None:
+        """Return the chain after the batch that ends at ``end``; None = not known (yet)."""
+        low, high = 0, len(self._chains)
+        while low < high:
+            middle = (low + high) // 2
+            if self._chains[middle][0] < end:
+                low = middle + 1
+            else:
+                high = middle
+        return self._chains[low][1] if low < len(self._chains) and self._chains[low][0] == end else None

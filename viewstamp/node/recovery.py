@@ -1,0 +1,248 @@
+"""From a data directory to a core: the newest snapshot that is whole, the log behind it, and what both must agree on.
+
+| found | done |
+| --- | --- |
+| no snapshot, the log begins at 1 | the log is replayed from 1 |
+| a snapshot, and a log that holds its last record (same term by history and header) | replayed from the snapshot's end |
+| a snapshot that the log does not reach, or contradicts | the snapshot was being installed when the node died: the log is \
+reset to its end, and the snapshot's history is stored, in this order (protocol rule 19) |
+| a damaged snapshot | set aside; the next older one, as long as the log reaches back to it |
+| no whole snapshot, the log begins above 1 | refused: an empty state would be an invention |
+
+Everything blocks, and belongs in a lane.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.consensus.core import MembershipEntry, SnapshotPoint, Stored
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import ConfigError, CorruptionError
+from viewstamp.host.seam import Host
+from viewstamp.ids import ClusterId, Index, NodeId, Term
+from viewstamp.node.applier import Applier
+from viewstamp.node.log_store import LogStore, check_history, stored_membership
+from viewstamp.node.snapshot_file import SnapshotMeta
+from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.state_machine import StateMachine
+from viewstamp.wal import wal as wal_module
+from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import Batch, Kind
+
+__all__ = ["Recovered", "point_of", "recover"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovered:
+    """What was found, ready to be run. ``load_seconds`` is how long the snapshot of ``load_bytes`` took to load."""
+
+    stored: Stored
+    applier: Applier
+    log_store: LogStore
+    snapshots: SnapshotStore
+    incarnation: str
+    is_new: bool
+    load_seconds: float
+    load_bytes: int
+
+
+def point_of(meta: SnapshotMeta) -> SnapshotPoint:
+    """Return what a snapshot says of the log, as the core takes it."""
+    entry = MembershipEntry(
+        Index(meta.membership_index), Term(meta.membership_term), Membership.decode(meta.membership)
+    )
+    return SnapshotPoint(
+        end=meta.end,
+        last_term=meta.term,
+        history=TermHistory(meta.history),
+        membership=entry,
+        log_time=meta.log_time,
+    )
+
+
+def recover(
+    host: Host,
+    machine: StateMachine,
+    *,
+    node: NodeId,
+    cluster: ClusterId,
+    data_dir: str,
+    members: Membership,
+    wal_options: wal_module.Options,
+    on_wal: Callable[[Wal], None],
+    check_stop: Callable[[], None],
+    log: FilteringBoundLogger,
+) -> Recovered:
+    """Read control file, snapshots and log, and replay what is committed.
+
+    Args:
+      host: the machine.
+      machine: the state machine, empty.
+      node: which node this is; another one's directory is refused.
+      cluster: which cluster.
+      data_dir: where everything stands.
+      members: the settings' hint, for a log without a membership.
+      wal_options: how to open the log.
+      on_wal: is given the log as soon as it is open: from then on it has to be closed.
+      check_stop: called now and then; raises to give up.
+      log: where damaged snapshots are told.
+
+    Raises:
+      ConfigError: another node's or cluster's directory, or files of a newer format.
+      OutdatedCodeError: the state is of newer code than this.
+      CorruptionError: damage; nothing was changed.
+      StorageError: the disk failed.
+    """
+    disk = host.disk
+    control = ControlFile.open(disk, data_dir)
+    state = control.state
+    if state is not None and (state.cluster_id, state.node_id) != (cluster, node):
+        raise ConfigError(
+            f"{data_dir} holds node {state.node_id} of cluster {state.cluster_id},"
+            f" the settings say node {node} of cluster {cluster}",
+            remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
+        )
+    snapshots = SnapshotStore.open(disk, f"{data_dir}/snapshots", cluster)
+    if state is None and snapshots.stored:
+        raise _orphan(data_dir, f"a snapshot up to index {snapshots.stored[0].end - 1}")
+    applier = Applier(machine, host.clock)
+    started = host.clock.monotonic()
+    snapshot = _load_newest(snapshots, applier, check_stop, log)
+    load_seconds = host.clock.monotonic() - started
+    begin = applier.applied_end
+    replay = _Replay(applier)
+
+    def on_batch(batch: Batch, commit_end: int) -> None:
+        check_stop()
+        if state is None:
+            raise _orphan(data_dir, f"a log from index {batch.first_index} on")
+        replay.on_batch(batch, commit_end)
+
+    try:
+        wal = Wal.open(
+            disk,
+            f"{data_dir}/wal",
+            wal_options,
+            on_batch=on_batch,
+            must_exist=state is not None,
+            commit_hint=state.commit_hint if state is not None else 0,
+            first_index=begin,
+            previous_term=applier.applied_term,
+            scan_from=begin,
+        )
+    except CorruptionError as error:
+        if snapshots.damaged:
+            found = "; ".join(str(damaged.error) for damaged in snapshots.damaged)
+            error.message += f" (and no snapshot that is whole reaches the log; damaged: {found})"
+        raise
+    on_wal(wal)
+    if state is None:
+        incarnation = f"{host.entropy.getrandbits(64):016x}"
+        state = ControlState(cluster_id=cluster, node_id=node, incarnation=incarnation)
+        control.write(state)
+    history = TermHistory(state.history)
+    if snapshot is not None and not _holds(wal, history, snapshot):
+        log.warning("! the log is reset to a snapshot that was being installed", index=snapshot.end - 1)
+        assert applier.applied_end == begin, "a log that contradicts a snapshot calls nothing behind it committed"
+        replay = _Replay(applier)
+        wal.reset_now(snapshot.end, snapshot.term)
+        history = TermHistory(snapshot.meta.history)
+        state = replace(state, history=history.starts)
+        control.write(state)
+    else:
+        replay.apply(wal.recovery.commit_hint)
+        check_history(history, wal, begin, data_dir)
+    base = stored_membership(state, members) if snapshot is None else point_of(snapshot.meta).membership
+    return Recovered(
+        stored=Stored(
+            term=Term(state.term),
+            vote=state.vote,
+            history=history,
+            first_index=wal.first_index,
+            end=wal.end,
+            commit_end=applier.applied_end,
+            log_time=max(applier.log_time, replay.log_time),
+            tail=replay.tail(),
+            memberships=[base, *replay.memberships],
+        ),
+        applier=applier,
+        log_store=LogStore(wal, control, state),
+        snapshots=snapshots,
+        incarnation=state.incarnation,
+        is_new=base.index == 0 and not replay.memberships and not state.membership,
+        load_seconds=load_seconds,
+        load_bytes=snapshot.size if snapshot is not None else 0,
+    )
+
+
+def _load_newest(
+    snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: FilteringBoundLogger
+) -> StoredSnapshot | None:
+    """Adopt the newest snapshot that is whole; the damaged ones before it are set aside. None = there is none."""
+    for damaged in snapshots.damaged:
+        log.error("! damaged snapshot", path=damaged.path, reason=str(damaged.error))
+    for stored in list(snapshots.stored):
+        check_stop()
+        try:
+            prepared = applier.machine.prepare(snapshots.load(stored))
+        except CorruptionError as error:
+            log.error("! damaged snapshot", path=stored.path, reason=str(error))
+            snapshots.set_aside(stored, error)
+            continue
+        applier.adopt(prepared, point_of(stored.meta))
+        return stored
+    return None
+
+
+def _holds(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> bool:
+    """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+    last = Index(snapshot.end - 1)
+    described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
+    return wal.end >= snapshot.end and wal.recovery.previous_term == snapshot.term == described
+
+
+class _Replay:
+    """What the pass over the log leaves: the applied state, the batches that may not be committed, the memberships."""
+
+    def __init__(self, applier: Applier) -> None:
+        self.memberships: list[MembershipEntry] = []
+        self.log_time = 0
+        self._applier = applier
+        self._pending: deque[Batch] = deque()
+
+    def on_batch(self, batch: Batch, commit_end: int) -> None:
+        """Take the next batch of the log, and what was known to be committed when it was written."""
+        self.log_time = max(self.log_time, batch.log_time)
+        if batch.kind is Kind.MEMBERSHIP:
+            membership = Membership.decode(batch.values()[0])
+            self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
+        self._pending.append(batch)
+        self.apply(commit_end)
+
+    def apply(self, commit_end: int) -> None:
+        """Apply what is known to be committed."""
+        while self._pending and self._pending[0].end <= commit_end:
+            self._applier.apply(self._pending.popleft())
+
+    def tail(self) -> list[Batch]:
+        """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
+        return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
+
+
+def _orphan(directory: str, found: str) -> CorruptionError:
+    """Say that there are data and no control file, before anything of them is changed."""
+    return CorruptionError(
+        f"{directory} holds {found}, but no control file",
+        path=directory,
+        expected="control-a or control-b",
+        found="neither",
+        remedy="put the file back if it was moved; without its vote and term history this member must not take part,"
+        " the others go on without it",
+    )

@@ -1,0 +1,326 @@
+"""Taking snapshots, and dropping what they cover: what keeps the log bounded and the restart short.
+
+A snapshot is taken when
+
+* the log has grown by ``log_bytes`` since the last one (and by as much as the last one was large, unless room is short);
+* replaying what came since would take more than half of ``restart_seconds_max``;
+* the log is three quarters full, and a snapshot would let some of it go;
+* somebody asks.
+
+The steps, and what a death on each leaves:
+
+1. the cut, at the end of what is applied here: nothing on disk yet;
+2. the pieces go to a file aside, a quarter of a megabyte at a time, while batches are applied in between: a leftover;
+3. everything that the cut covers is durable in the own log too (a leader may commit without its own disk): a leftover;
+4. the file is synced, renamed, and the name is synced: a snapshot, of which the log still holds everything;
+5. the log's prefix is dropped up to the *base* snapshot, whole segments at a time: any part of them may be gone;
+6. snapshots that are not needed are removed: any of them may be gone.
+
+The base is the newest snapshot, but one, that keeps every record which a topic still holds (``keep_from``): a member
+that has to begin anew gets it and then the log behind it, and so all that is anybody's data. Nobody who is away
+holds the log: only a member that is being sent batches or a snapshot at this moment does, until room is short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.actors import AsyncActor
+from viewstamp.consensus.raft import Raft
+from viewstamp.errors import ClosedError, StorageFullError, UnavailableError, ViewstampError
+from viewstamp.host.seam import Clock
+from viewstamp.ids import ClusterId, Index
+from viewstamp.node.applier import Applier
+from viewstamp.node.replica import LogTrimmed
+from viewstamp.node.snapshot_file import SnapshotMeta
+from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.state_machine import Cut
+from viewstamp.wal.wal import Wal
+
+__all__ = ["SnapshotOptions", "Snapshotter"]
+
+_LOOK_SECONDS = 0.1
+_PIECE_BYTES = 256 * 1024
+_HELD_SECONDS = 5.0
+"""A snapshot of which a piece was asked for so lately is being sent: the log behind its end stays, if there is room."""
+_RETRY_SECONDS = 5.0
+"""How long to wait after a snapshot for which there was no room."""
+_BYTES_PER_SECOND = 20e6
+"""How fast loading and applying are reckoned to be until they have been measured here."""
+_MEASURED_BYTES = 1 << 20
+_FULL = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOptions:
+    """When snapshots are taken, and how many stay; ``restart_seconds_max`` 0 = however long a restart may take."""
+
+    log_bytes: int = 64 * 1024 * 1024
+    restart_seconds_max: float = 10.0
+    kept_max: int = 6
+
+
+class Snapshotter(AsyncActor[None]):
+    """Owns the snapshots of one node. One is taken at a time; those who ask meanwhile get the next one.
+
+    Invariants:
+      * the log begins at or below the end of a snapshot that is listed, or at 1
+      * the log is never dropped beyond ``keep_from``
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        raft: Raft,
+        applier: Applier,
+        wal: Wal,
+        *,
+        cluster: ClusterId,
+        options: SnapshotOptions,
+        clock: Clock,
+        on_trimmed: Callable[[LogTrimmed], None],
+        load_bytes: int,
+        load_seconds: float,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.store = store
+        self._raft = raft
+        self._applier = applier
+        self._wal = wal
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._on_trimmed = on_trimmed
+        self._load_bytes = load_bytes
+        self._load_seconds = load_seconds
+        self._log = log
+        self._cut: Cut | None = None
+        self._wanted: list[asyncio.Future[StoredSnapshot]] = []
+        self._wake = asyncio.Event()
+        self._sent: dict[StoredSnapshot, float] = {}
+        """When a piece of a snapshot was last asked for."""
+        self._not_before = 0.0
+        self._trimmed: LogTrimmed | None = None
+        """What the replica was told last."""
+
+    # -- Asking ---------------------------------------------------------------------------------------------
+
+    async def create(self) -> StoredSnapshot:
+        """Take a snapshot now, and return it; where nothing was applied since the newest one, that.
+
+        Cancelled, it may be taken all the same.
+
+        Raises:
+          StorageFullError: there is no room for it.
+          UnavailableError: the state was replaced by a leader's snapshot, or the node stops; try again.
+        """
+        future: asyncio.Future[StoredSnapshot] = asyncio.get_running_loop().create_future()
+        self._wanted.append(future)
+        self._wake.set()
+        return await future
+
+    async def read(self, stored: StoredSnapshot, offset: int, bytes_max: int) -> bytes:
+        """Return a piece of a snapshot's file for another member; what it needs afterwards is kept for a while.
+
+        Raises:
+          TrimmedError: it is not kept any more.
+        """
+        self._sent[stored] = self._clock.monotonic()
+        return await self.store.read_chunk(stored, offset, bytes_max)
+
+    def let_go(self) -> None:
+        """Give up the snapshot that is being taken: the state and the log are about to be replaced."""
+        self._trimmed = None
+        if self._cut is not None:
+            self._cut.close()
+            self._cut = None
+
+    @property
+    def newest(self) -> StoredSnapshot | None:
+        """The newest snapshot."""
+        return self.store.stored[0] if self.store.stored else None
+
+    @property
+    def restart_seconds(self) -> float:
+        """How long a restart would take now: loading the newest snapshot, applying what came since. Estimated."""
+        newest = self.newest
+        load = newest.size / _speed(self._load_bytes, self._load_seconds) if newest is not None else 0.0
+        return load + self._applier.unsaved_bytes / _speed(self._applier.bytes, self._applier.seconds)
+
+    def explain_full(self) -> str:
+        """Say what would let a part of the log go; "" where nothing is known to."""
+        self._wake.set()
+        keep_from = self._applier.machine.keep_from()
+        newest_end = self.newest.end if self.newest is not None else Index(1)
+        if keep_from is not None and keep_from <= max(newest_end, self._wal.first_index):
+            return self._applier.machine.explain_kept()
+        return "a snapshot will let some of it go: one is taken by itself, or by `viewstamp snapshot create`"
+
+    # -- The loop -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look now and then whether a snapshot is due, or something can be dropped: for ever."""
+        try:
+            while True:
+                self._wake.clear()
+                if self._wanted or self._is_due():
+                    await self._take()
+                await self._drop()
+                if not self._wanted:
+                    try:
+                        async with asyncio.timeout(_LOOK_SECONDS):
+                            await self._wake.wait()
+                    except TimeoutError:
+                        pass
+        finally:
+            self.let_go()
+            self._tell(ClosedError("this node is stopping", remedy="ask another node"))
+
+    def _is_due(self) -> bool:
+        applier, options = self._applier, self._options
+        if applier.unsaved_bytes == 0 or self._clock.monotonic() < self._not_before:
+            return False
+        newest = self.newest
+        keep_from = applier.machine.keep_from()
+        if self._is_pressed and (keep_from is None or keep_from > (newest.end if newest is not None else 1)):
+            return True
+        replay = applier.unsaved_bytes / _speed(applier.bytes, applier.seconds)
+        if options.restart_seconds_max and replay > options.restart_seconds_max / 2:
+            return True
+        return applier.unsaved_bytes >= max(options.log_bytes, newest.size if newest is not None else 0)
+
+    @property
+    def _is_pressed(self) -> bool:
+        """Whether the log is so full that nothing may be kept for convenience."""
+        total = self._wal.bytes_max
+        return total > 0 and self._wal.bytes_left < (1 - _FULL) * total
+
+    async def _take(self) -> None:
+        """Take a snapshot; tell those who asked. See the steps in the module's docstring."""
+        newest = self.newest
+        if newest is not None and newest.end == self._applier.applied_end:
+            self._tell(newest)
+            return
+        meta = self._meta()
+        if meta is None:
+            self._tell(UnavailableError("nothing has been committed yet", remedy="try again when something has"))
+            return
+        asked, self._wanted = self._wanted, []
+        started = self._clock.monotonic()
+        cut = self._cut = self._applier.machine.begin_snapshot()
+        unsaved, self._applier.unsaved_bytes = self._applier.unsaved_bytes, 0
+        result: StoredSnapshot | ViewstampError
+        try:
+            result = await self._write(cut, meta)
+        except StorageFullError as error:
+            self._log.error("! no room for a snapshot", reason=error.message, remedy=error.remedy)
+            self._not_before = self._clock.monotonic() + _RETRY_SECONDS
+            self._applier.unsaved_bytes += unsaved
+            result = error
+        except UnavailableError as error:
+            result = error
+        finally:
+            cut.close()
+            self._cut = None
+        if isinstance(result, StoredSnapshot):
+            seconds = round(self._clock.monotonic() - started, 3)
+            self._log.info("= snapshot", index=result.end - 1, bytes=result.size, seconds=seconds)
+        self._tell(result, asked)
+
+    async def _write(self, cut: Cut, meta: SnapshotMeta) -> StoredSnapshot:
+        file = await self.store.create(meta)
+        try:
+            while (piece := self._next_piece(cut)) is not None:
+                await file.add(piece)
+            while self._raft.core.log.durable_end < meta.end:
+                await asyncio.sleep(_LOOK_SECONDS)
+            self._check(cut)
+            return await file.finish()
+        finally:
+            await file.abandon()
+
+    def _next_piece(self, cut: Cut) -> bytes | None:
+        self._check(cut)
+        return cut.next_piece(_PIECE_BYTES)
+
+    def _check(self, cut: Cut) -> None:
+        if self._cut is not cut:
+            raise UnavailableError("the state was replaced by a leader's snapshot", remedy="try again")
+
+    def _meta(self) -> SnapshotMeta | None:
+        """Return what a snapshot of the present moment covers; None = nothing that could be named."""
+        applier, core = self._applier, self._raft.core
+        end = applier.applied_end
+        entry = applier.membership
+        if end == 1 or entry is None or core.installing or core.log.end < end:
+            return None
+        return SnapshotMeta(
+            cluster=self._cluster,
+            end=end,
+            term=applier.applied_term,
+            history=core.history.advertised(end).starts,
+            membership=entry.membership.encode(),
+            membership_index=entry.index,
+            membership_term=entry.term,
+            log_time=applier.log_time,
+            created_us=self._clock.wall_us(),
+        )
+
+    def _tell(
+        self, result: StoredSnapshot | ViewstampError, asked: list[asyncio.Future[StoredSnapshot]] | None = None
+    ) -> None:
+        """Answer those who ``asked``, or everybody."""
+        if asked is None:
+            asked, self._wanted = self._wanted, []
+        for future in asked:
+            if future.done():
+                continue
+            if isinstance(result, ViewstampError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    # -- Dropping -------------------------------------------------------------------------------------------
+
+    async def _drop(self) -> None:
+        """Drop the log's prefix up to the base, then the snapshots that nobody needs."""
+        if self._raft.core.installing:
+            return
+        is_pressed = self._is_pressed
+        now = self._clock.monotonic()
+        self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
+        base = self.store.base(self._applier.machine.keep_from(), pressed=is_pressed)
+        if base is not None:
+            end = base.end
+            if not is_pressed:
+                end = min([end, self._raft.slowest_end, *(each.end for each in self._sent)])
+            if end > self._wal.first_index:
+                await self._trim(end)
+            trimmed = LogTrimmed(self._wal.first_index, (base.end, base.term))
+            if trimmed != self._trimmed and trimmed.first_index <= base.end:
+                self._trimmed = trimmed
+                self._on_trimmed(trimmed)
+        for path in await self.store.prune(base, self._options.kept_max, held=list(self._sent)):
+            self._log.info("= snapshot removed", path=path)
+
+    async def _trim(self, end: Index) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_done(error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        before = self._wal.first_index
+        self._wal.trim(end, on_done)
+        await done
+        if self._wal.first_index > before:
+            self._log.info("= log dropped", first_index=self._wal.first_index, bytes=self._wal.bytes_used)
+
+
+def _speed(size: int, seconds: float) -> float:
+    """Return bytes a second as measured, or what is reckoned where too little was."""
+    return size / seconds if size >= _MEASURED_BYTES and seconds > 0 else _BYTES_PER_SECOND
