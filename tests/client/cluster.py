@@ -5,28 +5,44 @@ Everything is committed at once; what makes it a test's peer is ``script``: what
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
 
 from tests.streams.log import Log
+from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client, Options
-from viewstamp.errors import NotLeaderError, UnknownTopicError, ViewstampError, WrongClusterError
+from viewstamp.errors import NotLeaderError, TrimmedError, UnknownTopicError, ViewstampError, WrongClusterError
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection, Listener, Network
 from viewstamp.ids import NodeId, Sequence, SessionId
-from viewstamp.node.state_machine import Accepted, Answered, Receipt, Result
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.commands import decode_command
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 CLUSTER = "c1"
-FOR_THE_LEADER = (FrameKind.APPEND, FrameKind.OPEN_SESSION, FrameKind.OUTCOME, FrameKind.CREATE_TOPIC)
+FOR_THE_LEADER = (
+    FrameKind.APPEND,
+    FrameKind.CALL,
+    FrameKind.OPEN_SESSION,
+    FrameKind.OUTCOME,
+    FrameKind.CREATE_TOPIC,
+    FrameKind.CONFIGURE_TOPIC,
+    FrameKind.TRIM_TOPIC,
+)
+CHANGES_OF_TOPICS = {
+    FrameKind.CREATE_TOPIC: Kind.CREATE_TOPIC,
+    FrameKind.CONFIGURE_TOPIC: Kind.CONFIGURE_TOPIC,
+    FrameKind.TRIM_TOPIC: Kind.TRIM_TOPIC,
+}
 
 
 @dataclass
@@ -37,7 +53,7 @@ class Refuse:
 
 
 class Act:
-    """What a node does with an APPEND."""
+    """What a node does with an APPEND or a CALL."""
 
     OK = "apply and answer"
     LOSE = "lose the connection before anything is applied"
@@ -48,7 +64,7 @@ class Act:
 
 @dataclass
 class Arrival:
-    """An APPEND, as it arrived."""
+    """An APPEND or a CALL, as it arrived."""
 
     node: str
     session: int
@@ -67,6 +83,9 @@ class Node:
     connections: list[Peer] = field(default_factory=list)
     is_silent: bool = False
     """Takes everything and answers nothing."""
+    snapshots: list[dict[str, object]] = field(default_factory=list)
+    trims_changes: bool = False
+    """Keeps no changes for watchers, as one that was restarted."""
 
     def accept(self, connection: Connection) -> Peer:
         peer = Peer(self, connection)
@@ -87,21 +106,35 @@ class Node:
 class Cluster:
     """Members that share one log; ``leader`` is the one that takes appends."""
 
-    def __init__(self, network: Callable[[str], Network] = lambda node: RealNetwork()) -> None:
+    def __init__(
+        self,
+        network: Callable[[str], Network] = lambda node: RealNetwork(),
+        *,
+        actors: Mapping[str, type[ReplicatedActor]] | None = None,
+    ) -> None:
         self.network = network
         """Gives each node, and the clients, their view of the network."""
         self.id = CLUSTER
-        self.log = Log(Streams())
+        self.log = Log(Streams(actors))
         self.nodes: list[Node] = []
         self.leader: Node | None = None
         self.arrived: list[Arrival] = []
         self.requests: list[tuple[str, int]] = []
         """Every request: the node's name and the kind of the frame."""
         self.script: deque[str | Refuse] = deque()
-        """What to do with the next APPENDs; empty = ``Act.OK``."""
+        """What to do with the next APPENDs and CALLs; empty = ``Act.OK``."""
         self.refuse_outcomes: deque[ViewstampError] = deque()
         self.held: deque[Callable[[], None]] = deque()
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
+        self.durability: str | None = None
+        self.forgets_results = False
+        """Answers to CALL and OUTCOME as if the results were not kept any more."""
+        self.garbles_results = 0
+        """How many of the next answers to CALL have a result too many."""
+        self.bodies: list[tuple[int, dict[str, Any]]] = []
+        """Kind and body of every request."""
+        self.asked: list[Callable[[], bool]] = []
+        """Watchers that wait: asked after each change whether they could be answered."""
         self.hints = True
         self.checks_hello = True
         self.garbage = 0
@@ -147,6 +180,12 @@ class Cluster:
         """Return what the topic holds, in order of position."""
         return [value for batch in self.batches(topic) for value in batch.values()]
 
+    def commands(self) -> list[tuple[str, list[Any]]]:
+        """Return the commands that were applied, in order: method and arguments."""
+        batches = [batch for batch in self.log.applied if batch.kind is Kind.COMMANDS]
+        commands = [decode_command(value) for batch in batches for value in batch.values()]
+        return [(command.method, command.arguments) for command in commands]
+
     def batches(self, topic: int) -> list[Batch]:
         return [b for b in self.log.applied if b.kind is Kind.RECORDS and b.topic == topic]
 
@@ -156,7 +195,9 @@ class Cluster:
         if isinstance(admission, Answered):
             return admission.result
         assert isinstance(admission, Accepted)
-        return self.log.apply()
+        result = self.log.apply()
+        self.asked = [is_answered for is_answered in self.asked if not is_answered()]
+        return result
 
 
 class Peer:
@@ -184,6 +225,7 @@ class Peer:
             self.greet(body)
             return
         self.cluster.requests.append((self.node.name, frame.kind))
+        self.cluster.bodies.append((frame.kind, body))
         try:
             self.on_request(frame)
         except ViewstampError as error:
@@ -202,6 +244,8 @@ class Peer:
             "version": PROTOCOL_VERSION,
             "limits": self.cluster.limits,
         }
+        if self.cluster.durability is not None:
+            welcome["durability"] = self.cluster.durability
         self.connection.send(encode_frame(FrameKind.WELCOME, welcome))
 
     def on_request(self, frame: Frame) -> None:
@@ -215,8 +259,10 @@ class Peer:
                 leader=None if leader is None else NodeId(leader.name),
                 address=None if leader is None else leader.address,
             )
-        if frame.kind == FrameKind.APPEND:
-            self.on_append(request, Batch.decode(bytearray(frame.payload)))
+        if frame.kind in (FrameKind.APPEND, FrameKind.CALL):
+            batch = Batch.decode(bytearray(frame.payload))
+            assert (batch.kind is Kind.COMMANDS) == (frame.kind == FrameKind.CALL)
+            self.on_append(request, batch)
         elif frame.kind == FrameKind.OPEN_SESSION:
             self.ok(request, cluster.propose(build_batch([b""], kind=Kind.OPEN_SESSION)))
         elif frame.kind == FrameKind.OUTCOME:
@@ -224,10 +270,10 @@ class Peer:
                 raise cluster.refuse_outcomes.popleft()
             session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
             fence = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
-            self.ok(request, {"receipt": packed(cluster.propose(fence))})
-        elif frame.kind == FrameKind.CREATE_TOPIC:
-            settings = msgpack.packb({"name": body["name"]})
-            self.ok(request, cluster.propose(build_batch([settings], kind=Kind.CREATE_TOPIC)))
+            self.ok(request, answered(cluster.propose(fence)))
+        elif frame.kind in CHANGES_OF_TOPICS:
+            settings = msgpack.packb({name: value for name, value in body.items() if name != "id"})
+            self.ok(request, cluster.propose(build_batch([settings], kind=CHANGES_OF_TOPICS[frame.kind])))
         elif frame.kind == FrameKind.DESCRIBE_TOPIC:
             topic = cluster.log.machine.query("describe_topic", name=body["name"])
             self.ok(request, {"topic": topic, "applied_index": cluster.log.next_index - 1})
@@ -236,9 +282,27 @@ class Peer:
         elif frame.kind == FrameKind.STATUS:
             members = {node.name: node.address for node in cluster.nodes}
             status = {"id": self.node.name, "address": self.node.address, "members": members}
+            if cluster.leader is not None:
+                status["leader"] = cluster.leader.name
             self.ok(request, {"status": status})
         elif frame.kind == FrameKind.READ:
             self.on_read(request, body)
+        elif frame.kind == FrameKind.QUERY:
+            fields = {name: body[name] for name in ("actor", "key", "method", "arguments")}
+            result = cluster.log.machine.query("call_query", **fields)
+            age = 1.5 if body["stale"] else 0
+            self.ok(request, {"result": result, "applied_index": cluster.log.next_index - 1, "age": age})
+        elif frame.kind == FrameKind.WATCH:
+            self.on_watch(request, body)
+        elif frame.kind == FrameKind.LIST_ACTORS:
+            self.ok(request, {"actors": cluster.log.machine.query("list_actors")})
+        elif frame.kind == FrameKind.DESCRIBE_ACTOR:
+            self.ok(request, {"actor": cluster.log.machine.query("describe_actor", name=body["name"])})
+        elif frame.kind == FrameKind.CREATE_SNAPSHOT:
+            self.node.snapshots.insert(0, {"index": cluster.log.next_index, "term": 1, "bytes": 10, "created": 7.0})
+            self.ok(request, {"snapshot": {**self.node.snapshots[0], "seconds": 0.5}})
+        elif frame.kind == FrameKind.LIST_SNAPSHOTS:
+            self.ok(request, {"snapshots": self.node.snapshots})
 
     def on_append(self, request: int, batch: Batch) -> None:
         cluster = self.cluster
@@ -255,13 +319,13 @@ class Peer:
             self.connection.abort()
         elif act == Act.APPLY_AND_HOLD:
             result = cluster.propose(batch)
-            cluster.held.append(lambda: self.ok(request, {"receipt": packed(result)}))
+            cluster.held.append(lambda: self.ok(request, answered(result)))
         else:
             self.apply(request, batch)
 
     def apply(self, request: int, batch: Batch) -> None:
         try:
-            self.ok(request, {"receipt": packed(self.cluster.propose(batch))})
+            self.ok(request, answered(self.cluster.propose(batch)))
         except ViewstampError as error:
             self.error(request, error)
 
@@ -286,8 +350,35 @@ class Peer:
         }
         self.connection.send(encode_frame(FrameKind.OK, answer, [batch.buffer for batch in found]))
 
+    def on_watch(self, request: int, body: dict[str, Any]) -> None:
+        if self.node.trims_changes and body["index"]:
+            raise TrimmedError("kept from 1000 on", first=1000)
+
+        def look(*, is_last: bool = False) -> bool:
+            found = self.cluster.log.machine.query("changes", actor=body["actor"], key=body["key"], index=body["index"])
+            assert isinstance(found, tuple)
+            changes, index = found
+            if changes or is_last or not body["wait"]:
+                self.ok(request, {"changes": changes, "index": index})
+                return True
+            return False
+
+        if not look():
+            self.cluster.asked.append(look)
+            asyncio.get_running_loop().call_later(body["wait"], self.give_up, look)
+
+    def give_up(self, look: Callable[..., bool]) -> None:
+        if look in self.cluster.asked:
+            self.cluster.asked.remove(look)
+            look(is_last=True)
+
     def ok(self, request: int, fields: object) -> None:
         assert isinstance(fields, dict)
+        if fields.get("results") is not None and self.cluster.forgets_results:
+            fields["results"] = None
+        if fields.get("results") is not None and self.cluster.garbles_results:
+            self.cluster.garbles_results -= 1
+            fields["results"] = [*fields["results"], b""]
         if self.cluster.garbage:
             self.cluster.garbage -= 1
             fields = dict.fromkeys(fields, "garbage")
@@ -304,10 +395,16 @@ def describe(error: ViewstampError) -> dict[str, object]:
         "remedy": error.remedy,
         "leader": getattr(error, "leader", None),
         "address": getattr(error, "address", None),
+        "first": getattr(error, "first", None),
     }
 
 
-def packed(result: Result) -> list[int] | None:
+def answered(result: Result) -> dict[str, object]:
+    """Return what OK carries of a batch, or of a fence."""
+    if isinstance(result, CommandResults):
+        return {**answered(result.receipt), "results": result.results}
     if not isinstance(result, Receipt):
-        return None
-    return [result.first_position, result.count, result.term, result.first_index, result.log_time]
+        return {"receipt": None}
+    return {
+        "receipt": [result.first_position, result.count, result.term, result.first_index, result.log_time],
+    }
