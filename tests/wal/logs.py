@@ -60,6 +60,17 @@ def open_wal(disk: SimulatedDisk, options: Options = SMALL, **arguments: object)
     return wal, found
 
 
+def names_of(disk: SimulatedDisk, kind: str) -> list[str]:
+    """The files of one kind: segment, prepared, dropped."""
+    return [name for name in disk.list_directory(DIRECTORY) if name.endswith(f".{kind}")]
+
+
+def bytes_on(disk: SimulatedDisk) -> int:
+    """The bytes of all segments and spares."""
+    names = [name for name in disk.list_directory(DIRECTORY) if "mark" not in name]
+    return sum(len(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in names)
+
+
 def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: Options = SMALL) -> Wal:
     """Write each of ``groups`` as a group of its own, blocking, and leave the log as a killed process would."""
     wal, _ = open_wal(disk, options)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import viewstamp.wal
-from tests.wal.logs import DIRECTORY, SMALL, contents, make_batch, make_batches, new_disk, open_wal, write_log
+from tests.wal.logs import DIRECTORY, SMALL, contents, make_batch, make_batches, names_of, new_disk, open_wal, write_log
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal import format as wal_format
@@ -143,10 +143,11 @@ def test_a_segment_that_was_made_ready_and_never_written_is_the_end(disk: Simula
 
 
 def test_leftovers_of_a_preparation_are_used_or_removed(disk: SimulatedDisk, three: list[Batch]) -> None:
-    replace(disk, f"{DIRECTORY}/next.temporary", b"half")
-    replace(disk, f"{DIRECTORY}/next.prepared", bytes(100))
+    [whole] = names_of(disk, "prepared")
+    for name in ("next.temporary", "next.prepared", f"{segment_name(3)}.temporary", f"{9:020d}.prepared"):
+        replace(disk, f"{DIRECTORY}/{name}", b"half")
     assert open_wal(disk)[1] == contents(three)
-    assert disk.list_directory(DIRECTORY) == [segment_name(1)]
+    assert disk.list_directory(DIRECTORY) == [segment_name(1), whole]
 
 
 # -- torn tail -------------------------------------------------------------------------------------------------
@@ -479,7 +480,7 @@ def test_a_truncation_that_was_decided_is_finished(disk: SimulatedDisk, segments
     wal, found = open_wal(disk)
     assert found == contents([batch for batch in segments if batch.end <= end])
     assert wal.recovery.verdict == "clean"
-    assert disk.list_directory(DIRECTORY) == [segment_name(1), segment_name(2), "next.prepared"]
+    assert names_of(disk, "segment") == [segment_name(1), segment_name(2)]
     [*_, last] = [entry for entry in inspect(disk, DIRECTORY) if entry.kind == "group"]
     number = last.fields["number"]
     assert isinstance(number, int)

@@ -16,8 +16,10 @@ def space() -> Space:
 def test_zero_filled_bytes_are_counted_on_even_when_the_disk_is_full(space: Space) -> None:
     space.may_grow = False
     assert space.left == 300
-    space.is_prepared = True
+    space.prepared = 1
     assert space.left == 1300
+    space.prepared = -1
+    assert space.left == 300, "one that was taken before it was announced"
 
 
 def test_free_bytes_count_without_the_reserve_and_only_while_segments_can_be_made(space: Space) -> None:
@@ -30,15 +32,58 @@ def test_free_bytes_count_without_the_reserve_and_only_while_segments_can_be_mad
     assert space.left == 300
 
 
-def test_the_size_limit_bounds_growth(space: Space) -> None:
+@pytest.fixture
+def bounded() -> Space:
     space = Space(segment_bytes=1000, bytes_max=5000, reserve_bytes=0, margin_bytes=0)
     space.free = 1 << 30
-    space.used = 3500
-    assert space.left == 1500
-    assert not space.is_at_limit
-    space.used = 4500
-    assert space.left == 500
-    assert space.is_at_limit
+    return space
+
+
+def test_with_a_size_limit_what_is_not_written_can_be_written(bounded: Space) -> None:
+    """Zero-filled or not: prepared files can be given up, so that the open one can grow."""
+    bounded.used = 3500
+    assert bounded.left == 1500
+    bounded.prepared = 1
+    assert bounded.left == 1500
+    bounded.used = 6000
+    assert bounded.left == 0
+
+
+def test_what_cannot_be_used_yet_does_not_count(bounded: Space) -> None:
+    bounded.used = 1500
+    bounded.dropped = 2
+    assert bounded.left == 1500
+    bounded.is_making = True
+    assert bounded.left == 500
+    bounded.dropped = -1
+    assert bounded.left == 2500, "one that was overwritten before it was announced"
+
+
+def test_a_disk_that_is_full_bounds_a_log_with_a_size_limit_too(bounded: Space) -> None:
+    bounded.open_room, bounded.prepared, bounded.free = 300, 2, 100
+    assert bounded.left == 2400
+    bounded.may_grow = False
+    assert bounded.left == 2300
+
+
+def test_without_a_size_limit_one_spare_is_kept_and_with_it_as_many_as_fit(space: Space, bounded: Space) -> None:
+    assert space.wants_another(0)
+    space.prepared = 1
+    assert not space.wants_another(0)
+    space.dropped = 1
+    assert space.wants_another(0), "what was trimmed is always made ready"
+    bounded.used, bounded.open_room = 200, 800
+    for prepared in range(4):
+        bounded.prepared = prepared
+        assert bounded.wants_another(0)
+    bounded.prepared = 4
+    assert not bounded.wants_another(0)
+
+
+def test_no_spare_is_begun_that_would_take_the_room_of_what_is_queued(bounded: Space) -> None:
+    bounded.used, bounded.open_room = 3000, 500
+    assert bounded.wants_another(1000)
+    assert not bounded.wants_another(1001)
 
 
 def test_the_margin_is_for_what_is_urgent(space: Space) -> None:
@@ -51,13 +96,12 @@ def test_the_margin_is_for_what_is_urgent(space: Space) -> None:
         space.check(301, urgent=True)
 
 
-def test_a_refusal_says_which_bound_it_was(space: Space) -> None:
+def test_a_refusal_says_which_bound_it_was(space: Space, bounded: Space) -> None:
     space.free = 400
     with pytest.raises(StorageFullError, match="the disk has 400 bytes left") as caught:
         space.check(10_000, urgent=False)
     assert "goes on by itself" in caught.value.remedy
-    space = Space(segment_bytes=1000, bytes_max=5000, reserve_bytes=0, margin_bytes=0)
-    space.used = 4500
-    with pytest.raises(StorageFullError, match=r"\[wal\] bytes_max is 5000") as caught:
-        space.check(10_000, urgent=False)
-    assert "trim" in caught.value.remedy
+    bounded.used = 4500
+    with pytest.raises(StorageFullError, match=r"4500 are written, \[wal\] bytes_max is 5000") as caught:
+        bounded.check(10_000, urgent=False)
+    assert caught.value.remedy == "raise [wal] bytes_max and restart this node", "what could be dropped others know"

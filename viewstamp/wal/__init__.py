@@ -57,14 +57,14 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
 Recovery reads every segment once, forward, and stops at the first byte that is not the next header or batch. What that
 place is, this table decides; the first row that holds wins (``recovery.DECISIONS`` is the same table as data)::
 
-    1  a file that must be there is not                                                                 corruption
-    2  the mark of an unfinished truncation is not readable                                             corruption
-    3  intact bytes, written for this place, do not follow from those before them                       corruption
-    4  a later segment was written, or a truncation decided: this segment was complete and synced before  corruption
-    5  a later intact group calls this place durable                                                    corruption
-    6  the log would end here, below an end that is known to be committed                               corruption
-    7  a group ended before it, and nothing but zeros or the end of the file follows                    clean
-    8  anything else: a group that was being written, of which some pages arrived                       torn-tail
+    1  a file that must be there is not                                                                     corruption
+    2  the mark of an unfinished truncation or reset is not readable                                        corruption
+    3  intact bytes, written for this place, do not follow from those before them                           corruption
+    4  a later segment was written, or a truncation decided: this segment was complete and synced before    corruption
+    5  a later intact group calls this place durable                                                        corruption
+    6  the log would end here, below an end that is known to be committed                                   corruption
+    7  a group ended before it, and nothing but zeros or the end of the file follows                        clean
+    8  anything else: what was being written, of which some pages arrived                                   torn-tail
 
 corruption: :class:`CorruptionError`, nothing on the disk is changed. torn-tail: cut, and the cut is in ``Recovery``.
 Before ``open`` returns, the last group is written again and synced, since it may have been in the page cache only, and

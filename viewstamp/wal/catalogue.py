@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from viewstamp.errors import TrimmedError
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE
 
 __all__ = ["Catalogue", "Place", "Segment"]
@@ -26,7 +27,8 @@ class Segment:
 
     ``first_index`` is that of the first record in it, ``length`` the written bytes. ``sealed``: its last group is
     a seal. The two arrays are the sparse index: the record at ``indices[i]`` begins a batch, which
-    stands at byte ``locations[i]`` or directly behind the group header there.
+    stands at byte ``locations[i]`` or directly behind the group header there. They may be empty, where the segment has
+    not been read.
 
     Invariants:
       * ``indices`` and ``locations`` rise, and are equally long
@@ -79,6 +81,7 @@ class Catalogue:
     Invariants:
       * segment numbers are consecutive
       * ``first_index <= durable_end``
+      * ``bytes_used`` is the sum of the segments' lengths
     """
 
     def __init__(self, segments: list[Segment], durable_end: int) -> None:
@@ -86,6 +89,9 @@ class Catalogue:
         self._segments = segments
         self._durable_end = durable_end
         self._truncations = 0
+        self._kept_from = 0
+        self.bytes_used = sum(segment.length for segment in segments)
+        """Written bytes of all segments."""
 
     @property
     def durable_end(self) -> int:
@@ -100,7 +106,7 @@ class Catalogue:
     @property
     def first_index(self) -> int:
         """The index of the first record kept."""
-        return self._segments[0].first_index
+        return max(self._segments[0].first_index, self._kept_from)
 
     @property
     def last(self) -> Segment:
@@ -112,21 +118,17 @@ class Catalogue:
         with self._lock:
             return list(self._segments)
 
-    def bytes_used(self) -> int:
-        """Return the written bytes of all segments."""
-        with self._lock:
-            return sum(segment.length for segment in self._segments)
-
     def add(self, segment: Segment) -> None:
         """Append a segment; it becomes the open one."""
         with self._lock:
             assert segment.number == self._segments[-1].number + 1, "segment numbers are consecutive"
             self._segments.append(segment)
+            self.bytes_used += segment.length
 
     def seal(self, length: int) -> None:
         """Note that the open segment got its seal and was cut to ``length`` bytes."""
         with self._lock:
-            self._segments[-1].length = length
+            self._set_length(length)
             self._segments[-1].sealed = True
 
     def extend(self, entries: list[tuple[int, int]], length: int, end: int) -> None:
@@ -135,8 +137,33 @@ class Catalogue:
             segment = self._segments[-1]
             for index, location in entries:
                 segment.note(index, location)
-            segment.length = length
+            self._set_length(length)
             self._durable_end = end
+
+    def learn(self, number: int, entries: list[tuple[int, int]], truncations: int) -> None:
+        """Add what a reader came across to the sparse index of a segment that was not read when the log was opened.
+
+        ``truncations`` is how many there had been before it read: what was seen before a later one does not count.
+        """
+        with self._lock:
+            at = number - self._segments[0].number
+            if truncations == self._truncations and 0 <= at < len(self._segments):
+                segment = self._segments[at]
+                for index, location in entries:
+                    if not segment.locations or location > segment.locations[-1]:
+                        segment.note(index, location)
+
+    def droppable(self, first_index: int) -> Segment | None:
+        """Return the first segment if all its records are below ``first_index`` and it is not the open one."""
+        with self._lock:
+            if len(self._segments) > 1 and self._segments[1].first_index <= first_index:
+                return self._segments[0]
+            return None
+
+    def drop_first(self) -> None:
+        """Forget the first segment, before anything happens to its file."""
+        with self._lock:
+            self.bytes_used -= self._segments.pop(0).length
 
     def begin_truncation(self, end: int) -> None:
         """Stop readers from going to ``end`` or beyond, before the first byte is cut."""
@@ -153,17 +180,53 @@ class Catalogue:
     def cut(self, number: int, length: int, end: int) -> None:
         """Note that segment ``number`` is the last one now, ``length`` bytes long, and the log ends at ``end``."""
         with self._lock:
-            del self._segments[number + 1 - self._segments[0].number :]
+            at = number + 1 - self._segments[0].number
+            self.bytes_used -= sum(segment.length for segment in self._segments[at:])
+            del self._segments[at:]
             segment = self._segments[-1]
-            segment.length = length
+            self._set_length(length)
             segment.sealed = False
             segment.forget(end)
             self._durable_end = end
             self._truncations += 1
 
-    def find(self, index: int) -> Place | None:
-        """Return where to look for the batch that holds ``index``; None at the durable end and beyond."""
+    def begin_reset(self, end: int) -> None:
+        """Turn readers away, before the first byte goes: nothing below ``end`` is kept."""
         with self._lock:
+            self._truncations += 1
+            self._kept_from = self._durable_end = end
+
+    def reset(self, segment: Segment) -> None:
+        """Note that ``segment``, which holds no record, is the only one now."""
+        with self._lock:
+            self._segments = [segment]
+            self._durable_end = segment.first_index
+            self._kept_from = 0
+            self._truncations += 1
+            self.bytes_used = segment.length
+
+    def check_kept(self, index: int) -> None:
+        """Refuse an index below the first one that is kept.
+
+        Raises:
+          TrimmedError: names the first one.
+        """
+        first = self.first_index
+        if index < first:
+            raise TrimmedError(
+                f"index {index} has been trimmed, the log begins at {first}",
+                first=first,
+                remedy=f"begin to read at index {first}",
+            )
+
+    def find(self, index: int) -> Place | None:
+        """Return where to look for the batch that holds ``index``; None at the durable end and beyond.
+
+        Raises:
+          TrimmedError: the index is below the first one kept.
+        """
+        with self._lock:
+            self.check_kept(index)
             if index >= self._durable_end:
                 return None
             at = bisect_right(self._segments, index, key=lambda segment: segment.first_index) - 1
@@ -176,6 +239,12 @@ class Catalogue:
             if not 0 <= at < len(self._segments):
                 return None
             return self._place(self._segments[at], SEGMENT_HEADER_SIZE)
+
+    def _set_length(self, length: int) -> None:
+        """Set the length of the last segment."""
+        segment = self._segments[-1]
+        self.bytes_used += length - segment.length
+        segment.length = length
 
     def _place(self, segment: Segment, location: int) -> Place:
         return Place(segment.path, segment.number, location, segment.length, self._durable_end)

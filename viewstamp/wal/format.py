@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from crc32c import crc32c
 
@@ -17,14 +18,16 @@ __all__ = [
     "GROUP_BATCHES_MAX",
     "GROUP_HEADER_SIZE",
     "GROUP_MAGIC",
-    "PREPARED_NAME",
     "SEGMENT_HEADER_SIZE",
     "TEMPORARY_NAME",
     "GroupHeader",
     "SegmentHeader",
+    "SpareKind",
     "batch_checksum",
     "parse_segment_name",
+    "parse_spare_name",
     "segment_name",
+    "spare_name",
 ]
 
 FORMAT_VERSION = 1
@@ -47,13 +50,11 @@ GROUP_BATCHES_MAX = 999
 
 _GROUP_BODY_BYTES_MAX = 1 << 32
 
-PREPARED_NAME = "next.prepared"
-"""A zero-filled, synced file that waits to become the next segment."""
-
 TEMPORARY_NAME = "next.temporary"
-"""The same before it is complete; left over only by a crash, never read."""
+"""A new spare before it is complete; left over only by a crash, never read."""
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.segment", re.ASCII)
+_SPARE_NAME = re.compile(r"(\d{20})\.(prepared|dropped)", re.ASCII)
 
 assert SEGMENT_HEADER_SIZE == 64
 assert GROUP_HEADER_SIZE == 72
@@ -68,6 +69,26 @@ def parse_segment_name(name: str) -> int | None:
     """Return the number in a segment's file name; None for any other name."""
     match = _SEGMENT_NAME.fullmatch(name)
     return int(match[1]) if match else None
+
+
+class SpareKind(Enum):
+    """What a file that waits to become a segment holds; the last part of its name."""
+
+    PREPARED = "prepared"
+    """Zeros, synced, in full length."""
+    DROPPED = "dropped"
+    """What it held as a segment that was trimmed."""
+
+
+def spare_name(number: int, kind: SpareKind) -> str:
+    """Return the file name of a spare; its number only tells it from others."""
+    return f"{number:020d}.{kind.value}"
+
+
+def parse_spare_name(name: str) -> tuple[int, SpareKind] | None:
+    """Return the number and the kind in a spare's file name; None for any other name."""
+    match = _SPARE_NAME.fullmatch(name)
+    return (int(match[1]), SpareKind(match[2])) if match else None
 
 
 def batch_checksum(batch: Batch) -> int:

@@ -8,19 +8,19 @@ from __future__ import annotations
 from contextlib import suppress
 
 from viewstamp.errors import StorageFullError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.seam import Disk
 from viewstamp.wal.catalogue import Catalogue, Segment
-from viewstamp.wal.format import PREPARED_NAME, SEGMENT_HEADER_SIZE, segment_name
-from viewstamp.wal.preparation import find_prepared, prepare
+from viewstamp.wal.format import segment_name
 from viewstamp.wal.recovery import Survey
+from viewstamp.wal.spares import Spares
 from viewstamp.wal.truncation import carry_out
 from viewstamp.wal.writer import Writer
 
 __all__ = ["settle_names", "take_over"]
 
 
-def settle_names(disk: Disk, directory: str, segment_bytes: int, found: Survey) -> bool:
-    """Make the names durable, finish a truncation, see to a first segment; say whether the next one is ready.
+def settle_names(disk: Disk, directory: str, segment_bytes: int, bytes_max: int, found: Survey) -> Spares:
+    """Make the names durable, finish a truncation or reset, see to a first segment; return the spares.
 
     Raises:
       StorageFullError: there is no room even for the first segment.
@@ -29,18 +29,25 @@ def settle_names(disk: Disk, directory: str, segment_bytes: int, found: Survey) 
     disk.sync_directory(directory)
     if found.mark is not None:
         carry_out(disk, directory, found.mark)
-    is_prepared = find_prepared(disk, directory, segment_bytes)
+    spares = Spares.open(disk, directory, segment_bytes, bytes_max)
     if not found.segments and found.unused is None and found.torn_number is None:
-        if not is_prepared:
-            prepare(disk, directory, segment_bytes)
-        is_prepared = False
+        path = spares.pop()
+        while path is None:
+            if not spares.prepare()[1]:
+                raise StorageFullError(
+                    f"the disk has {disk.free_bytes(directory)} bytes left, a segment takes {segment_bytes}",
+                    remedy="free space on the disk, or set a smaller [wal] segment_bytes",
+                )
+            path = spares.pop()
         found.unused = 1
-        disk.rename(f"{directory}/{PREPARED_NAME}", f"{directory}/{segment_name(1)}")
+        disk.rename(path, f"{directory}/{segment_name(1)}")
         disk.sync_directory(directory)
-    return is_prepared
+    return spares
 
 
-def take_over(disk: Disk, directory: str, segment_bytes: int, found: Survey) -> Writer:
+def take_over(
+    disk: Disk, directory: str, segment_bytes: int, sync_seconds: float, found: Survey, spares: Spares
+) -> Writer:
     """Cut what is torn, make the rest durable, and return a writer that goes on behind it."""
     fresh = found.unused if found.unused is not None else found.torn_number
     generation = found.chain.generation
@@ -51,15 +58,17 @@ def take_over(disk: Disk, directory: str, segment_bytes: int, found: Survey) -> 
         path = f"{directory}/{segment_name(fresh)}"
         segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
     if found.torn_number is not None:
-        _empty(disk, f"{directory}/{segment_name(found.torn_number)}")
-    file = disk.open(segments[-1].path)
+        spares.give(_cut(disk, f"{directory}/{segment_name(found.torn_number)}", 0))
     if found.segments:
-        _settle(file, segments[-1], found)
+        spares.give(_settle(disk, segments[-1], found))
+    file = disk.open(segments[-1].path)
     writer = Writer(
         disk,
         directory,
         segment_bytes,
+        sync_seconds,
         Catalogue(segments, found.end),
+        spares,
         file,
         allocated=file.size(),
         group=found.chain.number,
@@ -84,25 +93,33 @@ def _fill(disk: Disk, directory: str, segment_bytes: int, writer: Writer) -> Non
             writer.fill()
 
 
-def _empty(disk: Disk, path: str) -> None:
+def _cut(disk: Disk, path: str, size: int) -> int:
+    """Cut a file to ``size`` bytes, durably; return by how many it is shorter now."""
     file = disk.open(path)
     try:
-        file.truncate(0)
+        before = file.size()
+        file.truncate(size)
         file.sync()
+        return before - size
     finally:
         file.close()
 
 
-def _settle(file: File, segment: Segment, found: Survey) -> None:
+def _settle(disk: Disk, segment: Segment, found: Survey) -> int:
     """Cut what is torn off the last written segment, and make sure that the rest is on the device.
 
-    The last group is the only one that may never have been synced, or whose sync failed: the page cache can then
-    show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So it is written again.
+    Where no group calls a byte durable, it may never have been synced, or its sync failed: the page cache can then
+    show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So from there on all
+    is written again. Returns by how many bytes the file is shorter now.
     """
-    if segment.sealed or (found.verdict == "torn-tail" and found.torn_number is None):
-        file.truncate(segment.length)
-    start = found.last_group.location if found.last_group is not None else 0
-    if start == SEGMENT_HEADER_SIZE:
-        start = 0
-    file.write(start, [file.read(start, segment.length - start)])
-    file.sync()
+    file = disk.open(segment.path)
+    try:
+        before = file.size()
+        if segment.sealed or (found.verdict == "torn-tail" and found.torn_number is None):
+            file.truncate(segment.length)
+        start = found.last_group.durable if found.last_group is not None else 0
+        file.write(start, [file.read(start, segment.length - start)])
+        file.sync()
+        return before - file.size()
+    finally:
+        file.close()

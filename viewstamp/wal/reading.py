@@ -16,22 +16,37 @@ def read(disk: Disk, catalogue: Catalogue, start: int, bytes_max: int) -> list[B
     """Return batches from the one that holds index ``start``, about ``bytes_max`` bytes, at least one if it is durable.
 
     Raises:
-      FrameError, FileNotFoundError: the files are not what the catalogue says; a truncation may be under way.
+      TrimmedError: ``start`` is below the first index kept.
+      FrameError, FileNotFoundError: the files are not what the catalogue says; they may just be cut or trimmed.
       StorageError: the disk failed.
     """
     found: list[Batch] = []
+    truncations = catalogue.truncations
     place = catalogue.find(start)
     held = 0
     while place is not None:
-        held = _read_segment(disk, place, start, bytes_max, held, found)
+        passed: list[tuple[int, int]] = []
+        held = _read_segment(disk, place, start, bytes_max, held, found, passed)
+        catalogue.learn(place.number, passed, truncations)
         if found and (held >= bytes_max or found[-1].end >= place.end):
             break
         place = catalogue.after(place.number)
     return found
 
 
-def _read_segment(disk: Disk, place: Place, start: int, bytes_max: int, held: int, found: list[Batch]) -> int:
-    """Add the batches of one segment to ``found``; return the bytes that it holds now."""
+def _read_segment(
+    disk: Disk,
+    place: Place,
+    start: int,
+    bytes_max: int,
+    held: int,
+    found: list[Batch],
+    passed: list[tuple[int, int]],
+) -> int:
+    """Add the batches of one segment to ``found``; return the bytes that it holds now.
+
+    ``passed`` gets the (index, location) of each batch before ``start``: what the sparse index could have spared.
+    """
     file = disk.open_read(place.path)
     try:
         window = Window(file, min(CHUNK_BYTES, max(bytes_max, 64 * 1024)))
@@ -42,6 +57,8 @@ def _read_segment(disk: Disk, place: Place, start: int, bytes_max: int, held: in
                 at += GroupHeader.measure(view)
                 continue
             batch = Batch.decode(window.peek(at, Batch.measure(view)))
+            if batch.end <= start:
+                passed.append((batch.first_index, at))
             at += batch.size
             if batch.end > start:
                 if batch.first_index != (found[-1].end if found else batch.first_index):

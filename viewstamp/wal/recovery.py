@@ -32,7 +32,7 @@ class Fact(Enum):
     """What can be true of the first place that a forward pass does not understand."""
 
     MISSING = "a file that must be there is not"
-    UNREADABLE_MARK = "the mark of an unfinished truncation is not readable"
+    UNREADABLE_MARK = "the mark of an unfinished truncation or reset is not readable"
     CONTRADICTS = "intact bytes, written for this place, do not follow from those before them"
     FOLLOWED = "a later segment was written, or a truncation decided: this segment was complete and synced before"
     CALLED_DURABLE = "a later intact group calls this place durable"
@@ -210,6 +210,9 @@ class Survey:
         present = sorted(n for n in map(parse_segment_name, self.disk.list_directory(self.directory)) if n is not None)
         if not self._read_mark(present):
             return
+        if self.mark is not None and self.mark.resets and self.only is None:
+            self._begin_at(self.mark)
+            return
         numbers = self._consecutive(present)
         if numbers is None:
             return
@@ -231,14 +234,36 @@ class Survey:
         except FrameError as error:
             self._refuse({Fact.UNREADABLE_MARK}, MARK_NAME, 0, "a truncation mark", error.message)
             return False
-        if self.mark is not None and self.mark.segment not in present:
+        if self.mark is not None and not self.mark.resets and self.mark.segment not in present:
             self._refuse({Fact.MISSING}, segment_name(self.mark.segment), 0, "the segment that was cut", "no such file")
             return False
         return True
 
+    def _begin_at(self, mark: Mark) -> None:
+        """Take the log as what a reset has made of it, or is about to."""
+        self.first_index_max = mark.end if self.first_index_max is None else self.first_index_max
+        if not self._may_begin_at(mark.end, mark.segment):
+            return
+        header, self.last_group = mark.first_segment
+        self.chain = Chain(end=mark.end, term=mark.term, number=self.last_group.number, generation=header.generation)
+        path = f"{self.directory}/{segment_name(mark.segment)}"
+        length = SEGMENT_HEADER_SIZE + self.last_group.size
+        self.segments = [
+            Segment(
+                number=mark.segment,
+                generation=header.generation,
+                path=path,
+                first_index=mark.end,
+                length=length,
+            )
+        ]
+        self._term_before = mark.term if self.scan_from == mark.end else 0
+        if mark.end < self.commit_hint:
+            self._refuse({Fact.BELOW_HINT}, MARK_NAME, 0, "a reset to what is committed", f"one to {mark.end}")
+
     def _consecutive(self, present: list[int]) -> list[int] | None:
         """Return the segments that belong to the log; None where one is missing."""
-        numbers = [n for n in present if self.mark is None or n <= self.mark.segment]
+        numbers = [n for n in present if self.mark is None or self.mark.resets or n <= self.mark.segment]
         if self.only is not None:
             return numbers
         if not numbers:

@@ -155,7 +155,7 @@ class Pass:
         chain.number = max(chain.number, header.first_group - 1)
         window = self._window
         at = SEGMENT_HEADER_SIZE
-        group: GroupHeader | None = None
+        durable = 0
         taken = count = 0
         checksums: Sequence[int] = ()
         while at < self.size:
@@ -190,13 +190,14 @@ class Pass:
             except FrameError as error:
                 self._end(at, taken == count, f"a group with a number above {chain.number}", error.message)
                 return
-            if group.first_index != chain.end or group.durable not in (at, 0):
-                expected = f"a group at index {chain.end}, durable up to {at}"
+            if group.first_index != chain.end or not durable <= group.durable <= at:
+                expected = f"a group at index {chain.end}, durable up to {durable}..{at}"
                 found_text = f"one at index {group.first_index}, durable up to {group.durable}"
                 self._end(at, taken == count, expected, found_text, contradicts=True)
                 return
             yield group
             self.last_group = group
+            durable = group.durable
             chain.number = group.number
             chain.commit_hint = max(chain.commit_hint, group.commit_hint)
             checksums = group.checksums

@@ -1,7 +1,12 @@
 """How much may still be written: refuses before the disk does. Plain arithmetic, on the event loop.
 
-A write inside a zero-filled segment cannot run out of space, one that lengthens a file can. So the log counts on
-what is zero-filled; and on the disk's free space only as long as the last segment that it wanted could be made.
+Two bounds, and the lower one holds. The disk: a write inside a zero-filled segment cannot run out of space, one that
+lengthens a file can; so the log counts on what is zero-filled, and on the disk's free space only as long as the last
+segment that it wanted could be made. And ``bytes_max``: what is not written yet, and in no file that is being made
+ready, can be written, if need be by giving up prepared files and growing the open one.
+
+Everything here is what the loop has been told. The writer and the thread that prepares report what they have *done*,
+so their news may come in either order, and a count may be below zero for a moment.
 """
 
 from __future__ import annotations
@@ -16,9 +21,7 @@ _ROLL_BYTES = GROUP_HEADER_SIZE
 
 
 class Space:
-    """The room of a log: in the open segment, in the prepared one, and on the disk.
-
-    ``used`` are the bytes of all segments, zeros included. ``free`` is what the disk had when it was last asked.
+    """The room of a log: in the open segment, in the prepared ones, and on the disk.
 
     Invariants:
       * :meth:`check` refuses what could only be written by using ``reserve_bytes``, or going over ``bytes_max``
@@ -34,34 +37,42 @@ class Space:
         self.is_open_whole = True
         """Whether the open segment has its full length; one that a clean stop shortened, and for which the disk had no
         room again, grows with each append, and the next one is out of reach until it has grown."""
-        self.is_prepared = False
-        """Whether the next segment is ready."""
+        self.prepared = 0
+        """How many spares are ready."""
+        self.dropped = 0
+        """How many spares wait to be overwritten."""
+        self.is_making = False
+        """Whether a new spare is being made: nothing else may count on its bytes."""
         self.may_grow = True
         """Whether the disk had room when a segment was last made: then a file may be lengthened meanwhile."""
         self.used = 0
+        """Bytes written in all segments."""
         self.free = 0
-
-    @property
-    def is_at_limit(self) -> bool:
-        """Whether one more segment would go over ``bytes_max``."""
-        return self._bytes_max > 0 and self.used + self._segment_bytes > self._bytes_max
+        """What the disk had when it was last asked."""
 
     @property
     def left(self) -> int:
-        """Bytes that may still be written."""
-        left = self._made_ready
-        growth = self.free - self._reserve_bytes
-        if self._bytes_max:
-            growth = min(growth, self._bytes_max - self.used)
-        if self.may_grow:
-            left += max(0, growth)
-        return left
+        """Bytes that may still be written; what is queued already included."""
+        growth = self.free - self._reserve_bytes if self.may_grow else 0
+        left = self._made_ready + max(0, growth)
+        return min(left, self._limit_left) if self._bytes_max else left
 
-    @property
-    def _made_ready(self) -> int:
-        """Bytes that are there to be written to; rolling into the next segment takes a seal behind the open one."""
-        can_roll = self.is_prepared and self.is_open_whole and max(self.open_room, self.free) >= _ROLL_BYTES
-        return self.open_room + (self._segment_bytes if can_roll else 0)
+    def left_for(self, queued: int) -> int:
+        """Bytes that may still be written, by what is not urgent, beside ``queued`` ones."""
+        return max(0, self.left - self._margin_bytes - queued)
+
+    def wants_another(self, queued: int) -> bool:
+        """Say whether another spare should be made ready, beside the ``queued`` bytes that must find room.
+
+        Without ``bytes_max`` one spare is kept; with it, as many as fit: the log is preallocated.
+        """
+        if self.dropped > 0:
+            return True
+        if not self._bytes_max:
+            return self.prepared < 1
+        in_files = self.open_room + max(0, self.prepared) * self._segment_bytes
+        left = self._limit_left
+        return left - in_files >= self._segment_bytes and left - self._segment_bytes >= queued
 
     def check(self, size: int, *, urgent: bool) -> None:
         """Refuse ``size`` bytes (all that is queued included) for which there is no room.
@@ -69,16 +80,18 @@ class Space:
         ``urgent`` may use the last ``margin_bytes`` and the disk's reserve: what a node must write although it is full.
 
         Raises:
-          StorageFullError: says how much is left, and why.
+          StorageFullError: says how much is left, and why. The remedy begins with a verb and ends without a full stop:
+            who knows what could be dropped puts that before it.
         """
         left = self.left
-        if urgent and not self.is_at_limit:
+        if urgent:
             left = max(left, self._made_ready + self.free)
+            left = min(left, self._limit_left) if self._bytes_max else left
         if size + (0 if urgent else self._margin_bytes) <= left:
             return
-        if self.is_at_limit:
-            reason = f"its segments have {self.used} bytes, [wal] bytes_max is {self._bytes_max}"
-            remedy = "raise [wal] bytes_max, or trim topics"
+        if self._bytes_max and left == self._limit_left:
+            reason = f"{self.used} are written, [wal] bytes_max is {self._bytes_max}"
+            remedy = "raise [wal] bytes_max and restart this node"
         else:
             reason = (
                 f"the disk has {self.free} bytes left, another segment takes {self._segment_bytes}"
@@ -90,3 +103,15 @@ class Space:
             f" {reason}",
             remedy=remedy,
         )
+
+    @property
+    def _made_ready(self) -> int:
+        """Bytes that are there to be written to; rolling into the next segment takes a seal behind the open one."""
+        can_roll = self.is_open_whole and max(self.open_room, self.free) >= _ROLL_BYTES
+        return self.open_room + (max(0, self.prepared) * self._segment_bytes if can_roll else 0)
+
+    @property
+    def _limit_left(self) -> int:
+        """Bytes of ``bytes_max`` that are neither written nor in a file that cannot be used yet."""
+        pending = max(0, self.dropped) + self.is_making
+        return max(0, self._bytes_max - self.used - pending * self._segment_bytes)

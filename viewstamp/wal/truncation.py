@@ -1,4 +1,4 @@
-"""The truncation mark: a small file that makes cutting the log one step, although it is many.
+"""The truncation mark: a small file that makes cutting the log, or emptying it, one step, although it is many.
 
 Removing files and cutting one to a length are several changes, and even one ``truncate`` is not whole on a disk: the
 page in which the cut lies can arrive with its end zeroed while the old length stays, which would read as a hole
@@ -9,19 +9,26 @@ in the middle of groups that later groups call durable. So what is going to be c
 3. the boundary segment is cut to length and synced;
 4. the mark is removed, and that is synced.
 
+A reset, after which the log is empty and begins elsewhere, is the same with another kind of mark, and other steps:
+
+2. all segments are removed, the last one first;
+3. the new first segment, a segment header and an empty group: temporary name → write → sync → rename → directory sync.
+
 A recovery that finds the mark reads no further than it says, and does steps 2 to 4 (again); each can be
 repeated. Before step 1 is done the old log stands untouched.
 
-The file ``truncation.mark``, little-endian::
+The file ``truncation.mark``, little-endian; version 1 knew truncations only, its last 16 bytes were reserved::
 
-     0  magic "VST" + format version (1)             4 bytes
-     4  checksum, crc32c of bytes 0..4 and 8..64     u32
-     8  end: the index after the last record kept    u64
-    16  number of the boundary segment               u64
-    24  its new length                               u64
-    32  highest group number before the cut          u64
-    40  highest generation before the cut            u64
-    48  reserved                                     16 bytes, 0
+     0  magic "VST" + format version (2)                            4 bytes
+     4  checksum, crc32c of bytes 0..4 and 8..64                    u32
+     8  end: the index after the last record kept; the new first    u64
+    16  number of the boundary segment; of the new one              u64
+    24  its new length; 0                                           u64
+    32  highest group number before                                 u64
+    40  highest generation before                                   u64
+    48  kind: 0 = a truncation, 1 = a reset                         u32
+    52  reserved                                                    4 bytes, 0
+    56  0; term of the record before the new first                  u64
 """
 
 from __future__ import annotations
@@ -33,13 +40,14 @@ from crc32c import crc32c
 
 from viewstamp.errors import FrameError
 from viewstamp.host.seam import Disk
-from viewstamp.wal.format import parse_segment_name, segment_name
+from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
 
 __all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
 
 MARK_NAME = "truncation.mark"
-_MAGIC = b"VST\x01"
-_MARK = struct.Struct("<4sI QQQQQ 16x")
+_MAGIC = b"VST\x02"
+_MAGICS = (b"VST\x01", _MAGIC)
+_MARK = struct.Struct("<4sI QQQQQ I4xQ")
 assert _MARK.size == 64
 
 
@@ -47,7 +55,8 @@ assert _MARK.size == 64
 class Mark:
     """A truncation that has been decided: the log ends at index ``end``, byte ``length`` of segment ``segment``.
 
-    ``group`` and ``generation`` are the highest that were used before: they go on rising after it.
+    With ``resets`` it is a reset: the log is empty and begins at ``end``, in the new segment ``segment``; the record
+    before it had ``term``. ``group`` and ``generation`` are the highest that were used before: they go on rising.
     """
 
     end: int
@@ -55,10 +64,36 @@ class Mark:
     length: int
     group: int
     generation: int
+    resets: bool = False
+    term: int = 0
+
+    @property
+    def first_segment(self) -> tuple[SegmentHeader, GroupHeader]:
+        """What a reset writes into the new segment: its header, and an empty group."""
+        header = SegmentHeader(
+            number=self.segment,
+            generation=self.generation + 1,
+            first_index=self.end,
+            previous_term=self.term,
+            first_group=self.group + 1,
+        )
+        group = GroupHeader(
+            generation=header.generation,
+            number=header.first_group,
+            location=SEGMENT_HEADER_SIZE,
+            durable=0,
+            commit_hint=0,
+            first_index=self.end,
+            body_size=0,
+            seals=False,
+            checksums=(),
+        )
+        return header, group
 
     def encode(self) -> bytes:
         """Return the bytes of the file."""
-        packed = bytearray(_MARK.pack(_MAGIC, 0, self.end, self.segment, self.length, self.group, self.generation))
+        fields = (self.end, self.segment, self.length, self.group, self.generation, int(self.resets), self.term)
+        packed = bytearray(_MARK.pack(_MAGIC, 0, *fields))
         struct.pack_into("<I", packed, 4, _checksum(packed))
         return bytes(packed)
 
@@ -67,11 +102,19 @@ class Mark:
         """Read the bytes of the file. Raises FrameError: they are no mark."""
         if len(packed) != _MARK.size:
             raise FrameError(f"{len(packed)} bytes")
-        magic, checksum, end, segment, length, group, generation = _MARK.unpack(packed)
+        magic, checksum, end, segment, length, group, generation, kind, term = _MARK.unpack(packed)
         found = _checksum(packed)
-        if magic != _MAGIC or found != checksum:
+        if magic not in _MAGICS or found != checksum or kind > 1:
             raise FrameError(f"bytes that start with {magic!r}, checksum {found:#010x} instead of {checksum:#010x}")
-        return cls(end=end, segment=segment, length=length, group=group, generation=generation)
+        return cls(
+            end=end,
+            segment=segment,
+            length=length,
+            group=group,
+            generation=generation,
+            resets=bool(kind),
+            term=term,
+        )
 
 
 def place_mark(disk: Disk, directory: str, mark: Mark) -> None:
@@ -90,7 +133,7 @@ def place_mark(disk: Disk, directory: str, mark: Mark) -> None:
 
 
 def read_mark(disk: Disk, directory: str) -> Mark | None:
-    """Return the mark of an unfinished truncation, None = there is none. Raises FrameError: it is not readable."""
+    """Return the mark of what is unfinished, None = there is none. Raises FrameError: it is not readable."""
     try:
         file = disk.open_read(f"{directory}/{MARK_NAME}")
     except FileNotFoundError:
@@ -105,16 +148,35 @@ def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
     """Steps 2 to 4, as far as they have not been done; durable on return. No file may be open for writing."""
     numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
     for number in reversed(numbers):
-        if number > mark.segment:
+        if number > mark.segment or mark.resets:
             disk.remove(f"{directory}/{segment_name(number)}")
             disk.sync_directory(directory)
-    file = disk.open(f"{directory}/{segment_name(mark.segment)}")
+    path = f"{directory}/{segment_name(mark.segment)}"
+    if mark.resets:
+        _begin_anew(disk, directory, path, mark)
+    else:
+        file = disk.open(path)
+        try:
+            file.truncate(mark.length)
+            file.sync()
+        finally:
+            file.close()
+    disk.remove(f"{directory}/{MARK_NAME}")
+    disk.sync_directory(directory)
+
+
+def _begin_anew(disk: Disk, directory: str, path: str, mark: Mark) -> None:
+    """Write the first segment of an empty log; whoever finds its name finds it whole."""
+    temporary = f"{path}.temporary"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.open(temporary, create=True)
     try:
-        file.truncate(mark.length)
+        file.write(0, [part.encode() for part in mark.first_segment])
         file.sync()
     finally:
         file.close()
-    disk.remove(f"{directory}/{MARK_NAME}")
+    disk.rename(temporary, path)
     disk.sync_directory(directory)
 
 

@@ -11,32 +11,48 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from viewstamp.errors import ClosedError, CorruptionError, FrameError, OverloadedError, StorageError, StorageFullError
+from viewstamp.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptionError,
+    FrameError,
+    OverloadedError,
+    StorageError,
+    StorageFullError,
+)
 from viewstamp.host.seam import Disk, Lane
 from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.format import SpareKind
 from viewstamp.wal.opening import settle_names, take_over
-from viewstamp.wal.preparation import prepare
 from viewstamp.wal.reading import read
 from viewstamp.wal.recovery import Recovery, Survey
 from viewstamp.wal.space import Space
-from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Writer
+from viewstamp.wal.spares import Spares
+from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Reset, Sync, Trim, Writer
 from viewstamp.wire.batch import Batch
 
 __all__ = ["Options", "Reservation", "Wal"]
 
-_HEADERS_BYTES = 128
-"""What is reckoned for the headers of one append: its share of a group header, and a batch checksum each."""
+_HEADERS_BYTES = 288
+"""What is reckoned for the headers of one append: a group's, the empty one's that closes it, a seal and the header of
+the next segment."""
+
+_HEADERS_SHARE = 16
+"""And one byte for so many: a checksum of 4 for each batch, which has at least 96, and the headers of more groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Settings of a log.
 
-    ``queue_bytes_max`` bounds what is reserved and not yet durable. ``bytes_max`` bounds the segments together, with
-    the one that is ready for use; 0 = only the disk does. ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of
-    the room, at most a quarter of a segment, are kept for what is urgent. ``idle_seconds`` after the last append the
-    last group is closed by an empty one.
+    ``queue_bytes_max`` bounds what is reserved and not yet complete. ``bytes_max`` bounds all segments and spares
+    together, at every instant, and the log is preallocated to it; at least two segments; 0 = only the disk bounds it.
+    ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of the room, at most a quarter of a segment, are kept for
+    what is urgent. ``idle_seconds`` after the last append the last group is closed by an empty one.
+
+    ``sync_seconds`` 0 = an append is complete when it is durable. Above it, the interval mode: an append is complete
+    when it is written, and durable at most so much later; a power cut takes what was completed since the last sync.
     """
 
     segment_bytes: int = 16 * 1024 * 1024
@@ -45,6 +61,7 @@ class Options:
     reserve_bytes: int = 32 * 1024 * 1024
     margin_bytes: int = 1024 * 1024
     idle_seconds: float = 0.25
+    sync_seconds: float = 0.0
 
 
 class Reservation:
@@ -76,7 +93,7 @@ class Wal:
     """
 
     def __init__(
-        self, disk: Disk, directory: str, options: Options, found: Survey, writer: Writer, is_prepared: bool
+        self, disk: Disk, directory: str, options: Options, found: Survey, writer: Writer, spares: Spares
     ) -> None:
         """Take over what :meth:`open` found and made ready; use that."""
         self.directory = directory
@@ -85,7 +102,7 @@ class Wal:
         self._options = options
         self._catalogue = writer.catalogue
         self._writer = writer
-        self._writer.prepared = is_prepared
+        self._spares = spares
         self._end = found.end
         self._durable_end = found.end
         self._commit_hint = found.chain.commit_hint
@@ -96,11 +113,11 @@ class Wal:
         self._closed = False
         self._on_failed: Callable[[StorageError], None] | None = None
         self._lane: Lane[Item] | None = None
-        self._preparing_lane: Lane[int] | None = None
+        self._preparing_lane: Lane[bool] | None = None
         self._is_preparing = False
-        self._is_taken_early = False
-        """Whether the writer has gone on in the segment of which the loop has not heard yet that it is ready."""
         self._idle: asyncio.TimerHandle | None = None
+        self._sync_due: asyncio.TimerHandle | None = None
+        self._now: Callable[[], float] = float
         self._groups_at_idle = 0
         self._groups = writer.groups
         self._space = Space(
@@ -109,9 +126,10 @@ class Wal:
             reserve_bytes=options.reserve_bytes,
             margin_bytes=min(options.margin_bytes, options.segment_bytes // 4),
         )
-        self._space.is_prepared = is_prepared
+        self._space.prepared = spares.prepared
+        self._space.dropped = spares.dropped
         self._space.free = disk.free_bytes(directory)
-        self._measure(writer.room)
+        self._measure(writer.room, writer.is_whole, writer.catalogue.bytes_used)
 
     # -- opening ----------------------------------------------------------------------------------------
 
@@ -149,10 +167,16 @@ class Wal:
             the headers are read, so rot in them is found when they are read; ``recovery`` counts from here on, too.
 
         Raises:
+          ConfigError: a segment has a newer format; or ``bytes_max`` is less than two segments.
           CorruptionError: damage, or a log that begins above ``first_index``; nothing on the disk was changed.
-          ConfigError: a segment has a newer format.
           StorageError: the disk failed; StorageFullError: there is no room even for the first segment.
         """
+        if 0 < options.bytes_max < 2 * options.segment_bytes:
+            raise ConfigError(
+                f"[wal] bytes_max is {options.bytes_max}, two segments of [wal] segment_bytes are"
+                f" {2 * options.segment_bytes}",
+                remedy="raise [wal] bytes_max, or lower [wal] segment_bytes",
+            )
         disk.make_directory(directory)
         found = Survey(
             disk=disk,
@@ -168,9 +192,9 @@ class Wal:
                 on_batch(item[1], found.chain.commit_hint)
         if found.verdict == "corruption":
             raise found.error()
-        is_prepared = settle_names(disk, directory, options.segment_bytes, found)
-        writer = take_over(disk, directory, options.segment_bytes, found)
-        return cls(disk, directory, options, found, writer, is_prepared)
+        spares = settle_names(disk, directory, options.segment_bytes, options.bytes_max, found)
+        writer = take_over(disk, directory, options.segment_bytes, options.sync_seconds, found, spares)
+        return cls(disk, directory, options, found, writer, spares)
 
     # -- what is there ----------------------------------------------------------------------------------
 
@@ -186,7 +210,10 @@ class Wal:
 
     @property
     def durable_end(self) -> Index:
-        """The index after everything that is durable and that no truncation handed over since will cut."""
+        """The index after everything that is complete and that no truncation or reset handed over since will cut.
+
+        Complete is durable; in the interval mode only written, and durable within ``sync_seconds``.
+        """
         return Index(min(self._durable_end, *self._cuts) if self._cuts else self._durable_end)
 
     @property
@@ -211,7 +238,25 @@ class Wal:
     @property
     def bytes_used(self) -> int:
         """Bytes written in all segments."""
-        return self._catalogue.bytes_used()
+        return self._catalogue.bytes_used
+
+    @property
+    def bytes_allocated(self) -> int:
+        """Bytes of all segments and spares on the disk, zeros included: never more than ``bytes_max``, if that is set.
+
+        A truncation or reset that is under way has 64 more, its mark.
+        """
+        return self._spares.allocated
+
+    @property
+    def bytes_max(self) -> int:
+        """The bound of :attr:`bytes_allocated`; 0 = only the disk bounds the log."""
+        return self._options.bytes_max
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes that may still be appended, headers included, before :meth:`check_room` refuses."""
+        return self._space.left_for(self._queued)
 
     def segments(self) -> list[Segment]:
         """Return the segments in order; for people, they may change at any time."""
@@ -219,12 +264,14 @@ class Wal:
 
     # -- writing ----------------------------------------------------------------------------------------
 
-    def start(self, on_failed: Callable[[StorageError], None]) -> None:
+    def start(self, on_failed: Callable[[StorageError], None], *, now: Callable[[], float] | None = None) -> None:
         """Begin to write, with a writer thread that reports to the running loop.
 
-        ``on_failed`` is called once, on the loop, if writing fails: the node must stop then.
+        ``on_failed`` is called once, on the loop, if writing fails: the node must stop then. ``now`` is a monotonic
+        clock in seconds that any thread may ask, for the interval mode; None = the loop's.
         """
         assert self._lane is None, "started twice"
+        self._now = self._writer.now = now if now is not None else asyncio.get_running_loop().time
         self._on_failed = on_failed
         self._lane = self._disk.lane("wal-writer", self._writer.work, self._on_done)
         self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
@@ -241,7 +288,7 @@ class Wal:
           ClosedError: the log is closed.
         """
         self._check_open()
-        self._check_space(size + _HEADERS_BYTES, urgent=urgent)
+        self._check_space(_cost(size), urgent=urgent)
 
     def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
@@ -256,7 +303,7 @@ class Wal:
           ClosedError: the log is closed.
         """
         self._check_open()
-        cost = size + _HEADERS_BYTES
+        cost = _cost(size)
         if not urgent and self._queued and self._queued + cost > self._options.queue_bytes_max:
             raise OverloadedError(
                 f"{self._queued} bytes wait for the disk, {size} more would be over {self._options.queue_bytes_max}",
@@ -272,7 +319,7 @@ class Wal:
         """Give a reservation its batches: at least one, not larger than reserved, continuing the log.
 
         The buffers must not change any more. ``done`` is called on the loop, in the order of the reservations: with
-        None once they are durable, with the error once they never will be.
+        None once they are complete (durable; in the interval mode written), with the error once they never will be.
         """
         assert not reservation.ready, "a reservation is filled or cancelled once"
         assert batches, "nothing to append"
@@ -288,7 +335,7 @@ class Wal:
         self._pump()
 
     async def append(self, batches: Sequence[Batch]) -> None:
-        """Append batches and wait until they are durable. If cancelled, they may still become so.
+        """Append batches and wait until they are complete. If cancelled, they may still become so.
 
         Raises:
           OverloadedError, StorageFullError, ClosedError: nothing was written.
@@ -319,6 +366,40 @@ class Wal:
         self._check_open()
         self._enqueue(Cut(end, done))
 
+    def trim(self, first_index: Index, done: Done) -> None:
+        """Drop whole segments, all of whose records are below ``first_index``, after everything handed over before.
+
+        The open segment stays, so at least one does. ``done`` as in :meth:`fill`: then :attr:`first_index` has moved,
+        as far as it can, and reading below it raises TrimmedError. What may not be dropped is the caller's to know.
+
+        Raises:
+          StorageError, ClosedError: as :meth:`reserve`.
+        """
+        self._check_open()
+        self._enqueue(Trim(first_index, done))
+
+    def reset(self, end: Index, term: Term, done: Done) -> None:
+        """Drop everything, after everything handed over before: the log is empty and begins at ``end``.
+
+        The record before ``end`` had ``term``; what it was is the caller's to have stored. One step for a crash: the
+        old log is there, or the empty one. ``done`` as in :meth:`fill`.
+
+        Raises:
+          StorageError, ClosedError: as :meth:`reserve`.
+        """
+        self._check_open()
+        self._enqueue(Reset(end, term, done))
+
+    def reset_now(self, end: Index, term: Term) -> None:
+        """Do what :meth:`reset` does on the caller's thread, blocking, on a log not started.
+
+        Raises:
+          StorageError: final.
+        """
+        assert self._lane is None, "a started log writes on its own thread"
+        self.reset(end, term, _raise)
+        self._work_now()
+
     def run(self, job: Callable[[], None], done: Done) -> None:
         """Run a blocking ``job`` on the writer thread, once everything handed over before is durable.
 
@@ -337,9 +418,10 @@ class Wal:
         """
         if self._closed:
             return
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
+        for timer in (self._idle, self._sync_due):
+            if timer is not None:
+                timer.cancel()
+        self._idle = self._sync_due = None
         for reservation in self._waiting:
             if not reservation.ready:
                 reservation.ready = True
@@ -396,6 +478,9 @@ class Wal:
             elif isinstance(item, Cut):
                 self._end = item.end
                 self._cuts.append(item.end)
+            elif isinstance(item, Reset):
+                self._end = item.end
+                self._cuts.append(self._catalogue.first_index)
             if item is not None:
                 return item
         return None
@@ -412,10 +497,10 @@ class Wal:
         else:
             succeeded, failure = outcome.succeeded, outcome.error or AssertionError("an item failed without an error")
             self._groups += outcome.groups
-            if outcome.took_prepared:
-                self._space.is_prepared = False
-                self._is_taken_early = self._is_preparing
-            self._measure(outcome.room)
+            self._space.prepared -= outcome.taken
+            self._space.dropped += outcome.dropped
+            self._measure(outcome.room, outcome.is_whole, outcome.used)
+            self._watch_sync(outcome.unsynced_since)
         error: StorageError | None = None
         for at, item in enumerate(items):
             if at == succeeded:
@@ -428,15 +513,18 @@ class Wal:
                 self._cuts.popleft()
                 if error is None:
                     self._durable_end = min(self._durable_end, item.end)
+            elif isinstance(item, Reset):
+                self._cuts.popleft()
+                if error is None:
+                    self._durable_end = item.end
             item.done(error)
         self._prepare_next()
         self._watch_idle()
 
-    def _measure(self, open_room: int) -> None:
-        self._space.open_room = open_room
-        self._space.is_open_whole = self._writer.is_whole
-        prepared = self._options.segment_bytes if self._space.is_prepared else 0
-        self._space.used = self._catalogue.bytes_used() + open_room + prepared
+    def _measure(self, room: int, is_whole: bool, used: int) -> None:
+        self._space.open_room = room
+        self._space.is_open_whole = is_whole
+        self._space.used = used
 
     def _fail(self, error: BaseException) -> StorageError:
         """Make ``error`` final, once."""
@@ -449,44 +537,56 @@ class Wal:
     # -- the next segment -------------------------------------------------------------------------------
 
     def _prepare_next(self) -> None:
-        """Have the next segment made ready, unless it is, is being made, or would take the log over its bounds."""
-        is_ready = self._space.is_prepared and self._space.is_open_whole
-        if is_ready or self._is_preparing or self._space.is_at_limit:
+        """Have another spare made ready, unless there are enough, or it would take the log over its bounds.
+
+        Where the open segment is not whole, as the disk was full, the disk is asked again how much is free.
+        """
+        if self._is_preparing or self._failure is not None or self._closed:
             return
-        if self._failure is not None or self._closed:
+        makes = self._space.wants_another(self._queued)
+        if not makes and self._space.is_open_whole:
             return
         self._is_preparing = True
-        size = self._options.segment_bytes
+        self._space.is_making = makes and self._space.dropped <= 0
         if self._preparing_lane is not None:
-            self._preparing_lane.put(size)
+            self._preparing_lane.put(makes)
         else:
-            self._on_prepared([size], self._prepare([size]))
+            self._on_prepared([makes], self._prepare([makes]))
 
-    def _prepare(self, sizes: list[int]) -> tuple[int, bool]:
-        """Make the next segment ready (on a thread of its own); return the free bytes left, and whether it is."""
-        free = self._disk.free_bytes(self.directory)
-        if self._writer.prepared:
-            return free, True
-        if free < sizes[0] + self._options.reserve_bytes:
-            return free, False
-        try:
-            prepare(self._disk, self.directory, sizes[0])
-        except StorageFullError:
-            return 0, False  # somebody else took the space in between: not ours to fail for
-        self._writer.prepared = True
-        return self._disk.free_bytes(self.directory), True
+    def _prepare(self, wanted: list[bool]) -> _Prepared:
+        """Make a spare ready if one is wanted; on a thread of its own."""
+        if not wanted[0]:
+            return _Prepared(None, True, self._disk.free_bytes(self.directory))
+        used, is_ready = self._spares.prepare(self._options.reserve_bytes)
+        return _Prepared(used, is_ready, self._disk.free_bytes(self.directory))
 
-    def _on_prepared(self, sizes: list[int], outcome: tuple[int, bool] | BaseException) -> None:
-        self._is_preparing = False
+    def _on_prepared(self, wanted: list[bool], outcome: _Prepared | BaseException) -> None:
+        self._is_preparing = self._space.is_making = False
         if isinstance(outcome, BaseException):
             self._writer.fail(self._fail(outcome))
-        else:
-            self._space.free, self._space.may_grow = outcome
-            self._space.is_prepared = self._space.may_grow and not self._is_taken_early
-            self._measure(self._space.open_room)
-            if self._is_taken_early:
-                self._is_taken_early = False
+            return
+        self._space.free = outcome.free
+        self._space.may_grow = outcome.is_ready
+        self._space.dropped -= outcome.used is SpareKind.DROPPED
+        if wanted[0] and outcome.is_ready:
+            self._space.prepared += 1
+            if self._preparing_lane is not None:
                 self._prepare_next()
+
+    # -- the interval mode ------------------------------------------------------------------------------
+
+    def _watch_sync(self, unsynced_since: float | None) -> None:
+        """See to it that what is complete becomes durable in time, also where nothing follows."""
+        if unsynced_since is not None and self._sync_due is None and not self._closed and self._failure is None:
+            left = unsynced_since + self._options.sync_seconds - self._now()
+            self._sync_due = asyncio.get_running_loop().call_later(max(0, left), self._on_sync_due)
+
+    def _on_sync_due(self) -> None:
+        # Not by the order of the reservations: one of them may not be filled for long.
+        self._sync_due = None
+        if self._failure is None and not self._closed:
+            assert self._lane is not None, "only a started log has a clock"
+            self._lane.put(Sync(_ignore))
 
     # -- closing an idle group --------------------------------------------------------------------------
 
@@ -514,15 +614,16 @@ class Wal:
         views: holding one keeps the piece it was read with alive.
 
         Raises:
+          TrimmedError: ``start`` is below the first index kept, or got there meanwhile.
           CorruptionError: what was durable is not readable any more.
           StorageError: the disk failed.
         """
-        assert start >= self._catalogue.first_index, f"read from {start}, the log begins at {self.first_index}"
         while True:
             truncations = self._catalogue.truncations
             try:
                 found = read(self._disk, self._catalogue, start, bytes_max)
             except (FrameError, FileNotFoundError) as error:
+                self._catalogue.check_kept(start)
                 if truncations == self._catalogue.truncations:
                     raise CorruptionError(
                         f"the log cannot be read at index {start}: {error}",
@@ -530,9 +631,28 @@ class Wal:
                         remedy="stop this node, and look with `viewstamp wal verify`",
                     ) from error
             else:
+                # A segment that was trimmed meanwhile may have been overwritten while it was read.
+                self._catalogue.check_kept(start)
                 # Where the log was cut and written again meanwhile, this could be a mix of before and after.
                 if truncations == self._catalogue.truncations:
                     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the thread that prepares has done. ``is_ready`` False = there was no room for what was wanted.
+
+    ``used`` is the kind of spare that was used up for it, None = a new file; ``free`` bytes are left on the disk.
+    """
+
+    used: SpareKind | None
+    is_ready: bool
+    free: int
+
+
+def _cost(size: int) -> int:
+    """Return the most that a reservation of ``size`` bytes of batches can take on the disk."""
+    return size + size // _HEADERS_SHARE + _HEADERS_BYTES
 
 
 def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:

@@ -1,7 +1,11 @@
 """The writer: what happens on the writer thread. It knows nothing of the event loop, futures or reservations.
 
-One call of :meth:`Writer.work` takes everything that was queued: consecutive appends become groups (one
-write, one sync each), truncations and jobs stand between them in their order. Nothing here is per record.
+One call of :meth:`Writer.work` takes everything that was queued: consecutive appends become groups (one write, one
+sync each), truncations, trims and jobs stand between them in their order. Nothing here is per record.
+
+With ``sync_seconds`` (the interval mode) a group is complete when it is written, and one sync covers all groups of an
+interval. The writer looks after each group whether that sync is due: on a slow disk it waits here, and so does what
+is behind. Everything that is no append syncs first.
 
 A failure is final: the item that failed and all after it, in this call and in every later one, get the same error.
 """
@@ -9,6 +13,7 @@ A failure is final: the item that failed and all after it, in this call and in e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,19 +24,18 @@ from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,
     GROUP_MAGIC,
-    PREPARED_NAME,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     SegmentHeader,
     batch_checksum,
     segment_name,
 )
-from viewstamp.wal.preparation import fill_with_zeros
 from viewstamp.wal.segment import Window
+from viewstamp.wal.spares import Spares, fill_with_zeros
 from viewstamp.wal.truncation import Mark, carry_out, place_mark
-from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer
+from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer, pad
 
-__all__ = ["Append", "Close", "Cut", "Item", "Job", "Outcome", "Writer"]
+__all__ = ["Append", "Close", "Cut", "Item", "Job", "Outcome", "Reset", "Sync", "Trim", "Writer"]
 
 Done = Callable[[BaseException | None], None]
 
@@ -39,6 +43,13 @@ _GROUP_BYTES_MAX = 8 * 1024 * 1024
 """A group closes at this size: a bound on what one sync has to carry, and so on the latency of those behind."""
 
 _SPARSE_BYTES = 64 * 1024
+
+_GROUP_FIXED_BYTES = GROUP_HEADER_SIZE + pad(4) + 2 * GROUP_HEADER_SIZE
+"""What a group takes in a segment beside its batches and their checksums: its header, padded; and behind it, for the
+empty group of an idle log, and the seal."""
+
+_CHECKSUM_BYTES = 4
+"""What each batch takes in the header of its group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +66,30 @@ class Cut:
     """Truncate the log to ``end``."""
 
     end: int
+    done: Done
+
+
+@dataclass(slots=True, eq=False)
+class Trim:
+    """Drop whole segments, all of whose records are below ``first_index``; never the open one."""
+
+    first_index: int
+    done: Done
+
+
+@dataclass(slots=True, eq=False)
+class Reset:
+    """Drop everything: the log is empty and begins at ``end``, after a record of ``term``."""
+
+    end: int
+    term: int
+    done: Done
+
+
+@dataclass(slots=True, eq=False)
+class Sync:
+    """Make durable what is complete."""
+
     done: Done
 
 
@@ -77,28 +112,36 @@ class Close:
     done: Done
 
 
-Item = Append | Cut | Job | Close
+Item = Append | Cut | Trim | Reset | Sync | Job | Close
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What one call did: the first ``succeeded`` items did, the rest failed with ``error``.
 
-    ``room`` is what the open segment still takes without growing; ``took_prepared``: a new one is needed.
+    ``room`` is what the open segment still takes without growing, ``is_whole`` whether it has its full length, ``used``
+    the bytes written in all segments. ``taken`` and ``dropped`` are how many prepared files were used up, and how many
+    segments became spares. ``unsynced_since`` is when the oldest group was written that is complete and not
+    durable, None = all are.
     """
 
     succeeded: int
     error: Exception | None
     room: int
-    took_prepared: bool
+    is_whole: bool
+    used: int
+    taken: int
+    dropped: int
     groups: int
+    unsynced_since: float | None
 
 
 class Writer:
     """Owns the open segment: its file, its write position, the group numbers.
 
     Invariants:
-      * one group is unsynced at a time; everything below ``position`` is durable between two calls
+      * everything below ``durable`` is durable, and all of it between two calls, but in the interval mode
+      * only the open segment has anything that is not durable
       * group numbers and generations only rise
       * ``position`` 0 means that not even the segment header is written
     """
@@ -108,7 +151,9 @@ class Writer:
         disk: Disk,
         directory: str,
         segment_bytes: int,
+        sync_seconds: float,
         catalogue: Catalogue,
+        spares: Spares,
         file: File,
         *,
         allocated: int,
@@ -124,7 +169,9 @@ class Writer:
           disk: where the files are.
           directory: holds the segments.
           segment_bytes: from this length on the log goes on in the next segment.
+          sync_seconds: see ``Options``; holds from when ``now`` is set.
           catalogue: what readers look things up in.
+          spares: where the next segments come from.
           file: the open segment, open for writing.
           allocated: its length, all of it written before (zeros).
           group: the highest group number so far.
@@ -136,7 +183,9 @@ class Writer:
         self._disk = disk
         self._directory = directory
         self._segment_bytes = segment_bytes
+        self._sync_seconds = sync_seconds
         self.catalogue = catalogue
+        self._spares = spares
         self._file = file
         self._position = catalogue.last.length
         self._allocated = allocated
@@ -146,9 +195,13 @@ class Writer:
         self._term = term
         self._closed = closed
         self._failure: Exception | None = None
-        self._took_prepared = False
-        self.prepared = False
-        """Set from outside when ``next.prepared`` is there; cleared here when it is taken."""
+        self._durable = self._position
+        self._durable_end = end
+        self._unsynced_since: float | None = None
+        self._taken = 0
+        self._dropped = 0
+        self.now: Callable[[], float] | None = None
+        """The clock of the interval mode; None = every group is synced."""
         self.commit_hint = 0
         """Set from outside; written into each group header, at most the durable end."""
         self.groups = 0
@@ -185,9 +238,18 @@ class Writer:
         except Exception as error:
             # The root of the writer's work: from here on nothing is written, whatever it was.
             self._failure = error
-        took, self._took_prepared = self._took_prepared, False
+        taken, self._taken = self._taken, 0
+        dropped, self._dropped = self._dropped, 0
         return Outcome(
-            succeeded=at, error=self._failure, room=self.room, took_prepared=took, groups=self.groups - before
+            succeeded=at,
+            error=self._failure,
+            room=self.room,
+            is_whole=self.is_whole,
+            used=self.catalogue.bytes_used,
+            taken=taken,
+            dropped=dropped,
+            groups=self.groups - before,
+            unsynced_since=self._unsynced_since,
         )
 
     def fail(self, error: Exception) -> None:
@@ -200,14 +262,14 @@ class Writer:
         Raises:
           StorageFullError: there is no room; the segment is as long as what is written in it.
         """
-        if self._allocated >= self._segment_bytes:
+        missing = self._segment_bytes - self._allocated
+        if missing <= 0 or not self._spares.take(missing):
             return
         try:
             fill_with_zeros(self._file, self._position, self._segment_bytes)
         except StorageFullError:
-            self._file.truncate(self._position)
-            self._file.sync()
-            self._allocated = self._position
+            self._allocated = self._segment_bytes
+            self._shorten()
             raise
         self._allocated = self._segment_bytes
 
@@ -216,9 +278,14 @@ class Writer:
         self._file.close()
 
     def _do(self, item: Item) -> None:
+        self._sync()
         match item:
             case Cut():
                 self._truncate(item.end)
+            case Trim():
+                self._trim(item.first_index)
+            case Reset():
+                self._reset(item.end, item.term)
             case Job():
                 item.job()
             case Close():
@@ -228,25 +295,43 @@ class Writer:
                     self._shorten()
 
     def _groups(self, items: Sequence[Item], start: int, stop: int) -> Iterator[int]:
-        """Write the appends from ``start`` up to ``stop``; yield after each sync up to where items are durable."""
+        """Write the appends from ``start`` up to ``stop``; yield after each group up to where items are complete."""
         batches: list[Batch] = []
-        size = 0
+        size = limit = 0
         for at in range(start, stop):
             item = items[at]
             assert isinstance(item, Append), "only appends form groups"
             for batch in item.batches:
-                if batches and (len(batches) == GROUP_BATCHES_MAX or size + batch.size > _GROUP_BYTES_MAX):
+                if batches and (len(batches) == GROUP_BATCHES_MAX or size + batch.size + _CHECKSUM_BYTES > limit):
                     self._append_group(batches, size)
                     yield at
                     batches = []
                     size = 0
+                if not batches:
+                    limit = self._group_limit(batch.size)
+                limit -= _CHECKSUM_BYTES
                 batches.append(batch)
                 size += batch.size
         self._append_group(batches, size)
         yield stop
 
+    def _group_limit(self, first: int) -> int:
+        """Return how large a group may become whose first batch has so many bytes, checksums included.
+
+        It ends where the segment does in which it begins: the open one, or the next where ``first`` does not fit.
+        """
+        room = self._segment_bytes - self._start - _GROUP_FIXED_BYTES
+        if first + _CHECKSUM_BYTES > room:
+            room = self._segment_bytes - SEGMENT_HEADER_SIZE - _GROUP_FIXED_BYTES
+        return min(room, _GROUP_BYTES_MAX)
+
+    @property
+    def _start(self) -> int:
+        """Where the next group header goes: behind the segment header in a segment that has none yet."""
+        return self._position or SEGMENT_HEADER_SIZE
+
     def _append_group(self, batches: list[Batch], size: int) -> None:
-        """Write and sync one group of batches, in the next segment where this one is full."""
+        """Write a group of batches and complete it, in the next segment where this one is full."""
         end = self._end
         term = self._term
         for batch in batches:
@@ -254,22 +339,35 @@ class Writer:
             assert batch.term >= term, f"{batch!r} after term {term}"
             end = batch.end
             term = batch.term
-        full = self._position + GROUP_HEADER_SIZE + size > self._segment_bytes
-        if full and self.prepared and self.catalogue.last.first_index < self._end:
+        needed = _GROUP_FIXED_BYTES + _CHECKSUM_BYTES * len(batches) + size
+        if self._start + needed > self._segment_bytes and self.catalogue.last.first_index < self._end:
             self._roll()
         location = self._write_group(batches, size, seals=False)
-        self._sync()
-        entries = [(self._end, location)]
-        if size > _SPARSE_BYTES:
-            entries = _boundaries(batches, location, self._position - size)
         self._end = end
         self._term = term
         self._closed = False
+        self._complete()
+        entries = [(int(batches[0].first_index), location)]
+        if size > _SPARSE_BYTES:
+            entries = _boundaries(batches, location, self._position - size)
         self.catalogue.extend(entries, self._position, end)
+
+    def _complete(self) -> None:
+        """Make the group just written durable; in the interval mode only if that is due."""
+        self.groups += 1
+        if self._sync_seconds > 0 and self.now is not None:
+            now = self.now()
+            if self._unsynced_since is None:
+                self._unsynced_since = now
+            if now - self._unsynced_since < self._sync_seconds:
+                return
+        self._sync()
 
     def close_group(self) -> None:
         """Write and sync an empty group: it calls everything before it durable."""
+        self._sync()
         self._write_group([], 0, seals=False)
+        self.groups += 1
         self._sync()
         self._closed = True
         self.catalogue.extend([], self._position, self._end)
@@ -294,8 +392,8 @@ class Writer:
             generation=segment.generation,
             number=self._group,
             location=location,
-            durable=start,
-            commit_hint=min(self.commit_hint, self._end),
+            durable=self._durable,
+            commit_hint=min(self.commit_hint, self._durable_end),
             first_index=self._end,
             body_size=size,
             seals=seals,
@@ -304,53 +402,82 @@ class Writer:
         packed = group.encode()
         buffers.append(packed)
         buffers.extend([batch.buffer for batch in batches])
+        end = location + len(packed) + size
+        self._grow(end)
         self._file.write(start, buffers)
-        self._position = location + len(packed) + size
+        self._position = end
         return location
 
+    def _grow(self, end: int) -> None:
+        """Take what the open segment lacks to be ``end`` bytes long, if need be from a prepared file."""
+        missing = end - self._length
+        while missing > 0 and not self._spares.take(missing):
+            if not self._spares.give_up():
+                raise StorageFullError(
+                    f"{missing} more bytes are over [wal] bytes_max, although there was room for them"
+                )
+            self._taken += 1
+
+    @property
+    def _length(self) -> int:
+        """The length of the open segment's file."""
+        return max(self._allocated, self._position)
+
     def _sync(self) -> None:
-        """Make the group just written durable: cheaply where the file neither grew nor got new blocks."""
-        self.groups += 1
+        """Make everything written durable: cheaply where the file neither grew nor got new blocks."""
+        if self._durable == self._position:
+            return
         if self._position <= self._allocated:
             self._file.sync_data()
         else:
             self._file.sync()
             self._allocated = self._position
+        self._durable = self._position
+        self._durable_end = self._end
+        self._unsynced_since = None
 
     def _shorten(self) -> None:
         """Cut the open segment to its written length."""
-        if self._position < self._allocated:
+        surplus = self._length - self._position
+        if surplus > 0:
             self._file.truncate(self._position)
             self._file.sync()
             self._allocated = self._position
+            self._spares.give(surplus)
 
     def _roll(self) -> None:
-        """Go on in the prepared segment.
+        """Go on in a prepared segment; without one the open segment grows.
 
-        The new name is durable before the old segment is sealed, so a seal promises that the next file exists; the
-        seal and the old segment's length are durable before the first write to the new one, so a segment that
-        is followed by a written one is complete.
+        What is written is synced first: nothing may be missing before a segment that has a successor. The new name is
+        durable before the old segment is sealed, so a seal promises that the next file exists; the seal and the old
+        segment's length are durable before the first write to the new one, so a segment that is followed by a
+        written one is complete.
         """
+        prepared = self._spares.pop()
+        if prepared is None:
+            return
+        self._taken += 1
+        self._sync()
         number = self.catalogue.last.number + 1
-        self._disk.rename(f"{self._directory}/{PREPARED_NAME}", f"{self._directory}/{segment_name(number)}")
+        self._disk.rename(prepared, f"{self._directory}/{segment_name(number)}")
         self._disk.sync_directory(self._directory)
-        self.prepared = False
-        self._took_prepared = True
         self.enter(number)
 
     def enter(self, number: int) -> None:
         """Seal the open segment and go on in segment ``number``, whose name is durable and which is all zeros."""
         if not self.catalogue.last.sealed:
             self._write_group([], 0, seals=True)
+            surplus = self._length - self._position
             self._file.truncate(self._position)
             self._file.sync()
+            self._spares.give(surplus)
             self.catalogue.seal(self._position)
             self.groups += 1
         self._file.close()
         path = f"{self._directory}/{segment_name(number)}"
         self._file = self._disk.open(path)
         self._generation += 1
-        self._position = 0
+        self._position = self._durable = 0
         self._allocated = self._file.size()
         self._closed = True
         self.catalogue.add(
@@ -369,15 +496,65 @@ class Writer:
         length, self._term = _find_end(file, segment, end)
         file.close()
         mark = Mark(end=end, segment=segment.number, length=length, group=self._group, generation=self._generation)
+        before = self._length_from(segment)
         place_mark(self._disk, self._directory, mark)
         self._file.close()
         carry_out(self._disk, self._directory, mark)
+        self._spares.give(before - length)
         self._file = self._disk.open(segment.path)
-        self._position = self._allocated = length
-        self._end = end
+        self._position = self._allocated = self._durable = length
+        self._end = self._durable_end = end
         catalogue.cut(segment.number, length, end)
         # The number of this group is above those that were cut, also after a restart.
         self.close_group()
+
+    def _length_from(self, first: Segment) -> int:
+        """Return the length of the files of ``first`` and all segments behind it."""
+        sealed = self.catalogue.segments()[:-1]
+        return sum(segment.length for segment in sealed if segment.number >= first.number) + self._length
+
+    def _trim(self, first_index: int) -> None:
+        """Drop the segments that are wholly below ``first_index``, the first one first, each durably before the next.
+
+        So a death on the way leaves a log without gaps, which begins at or below ``first_index``.
+        """
+        while (segment := self.catalogue.droppable(first_index)) is not None:
+            if self._position == 0:
+                self.close_group()  # a log whose only segment has no header would read as one whose files are missing
+            self.catalogue.drop_first()
+            self._dropped += self._spares.drop(segment.path, segment.length)
+
+    def _reset(self, end: int, term: int) -> None:
+        """Empty the log; durable on return. The steps are those of ``truncation``."""
+        catalogue = self.catalogue
+        catalogue.begin_reset(end)
+        before = self._length_from(catalogue.segments()[0])
+        number = catalogue.last.number + 1
+        mark = Mark(
+            end=end,
+            segment=number,
+            length=0,
+            group=self._group,
+            generation=self._generation,
+            resets=True,
+            term=term,
+        )
+        place_mark(self._disk, self._directory, mark)
+        self._file.close()
+        carry_out(self._disk, self._directory, mark)
+        path = f"{self._directory}/{segment_name(number)}"
+        self._file = self._disk.open(path)
+        length = self._file.size()
+        self._spares.give(before - length)
+        self._group += 1
+        self._generation += 1
+        self._position = self._allocated = self._durable = length
+        self._end = self._durable_end = end
+        self._term = term
+        self._closed = True
+        catalogue.reset(Segment(number=number, generation=self._generation, path=path, first_index=end, length=length))
+        with suppress(StorageFullError):
+            self.fill()
 
 
 def _boundaries(batches: list[Batch], group: int, first: int) -> list[tuple[int, int]]:

@@ -1,0 +1,203 @@
+"""The files that wait to become segments, and the bytes that all files of a log take on the disk together.
+
+A spare is *prepared*: full length, zeros, synced; or *dropped*: a segment that was trimmed, with its old bytes. A
+dropped one is brought back to full length and overwritten with zeros, in the background, before it is prepared. So a
+segment never has anything but zeros behind what was written in it, and the recovery table need not tell old bytes
+from a torn tail. The zeros cost what they cost for a new file, less the allocation: the blocks are there.
+
+Overwriting blocks that were written before makes a sync cost 0.15 ms; growing a file 0.24 ms; ``fallocate`` alone lies
+half-way, as its unwritten extents are converted at the sync. So zeros are written, while appends go on elsewhere.
+
+Whatever happens to a spare may happen again: recovery takes what it finds, or removes it. Only two orders matter: a
+segment's new name is durable before its bytes change, and a spare's zeros are durable before it is called prepared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from viewstamp.errors import StorageFullError
+from viewstamp.host.seam import Disk, File
+from viewstamp.wal.format import TEMPORARY_NAME, SpareKind, parse_segment_name, parse_spare_name, spare_name
+
+__all__ = ["Spares", "fill_with_zeros"]
+
+_PIECE_BYTES = 1024 * 1024
+_PIECE = memoryview(bytes(_PIECE_BYTES))
+
+_KEPT_MAX = 2
+"""Spares that a log without a bound keeps: the next segment, and one more where trimming yields it."""
+
+_OLD_PREPARED_NAME = "next.prepared"
+"""What the only spare was called when there was never more than one."""
+
+
+class Spares:
+    """The spares of one log, and its budget; used by the writer thread, the thread that prepares, and the loop.
+
+    Invariants:
+      * ``allocated`` is at least what the log's files have on the disk: bytes are taken before a file grows, and given
+        back after it has become shorter, or its name has gone, durably
+      * it is at most ``bytes_max``, unless that is 0, or the log was larger when it was opened
+    """
+
+    def __init__(self, disk: Disk, directory: str, segment_bytes: int, bytes_max: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._prepared: deque[str] = deque()
+        self._dropped: deque[tuple[str, int]] = deque()
+        self._names = 0
+        self.allocated = 0
+        """Bytes of all segments and spares, zeros included."""
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, segment_bytes: int, bytes_max: int) -> Spares:
+        """Take over what a run before left; incomplete files, and those over ``bytes_max``, are removed. Blocking."""
+        spares = cls(disk, directory, segment_bytes, bytes_max)
+        for name in disk.list_directory(directory):
+            path = f"{directory}/{name}"
+            spare = parse_spare_name(name)
+            if spare is not None:
+                spares._adopt(path, *spare)
+            elif parse_segment_name(name) is not None:
+                spares.allocated += _size(disk, path)
+            elif name.endswith(".temporary") or name == _OLD_PREPARED_NAME:
+                disk.remove(path)
+        while bytes_max and spares.allocated > bytes_max and spares.give_up():
+            pass
+        disk.sync_directory(directory)
+        return spares
+
+    @property
+    def prepared(self) -> int:
+        """How many spares are prepared."""
+        return len(self._prepared)
+
+    @property
+    def dropped(self) -> int:
+        """How many spares still have to be overwritten."""
+        return len(self._dropped)
+
+    def take(self, size: int) -> bool:
+        """Take ``size`` bytes from the budget for a file that is about to grow; False where they are not left."""
+        with self._lock:
+            if self._bytes_max and self.allocated + size > self._bytes_max:
+                return False
+            self.allocated += size
+            return True
+
+    def give(self, size: int) -> None:
+        """Give back what a file has become shorter by, durably."""
+        with self._lock:
+            self.allocated -= size
+
+    def pop(self) -> str | None:
+        """Take a prepared file out, to be renamed; None = there is none."""
+        with self._lock:
+            return self._prepared.popleft() if self._prepared else None
+
+    def give_up(self) -> bool:
+        """Remove a prepared file for good, so that its bytes can be used elsewhere; False where there is none."""
+        with self._lock:
+            if not self._prepared:
+                return False
+            path = self._prepared.pop()
+        self._remove(path, self._segment_bytes)
+        return True
+
+    def drop(self, path: str, length: int) -> bool:
+        """Take a segment's name away, durably; its file becomes a spare (True), or is not wanted and removed.
+
+        Raises:
+          StorageError: final.
+        """
+        if not self._bytes_max and self.prepared + self.dropped >= _KEPT_MAX:
+            self._remove(path, length)
+            return False
+        name = f"{self._directory}/{spare_name(self._next(), SpareKind.DROPPED)}"
+        self._disk.rename(path, name)
+        # Its bytes are overwritten from now on, which must not happen to a file that a power cut gives its old name.
+        self._disk.sync_directory(self._directory)
+        with self._lock:
+            self._dropped.append((name, length))
+        return True
+
+    def prepare(self, reserve_bytes: int = 0) -> tuple[SpareKind | None, bool]:
+        """Make one more file ready, a dropped one before a new one, which leaves ``reserve_bytes`` free. Blocking.
+
+        Returns what was used up for it, None = a new file; and False where there is no room.
+
+        Temporary name → zeros → sync → rename: whoever finds the final name finds synced zeros. The directory is synced
+        when the file gets its name as a segment, before anything in it is called durable.
+
+        Raises:
+          StorageError: final.
+        """
+        with self._lock:
+            dropped = self._dropped.popleft() if self._dropped else None
+        used = None if dropped is None else SpareKind.DROPPED
+        path, length = dropped or (f"{self._directory}/{TEMPORARY_NAME}", 0)
+        growth = max(0, self._segment_bytes - length)
+        needed = growth if dropped is not None else growth + reserve_bytes
+        if self._disk.free_bytes(self._directory) < needed or not self.take(growth):
+            if dropped is not None:
+                self._remove(path, length)
+            return used, False
+        file = self._disk.open(path, create=dropped is None)
+        try:
+            fill_with_zeros(file, 0, self._segment_bytes)
+            if length > self._segment_bytes:
+                file.truncate(self._segment_bytes)
+                file.sync()
+                self.give(length - self._segment_bytes)
+        except StorageFullError:
+            self._remove(path, length + growth)  # somebody else took the space in between: not ours to fail for
+            return used, False
+        finally:
+            file.close()
+        name = f"{self._directory}/{spare_name(self._next(), SpareKind.PREPARED)}"
+        self._disk.rename(path, name)
+        with self._lock:
+            self._prepared.append(name)
+        return used, True
+
+    def _adopt(self, path: str, number: int, kind: SpareKind) -> None:
+        self._names = max(self._names, number)
+        size = _size(self._disk, path)
+        if kind is SpareKind.PREPARED and size != self._segment_bytes:
+            self._disk.remove(path)
+            return
+        self.allocated += size
+        if kind is SpareKind.PREPARED:
+            self._prepared.append(path)
+        else:
+            self._dropped.append((path, size))
+
+    def _remove(self, path: str, length: int) -> None:
+        self._disk.remove(path)
+        self._disk.sync_directory(self._directory)
+        self.give(length)
+
+    def _next(self) -> int:
+        with self._lock:
+            self._names += 1
+            return self._names
+
+
+def fill_with_zeros(file: File, start: int, end: int) -> None:
+    """Overwrite bytes ``start`` to ``end`` with zeros; synced piece by piece, so that no burst holds up others."""
+    for at in range(start, end, _PIECE_BYTES):
+        file.write(at, [_PIECE[: min(_PIECE_BYTES, end - at)]])
+        file.sync()
+
+
+def _size(disk: Disk, path: str) -> int:
+    file = disk.open_read(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
