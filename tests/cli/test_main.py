@@ -84,5 +84,19 @@ def test_wrong_usage_exits_with_2_and_says_what_to_do(arguments: list[str], caps
 def test_nothing_at_all_prints_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     shown = capsys.readouterr().out
-    for command in ("demo", "cluster", "node", "config", "topic", "append", "read", "status", "wal", "bench", "sim"):
+    for command in (
+        "demo",
+        "cluster",
+        "node",
+        "config",
+        "topic",
+        "append",
+        "read",
+        "status",
+        "wal",
+        "bench",
+        "sim",
+        "actor",
+        "snapshot",
+    ):
         assert f"\n  {command} " in shown

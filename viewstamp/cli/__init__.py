@@ -15,6 +15,7 @@ Promises
     | 5 | the request is wrong | RequestError |
     | 6 | storage failed or full | StorageError |
     | 7 | corruption | CorruptionError |
+    | 8 | an actor's command was applied, and raised | CommandError |
     | 130 | interrupted | Ctrl-C |
 
   * ``append`` says how far it came, whatever happens to it.

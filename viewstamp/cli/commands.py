@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from viewstamp.cli import append, bench, cluster, config, demo, node, read, sim, status, topic, wal
+from viewstamp.cli import actor, append, bench, cluster, config, demo, node, read, sim, snapshot, status, topic, wal
 
 __all__ = ["app"]
 
@@ -36,6 +36,8 @@ app.add_typer(config.app, name="config")
 app.add_typer(topic.app, name="topic")
 app.command("append")(append.append)
 app.command("read")(read.read)
+app.add_typer(actor.app, name="actor")
+app.add_typer(snapshot.app, name="snapshot")
 app.command("status")(status.status)
 app.add_typer(wal.app, name="wal")
 app.add_typer(bench.app, name="bench")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -34,10 +35,13 @@ def run(
 ) -> None:
     """Run one node in this process until SIGTERM or Ctrl-C. Logs go to stderr, one JSON object a line."""
     from viewstamp.config import load_settings
-    from viewstamp.embed.run_node import run_node, run_on_fast_loop
+    from viewstamp.embed import import_actors, run_node, run_on_fast_loop
 
     loaded = load_settings(config, overrides=overrides_of(settings))
-    run_on_fast_loop(lambda: run_node(loaded.settings, logger()))
+    # The process is the node's own: like `python -m`, it looks for the actors' modules first where it was started.
+    sys.path.insert(0, os.getcwd())
+    actors = import_actors(loaded.settings.actors, loaded.directory)
+    run_on_fast_loop(lambda: run_node(loaded.settings, logger(), actors))
 
 
 def logger(level: str = "info") -> FilteringBoundLogger:

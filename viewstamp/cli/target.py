@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -65,6 +65,15 @@ class Target:
             cluster_id=self.cluster_id,
             options=None if timeout is None else Options(timeout=timeout),
         )
+
+    def ask(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        """Ask one question on a loop of its own, and return its answer; see :func:`run_async`."""
+
+        async def ask() -> ResultT:
+            async with self.connect() as client:
+                return await question(client)
+
+        return run_async(ask())
 
 
 def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:

@@ -1,9 +1,10 @@
-"""``viewstamp topic``: make and list topics."""
+"""``viewstamp topic``: make and list topics, say what they keep, and trim them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,38 +17,102 @@ from viewstamp.cli.options import (
     print_json,
     print_table,
 )
-from viewstamp.cli.target import Target, run_async
+from viewstamp.cli.target import Target
 
 if TYPE_CHECKING:
     from viewstamp.client.results import TopicInfo
 
-__all__ = ["app"]
+__all__ = ["app", "parse_age", "show_age"]
 
-app = typer.Typer(help="Make and list topics.", no_args_is_help=True)
+app = typer.Typer(help="Make, list and trim topics.", no_args_is_help=True)
+
+SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+
+
+def parse_age(text: str) -> float:
+    """Return the seconds of a text such as ``7d``, ``12h``, ``30m``, ``45s``; a number alone is seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms]?)", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no age; write 7d, 12h, 30m or 45s, or 0 for no bound")
+    return float(match[1]) * SECONDS[match[2] or "s"]
+
+
+def show_age(seconds: float) -> str:
+    """Write seconds in the largest unit that needs no fraction."""
+    for unit, size in SECONDS.items():
+        if seconds % size == 0 and seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
+
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="1 to 128 of A-Z a-z 0-9 . _ -")]
+RetainBytesOption = Annotated[
+    int | None,
+    typer.Option("--retain-bytes", metavar="N", min=0, help="Drop the oldest records beyond so many bytes; 0 = never."),
+]
+RetainAgeOption = Annotated[
+    float | None,
+    typer.Option(
+        "--retain-age", metavar="AGE", parser=parse_age, help="Drop records older than 7d, 12h, ...; 0 = never."
+    ),
+]
 
 
 @app.command()
 def create(
     name: NameArgument,
+    retain_bytes: RetainBytesOption = None,
+    retain_age: RetainAgeOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic. Fine if it exists."""
-    target = Target.resolve(directory, cluster)
-
-    async def ask() -> TopicInfo:
-        async with target.connect() as client:
-            return await client.create_topic(name, timeout=timeout)
-
-    info = run_async(ask())
+    """Create a topic. Fine if it exists and keeps the same. Without --retain-... it keeps everything."""
+    info = Target.resolve(directory, cluster).ask(
+        lambda client: client.create_topic(
+            name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout
+        ),
+    )
     if output is Output.JSON:
         print_json(_described(info))
     else:
         print(f"topic {info.name} is there")
+
+
+@app.command()
+def configure(
+    name: NameArgument,
+    retain_bytes: RetainBytesOption = None,
+    retain_age: RetainAgeOption = None,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what a topic keeps from now on. What is not named stays as it is."""
+    if retain_bytes is None and retain_age is None:
+        raise typer.BadParameter("nothing is to be changed: give --retain-bytes or --retain-age")
+    info = Target.resolve(directory, cluster).ask(
+        lambda client: client.configure_topic(
+            name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout
+        ),
+    )
+    _print([info], output)
+
+
+@app.command()
+def trim(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    position: Annotated[int, typer.Argument(metavar="POSITION", min=1, help="The first one that stays.")],
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Drop all records of a topic before a position, for good. The log then drops the segments that hold no others."""
+    info = Target.resolve(directory, cluster).ask(lambda client: client.trim_topic(name, position, timeout=timeout))
+    _print([info], output)
 
 
 @app.command("list")
@@ -57,18 +122,12 @@ def list_topics(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the topics, with their first and last positions."""
-    target = Target.resolve(directory, cluster)
-
-    async def ask() -> list[TopicInfo]:
-        async with target.connect() as client:
-            return await client.list_topics(timeout=timeout)
-
-    infos = run_async(ask())
+    """List the topics, with their first and last positions and what they keep."""
+    infos = Target.resolve(directory, cluster).ask(lambda client: client.list_topics(timeout=timeout))
     if output is Output.JSON:
         print_json({"topics": [_described(info) for info in infos]})
     else:
-        _print(infos)
+        _print(infos, output)
 
 
 @app.command()
@@ -80,17 +139,8 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one topic."""
-    target = Target.resolve(directory, cluster)
-
-    async def ask() -> TopicInfo:
-        async with target.connect() as client:
-            return await client.describe_topic(name, timeout=timeout)
-
-    info = run_async(ask())
-    if output is Output.JSON:
-        print_json(_described(info))
-    else:
-        _print([info])
+    info = Target.resolve(directory, cluster).ask(lambda client: client.describe_topic(name, timeout=timeout))
+    _print([info], output)
 
 
 def _described(info: TopicInfo) -> dict[str, object]:
@@ -99,8 +149,21 @@ def _described(info: TopicInfo) -> dict[str, object]:
         "first_position": info.first_position,
         "last_position": info.last_position,
         "bytes": info.bytes,
+        "retain_bytes": info.retain_bytes,
+        "retain_seconds": info.retain_seconds,
     }
 
 
-def _print(infos: Sequence[TopicInfo]) -> None:
-    print_table(["topic", "first", "last", "bytes"], [tuple(_described(info).values()) for info in infos])
+def _print(infos: Sequence[TopicInfo], output: Output) -> None:
+    """Print one topic as JSON, or topics as a table."""
+    if output is Output.JSON:
+        print_json(_described(infos[0]))
+        return
+    rows = [(i.name, i.first_position, i.last_position, i.bytes, _kept(i)) for i in infos]
+    print_table(["topic", "first", "last", "bytes", "keeps"], rows)
+
+
+def _kept(info: TopicInfo) -> str:
+    bounds = [f"{info.retain_bytes:,} bytes"] if info.retain_bytes else []
+    bounds += [show_age(info.retain_seconds)] if info.retain_seconds else []
+    return ", ".join(bounds) or "all"

@@ -1,6 +1,6 @@
 """Viewstamp inside a program: ``open_node``, ``connect``, ``local_cluster``.
 
-The only place that sees settings, node, streams and clients together. What it promises:
+The only place that sees settings, node, streams, actors and clients together. What it promises:
 
   * **open_node** runs one member in a thread and an event loop of its own (uvloop where there is one): a service
     that blocks its loop for a second does not cost the cluster its leader. Between the two loops goes one hand-off
@@ -8,12 +8,15 @@ The only place that sees settings, node, streams and clients together. What it p
   * **connect** needs no node: it is the thin client, with a real network under it.
   * **local_cluster** is made of real nodes with real disks and sockets, in a temporary directory.
   * **run_node** is the process that ``viewstamp node run`` starts: until SIGTERM, or until a part of the node fails.
+  * **Actors** are given as classes (``actors={"inventory": Inventory}``) or named in the settings (``[actors]``), and
+    imported from there before anything starts; what is wrong with one is a ConfigError that names it.
 
 Invariants
   * A context that has been left, or whose entering failed or was cancelled, leaves no thread, socket or lock.
   * A node that has failed is not restarted here: it answers nothing, and says why in ``EmbeddedNode.failure``.
 """
 
+from viewstamp.embed.actor_classes import import_actors
 from viewstamp.embed.connect import connect
 from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
 from viewstamp.embed.open_node import EmbeddedNode, open_node
@@ -23,6 +26,7 @@ __all__ = [
     "ClusterHandle",
     "EmbeddedNode",
     "connect",
+    "import_actors",
     "local_cluster",
     "open_node",
     "run_node",

@@ -9,18 +9,20 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.config.load import load_settings
-from viewstamp.config.model import NodeSettings
+from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus import core as consensus
+from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Host
 from viewstamp.node.node import Node, Options
 from viewstamp.node.server import Limits
+from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.streams.machine import Streams
 from viewstamp.wal import wal
 
-__all__ = ["compose_node", "node_options", "prepare_process", "real_host", "resolve_settings"]
+__all__ = ["compose_node", "node_options", "prepare_process", "real_host", "resolve"]
 
 _SWITCH_SECONDS = 0.0005
 
@@ -35,9 +37,17 @@ def real_host() -> Host:
     return Host(RealClock(), RealDisk(), RealNetwork(), random.SystemRandom())
 
 
-def resolve_settings(settings: str | Path | NodeSettings) -> NodeSettings:
-    """Load a settings file, or take settings as they are. Raises ConfigError."""
-    return settings if isinstance(settings, NodeSettings) else load_settings(settings).settings
+def resolve(settings: str | Path | NodeSettings, actors: Actors = NO_ACTORS) -> tuple[NodeSettings, Actors]:
+    """Load a settings file, or take settings as they are; import the actors that they name and ``actors`` does not.
+
+    Blocks. Raises ConfigError.
+    """
+    directory = ""
+    if not isinstance(settings, NodeSettings):
+        loaded = load_settings(settings)
+        settings, directory = loaded.settings, loaded.directory
+    named = {name: target for name, target in settings.actors.items() if name not in actors}
+    return settings, {**import_actors(named, directory), **actors}
 
 
 def node_options(settings: NodeSettings) -> Options:
@@ -61,6 +71,12 @@ def node_options(settings: NodeSettings) -> Options:
             bytes_max=settings.wal.bytes_max,
             reserve_bytes=settings.wal.reserve_bytes,
             queue_bytes_max=settings.wal.queue_bytes_max,
+            sync_seconds=settings.wal.sync_interval_ms / 1000 if settings.wal.durability == INTERVAL else 0.0,
+        ),
+        snapshots=SnapshotOptions(
+            log_bytes=settings.snapshots.log_bytes,
+            restart_seconds_max=settings.snapshots.restart_seconds_max,
+            kept_max=settings.snapshots.kept_max,
         ),
         limits=Limits(
             record_bytes_max=settings.limits.record_bytes_max,
@@ -73,6 +89,6 @@ def node_options(settings: NodeSettings) -> Options:
     )
 
 
-def compose_node(settings: NodeSettings, host: Host, log: FilteringBoundLogger) -> Node:
-    """Build a node, not started, on the running event loop."""
-    return Node(node_options(settings), host, Streams(), log)
+def compose_node(settings: NodeSettings, host: Host, log: FilteringBoundLogger, actors: Actors = NO_ACTORS) -> Node:
+    """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
+    return Node(node_options(settings), host, Streams(classes=actors), log)

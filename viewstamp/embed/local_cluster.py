@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from viewstamp.client.aio import Client
 from viewstamp.config import create_cluster, load_settings, node_file
+from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.connect import connect
 from viewstamp.embed.open_node import EmbeddedNode, open_node
 from viewstamp.errors import RequestError
 
 __all__ = ["ClusterHandle", "local_cluster"]
+
+NO_SETTINGS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class ClusterHandle:
@@ -24,9 +29,10 @@ class ClusterHandle:
       * ``nodes`` holds exactly the nodes that run
     """
 
-    def __init__(self, directory: Path, ids: list[str]) -> None:
+    def __init__(self, directory: Path, ids: list[str], actors: Actors = NO_ACTORS) -> None:
         self.directory = directory
         self.ids = ids
+        self.actors = actors
         self.nodes: dict[str, EmbeddedNode] = {}
         self._contexts: dict[str, AsyncExitStack] = {}
         self._clients: list[Client] = []
@@ -46,7 +52,9 @@ class ClusterHandle:
         if node not in self.ids:
             raise RequestError(f"no node is named {node}; there are {', '.join(self.ids)}")
         context = AsyncExitStack()
-        embedded = await context.enter_async_context(open_node(node_file(str(self.directory), node), timeout=timeout))
+        embedded = await context.enter_async_context(
+            open_node(node_file(str(self.directory), node), actors=self.actors, timeout=timeout)
+        )
         self._contexts[node] = context
         self.nodes[node] = embedded
         return embedded
@@ -68,22 +76,32 @@ class ClusterHandle:
 
 @asynccontextmanager
 async def local_cluster(
-    *, nodes: int = 3, directory: str | Path | None = None, timeout: float = 30.0
+    *,
+    nodes: int = 3,
+    actors: Actors = NO_ACTORS,
+    settings: Mapping[str, object] = NO_SETTINGS,
+    directory: str | Path | None = None,
+    timeout: float = 30.0,
 ) -> AsyncIterator[ClusterHandle]:
     """Run ``nodes`` real nodes in this process, with real disks and sockets; enters when they are RUNNING.
 
     Args:
       nodes: how many, 1 to 9.
+      actors: the replicated actors that every node runs: name to class.
+      settings: what differs from the defaults, on every node: ``{"wal.bytes_max": 64 * 2**20}``.
       directory: where their data goes, and stays; None = a temporary directory that is removed at the end.
       timeout: seconds to wait for RUNNING.
 
     Raises:
       NoQuorumError: the nodes did not come up in time.
-      ConfigError, StorageError: the directory cannot be used.
+      ConfigError, StorageError: a setting is wrong, or the directory cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="viewstamp-", ignore_cleanup_errors=True) as temporary:
         root = Path(directory) if directory is not None else Path(temporary)
-        cluster = ClusterHandle(root, [str(node) for node in create_cluster(str(root), nodes)])
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()
+        }
+        cluster = ClusterHandle(root, [str(node) for node in create_cluster(str(root), nodes, texts)], actors)
         try:
             await _start_all(cluster, timeout)
             yield cluster

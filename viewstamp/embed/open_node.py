@@ -15,8 +15,9 @@ from structlog.typing import FilteringBoundLogger
 
 from viewstamp.client.aio import Client
 from viewstamp.config.model import NodeSettings
+from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.bridge import BridgeNetwork
-from viewstamp.embed.compose import compose_node, prepare_process, real_host, resolve_settings
+from viewstamp.embed.compose import compose_node, prepare_process, real_host, resolve
 from viewstamp.embed.run_node import new_event_loop
 from viewstamp.node.node import Node
 
@@ -69,6 +70,7 @@ class EmbeddedNode(Client):
 async def open_node(
     settings: str | Path | NodeSettings,
     *,
+    actors: Actors = NO_ACTORS,
     timeout: float = 30.0,
     thread: bool = True,
     log: FilteringBoundLogger | None = None,
@@ -76,7 +78,10 @@ async def open_node(
     """Run a node while the context is open; enters when the group is RUNNING.
 
     Args:
-      settings: a settings file, or settings as ``viewstamp.config`` loads them.
+      settings: a settings file, or settings as ``viewstamp.config`` loads them. The classes in its ``[actors]`` are
+        imported.
+      actors: the replicated actors that the node runs: name to class. All members run the same. What stands here
+        wins over the settings.
       timeout: seconds to wait for RUNNING; a group needs a majority of its members for it.
       thread: run the node on an event loop of its own in a thread of its own, so that a caller that blocks its
         loop does not cost the group its leader. False: in the caller's loop, for tests and benchmarks.
@@ -85,19 +90,20 @@ async def open_node(
     Cancelled while it enters, it leaves nothing running.
 
     Raises:
-      ConfigError: the settings, the address or the directory are wrong; the message says which.
+      ConfigError: the settings, an actor's class, the address or the directory are wrong; the message says which.
+      OutdatedCodeError: the log holds a command that this code does not know.
       NoQuorumError: the group is not RUNNING after ``timeout``; the message says what is missing.
       StorageError, CorruptionError: the disk failed, or damage was found; nothing was cut.
     """
     prepare_process()
-    loaded = resolve_settings(settings)
+    loaded, classes = resolve(settings, actors)
     runner = _Runner() if thread else None
     node_loop = runner.loop if runner is not None else asyncio.get_running_loop()
     node: Node | None = None
 
     async def start() -> Node:
         nonlocal node
-        node = compose_node(loaded, real_host(), log if log is not None else stdlib_logger())
+        node = compose_node(loaded, real_host(), log if log is not None else stdlib_logger(), classes)
         await node.start()
         await node.wait_running(timeout)
         return node

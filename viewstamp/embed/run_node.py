@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.config.model import NodeSettings
+from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, prepare_process, real_host
 
 __all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
@@ -33,13 +34,13 @@ def run_on_fast_loop(main: Callable[[], Coroutine[Any, Any, ResultT]]) -> Result
         return runner.run(main())
 
 
-async def run_node(settings: NodeSettings, log: FilteringBoundLogger) -> None:
-    """Run a node until SIGTERM or SIGINT, then stop it cleanly.
+async def run_node(settings: NodeSettings, log: FilteringBoundLogger, actors: Actors = NO_ACTORS) -> None:
+    """Run a node with ``actors`` until SIGTERM or SIGINT, then stop it cleanly.
 
     Raises:
       ViewstampError: the node could not start, or a part of it failed; it has been stopped.
     """
-    node = compose_node(settings, real_host(), log)
+    node = compose_node(settings, real_host(), log, actors)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

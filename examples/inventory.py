@@ -1,0 +1,82 @@
+"""An inventory that nobody can oversell: a plain class, replicated, called while its leader goes away.
+
+    python examples/inventory.py                three nodes in this process, in a temporary directory
+    python examples/inventory.py DIR/n1.toml    one member of a cluster: a process like this for each settings file
+
+The second form is what a service does: `viewstamp config new --nodes 3 DIR` writes the files.
+"""
+
+import asyncio
+import sys
+
+import viewstamp as vs
+
+
+class OutOfStock(vs.CommandError):
+    """There is not so much of it. Nothing was reserved."""
+
+
+class Inventory(vs.ReplicatedActor):
+    """What is in stock. Lives on every member; its commands change it everywhere alike, in the order of the log."""
+
+    def __init__(self) -> None:
+        self.stock: dict[str, int] = {}
+
+    @vs.command
+    def receive(self, sku: str, n: int) -> int:
+        """Put something on the shelf; return how much of it is there now."""
+        self.stock[sku] = self.stock.get(sku, 0) + n
+        return self.stock[sku]
+
+    @vs.command
+    def reserve(self, sku: str, n: int) -> int:
+        """Take something off the shelf; return how much of it is left."""
+        left = self.stock.get(sku, 0) - n
+        if left < 0:
+            raise OutOfStock(f"{n} of {sku} wanted, {left + n} left")
+        self.stock[sku] = left
+        return left
+
+    @vs.query
+    def available(self, sku: str) -> int:
+        """Return how much of something is there."""
+        return self.stock.get(sku, 0)
+
+
+async def sell(inventory: type[Inventory], sku: str, customers: int) -> int:
+    """Let customers come all at once, each for one piece; return how many got theirs."""
+
+    async def customer() -> bool:
+        try:
+            await inventory.reserve(sku, 1)
+        except OutOfStock:
+            return False
+        return True
+
+    return sum(await asyncio.gather(*(customer() for _ in range(customers))))
+
+
+async def demonstrate() -> None:
+    """Run three nodes, and stop the leader while 1,000 customers want 600 pieces."""
+    async with vs.local_cluster(nodes=3, actors={"inventory": Inventory}) as cluster:
+        leader = next(node.id for node in cluster.nodes.values() if node.node_status["role"] == "leader")
+        service = next(node for node in cluster.nodes.values() if node.id != leader)
+        inventory = service.actor("inventory", Inventory)
+        await inventory.receive("A-17", 600)
+        selling = asyncio.create_task(sell(inventory, "A-17", 1000))
+        await asyncio.sleep(0)
+        await cluster.stop(leader)
+        print(f"1,000 customers, 600 pieces, the leader {leader} gone: {await selling} sold", end=", ")
+        print(f"{await inventory.available('A-17')} left")
+
+
+async def serve(settings: str) -> None:
+    """Be one member, and sell what there is, until the shelf is empty."""
+    async with vs.open_node(settings, actors={"inventory": Inventory}) as node:
+        inventory = node.actor("inventory", Inventory)
+        await inventory.receive("A-17", 10)
+        print(f"{node.id} sold {await sell(inventory, 'A-17', 10)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]) if sys.argv[1:] else demonstrate())

@@ -1,0 +1,123 @@
+"""``viewstamp actor``: list the replicated actors, and call them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from viewstamp.cli.options import (
+    ClusterOption,
+    DirOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    print_json,
+    print_table,
+)
+from viewstamp.cli.target import Target
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+    from viewstamp.client.results import ActorInfo
+
+__all__ = ["app", "as_json", "parse_arguments"]
+
+app = typer.Typer(help="List and call replicated actors.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_actors(
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the actors that the cluster runs, and how many instances each has."""
+    actors = Target.resolve(directory, cluster).ask(lambda client: client.list_actors(timeout=timeout))
+    if output is Output.JSON:
+        print_json({"actors": [_described(each) for each in actors]})
+    else:
+        rows = [tuple(_described(each).values()) for each in actors]
+        print_table(["actor", "class", "version", "instances", "digest"], rows)
+
+
+@app.command()
+def call(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An actor; see: viewstamp actor list")],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="One of its commands or queries.")],
+    arguments: Annotated[
+        str, typer.Argument(metavar="ARGS", help='JSON: a list ["A-17", 2], or an object {"sku": "A-17", "n": 2}.')
+    ] = "[]",
+    key: Annotated[str, typer.Option("--key", metavar="K", help="Which instance of the actor.")] = "",
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Answer a query from what the asked node has, and say how old that is.")
+    ] = False,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Call a command or a query and print what it returned as JSON. Exit 8 where the command raised."""
+    positional, named = parse_arguments(arguments)
+    if method.startswith("_"):
+        raise typer.BadParameter(f"{method} is neither a command nor a query: these do not begin with an underscore")
+
+    async def ask(client: Client) -> dict[str, Any]:
+        # Without a class of its own the client asks a node whether the method is a command or a query.
+        called = getattr(client.actor(name, key=key, timeout=timeout), method)
+        if not stale:
+            return {"result": await called(*positional, **named)}
+        answer = await called.stale(*positional, **named)
+        return {"result": answer.value, "applied_index": answer.applied_index, "age_seconds": answer.age_seconds}
+
+    answer = as_json(Target.resolve(directory, cluster).ask(ask))
+    print_json(answer if output is Output.JSON else answer["result"])
+    if stale and output is Output.TABLE:
+        print(f"as of {answer['age_seconds']:.3f} s ago, index {answer['applied_index']}")
+
+
+def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Read JSON arguments: positional ones from a list, named ones from an object."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no JSON: {error}") from error
+    if isinstance(found, list):
+        return found, {}
+    if isinstance(found, dict):
+        return [], found
+    raise typer.BadParameter(f"{text} is neither a JSON list nor an object; write [{text}]")
+
+
+def as_json(value: Any) -> Any:
+    """Return what JSON has for a value that an actor may return; what it has no word for becomes text."""
+    match value:
+        case dict():
+            return {key if isinstance(key, str) else str(as_json(key)): as_json(each) for key, each in value.items()}
+        case list() | tuple():
+            return [as_json(each) for each in value]
+        case set() | frozenset():
+            return sorted(map(as_json, value), key=str)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case None | bool() | int() | float() | str():
+            return value
+    return str(value)
+
+
+def _described(actor: ActorInfo) -> dict[str, object]:
+    return {
+        "name": actor.name,
+        "class": actor.class_name,
+        "version": actor.version,
+        "instances": actor.instances,
+        "digest": actor.digest,
+    }
