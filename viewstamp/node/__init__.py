@@ -8,6 +8,11 @@
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
 | ``applier`` | the applied index, and everybody who waits for it | where batches come from |
 | ``log_reader`` | batches read back, from memory or disk | why they are wanted |
+| ``recovery`` | from a directory to a core: snapshot, log, history | what runs afterwards |
+| ``snapshots`` | when a snapshot is taken, what it lets go | bytes of files |
+| ``snapshot_store`` ``snapshot_file`` | the files of snapshots, whole or not there | when and why |
+| ``transfer`` | fetching a leader's snapshot | installing it |
+| ``digests`` | comparing states; who stops when they differ | what a state is |
 | ``peers`` | one outgoing connection to each other member | what the messages say |
 | ``codec`` | consensus messages as frames | connections |
 | ``state_machine`` | the seam upwards, a Protocol | topics, actors |
@@ -23,7 +28,11 @@ What it promises
     session's retry tells what became of it.
   * The order of effects of a turn: what may leave at once leaves; then the writes; what promises durability leaves
     when they are durable; what is committed is applied. The process may die between any two of these.
-  * Nothing per record: a batch is one object, one buffer, one apply.
+  * Nothing per record: a batch is one object, one buffer, one apply. Actors' commands are the exception: they are
+    what the user's code is called with, a bounded piece of them a turn.
+  * The log is bounded: what a durable snapshot covers, and no topic holds, is dropped. A member that is away holds
+    nothing; it gets a snapshot, on a connection of its own.
+  * Members whose states differ are found by comparing chains; the odd one stops, and names the first command.
   * Half a node is worse than none: the first part that fails stops all others. A failed write or sync is final.
   * A directory is used by one process, and by the node and cluster that it was made for.
 
@@ -32,7 +41,6 @@ What it assumes
   * The state machine is deterministic, quick, and never awaits.
 
 What it lacks, and where it would go
-  * Snapshots: ``node/snapshots.py``, between the state machine and the WAL's trimmed prefix.
   * Repair of damage from peers: today a damaged node refuses to start, and says why.
   * TLS and tokens: in ``server`` and ``peers``, at the handshake.
 """

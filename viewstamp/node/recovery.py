@@ -3,11 +3,14 @@
 | found | done |
 | --- | --- |
 | no snapshot, the log begins at 1 | the log is replayed from 1 |
-| a snapshot, and a log that holds its last record (same term by history and header) | replayed from the snapshot's end |
-| a snapshot that the log does not reach, or contradicts | the snapshot was being installed when the node died: the log is \
-reset to its end, and the snapshot's history is stored, in this order (protocol rule 19) |
+| a snapshot, and a log with its last record: the same term by history and header | replayed from the snapshot's end |
+| a snapshot that the log does not reach, or contradicts | it was being installed: see below |
 | a damaged snapshot | set aside; the next older one, as long as the log reaches back to it |
 | no whole snapshot, the log begins above 1 | refused: an empty state would be an invention |
+
+A node that died while a leader's snapshot was being installed has the file, durable, and perhaps still the old log. The
+log is reset to the snapshot's end, and then its history is stored, in this order (protocol rule 19). This can
+be repeated.
 
 Everything blocks, and belongs in a lane.
 """

@@ -91,7 +91,7 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LogTrimmed:
-    """The log on disk begins at ``first_index`` now; ``base`` is (end, last term) of the snapshot that stands for it."""
+    """The log on disk begins at ``first_index`` now; ``base`` is (end, last term) of the snapshot before it."""
 
     first_index: Index
     base: tuple[Index, Term]

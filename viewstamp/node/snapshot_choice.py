@@ -13,13 +13,16 @@ from viewstamp.ids import Index
 __all__ = ["choose_base", "choose_dropped"]
 
 
-def choose_base(ends: Sequence[Index], keep_from: Index | None, *, pressed: bool = False) -> Index | None:
+def choose_base(
+    ends: Sequence[Index], keep_from: Index | None, *, log_begin: Index = Index(1), pressed: bool = False
+) -> Index | None:
     """Return the end of the snapshot up to which the log may be dropped; None = nothing may be dropped.
 
-    ``keep_from`` is the first index that must stay, None = no such. The newest snapshot might turn out damaged, so the
-    second newest is the base, where there are two; ``pressed``: there is no room left, take the newest.
+    ``keep_from`` is the first index that must stay, None = no such. ``log_begin`` is the first one that is there: a
+    snapshot from before it leaves a gap, and is none. The newest snapshot might turn out damaged, so the second newest
+    is the base, where there are two; ``pressed``: there is no room left, take the newest.
     """
-    usable = sorted(end for end in ends if keep_from is None or end <= keep_from)
+    usable = sorted(end for end in ends if end >= log_begin and (keep_from is None or end <= keep_from))
     if not usable:
         return None
     return usable[-1] if pressed or len(usable) == 1 else usable[-2]

@@ -122,9 +122,11 @@ class SnapshotStore:
         """Return the snapshot of this viewstamp."""
         return next((each for each in self.stored if (each.end, each.term) == (end, term)), None)
 
-    def base(self, keep_from: Index | None, *, pressed: bool = False) -> StoredSnapshot | None:
+    def base(
+        self, keep_from: Index | None, *, log_begin: Index = Index(1), pressed: bool = False
+    ) -> StoredSnapshot | None:
         """Return the snapshot up to whose end the log may be dropped; see :func:`choose_base`."""
-        end = choose_base([each.end for each in self.stored], keep_from, pressed=pressed)
+        end = choose_base([each.end for each in self.stored], keep_from, log_begin=log_begin, pressed=pressed)
         return next((each for each in self.stored if each.end == end), None)
 
     def load(self, stored: StoredSnapshot) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 A snapshot is taken when
 
-* the log has grown by ``log_bytes`` since the last one (and by as much as the last one was large, unless room is short);
+* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large, unless room is short;
 * replaying what came since would take more than half of ``restart_seconds_max``;
 * the log is three quarters full, and a snapshot would let some of it go;
 * somebody asks.
@@ -44,6 +44,7 @@ from viewstamp.wal.wal import Wal
 __all__ = ["SnapshotOptions", "Snapshotter"]
 
 _LOOK_SECONDS = 0.1
+"""How often is looked whether a snapshot is due."""
 _PIECE_BYTES = 256 * 1024
 _HELD_SECONDS = 5.0
 """A snapshot of which a piece was asked for so lately is being sent: the log behind its end stays, if there is room."""
@@ -236,12 +237,22 @@ class Snapshotter(AsyncActor[None]):
         try:
             while (piece := self._next_piece(cut)) is not None:
                 await file.add(piece)
-            while self._raft.core.log.durable_end < meta.end:
-                await asyncio.sleep(_LOOK_SECONDS)
+            await self._wait_durable()
             self._check(cut)
             return await file.finish()
         finally:
             await file.abandon()
+
+    async def _wait_durable(self) -> None:
+        """Wait until the own log holds durably what has been applied: all of it was handed to the writer before."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_done(error: BaseException | None) -> None:
+            if error is None and not done.done():
+                done.set_result(None)
+
+        self._wal.run(lambda: None, on_done)
+        await done
 
     def _next_piece(self, cut: Cut) -> bytes | None:
         self._check(cut)
@@ -311,7 +322,7 @@ class Snapshotter(AsyncActor[None]):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_done(error: BaseException | None) -> None:
-            if not done.done():
+            if error is None and not done.done():  # A failure stops the node by another way.
                 done.set_result(None)
 
         before = self._wal.first_index
