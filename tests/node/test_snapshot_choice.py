@@ -26,6 +26,15 @@ def test_the_second_newest_is_the_base_so_that_the_newest_may_be_damaged() -> No
     assert choose_base([], None) is None
 
 
+def test_the_base_never_goes_back_behind_the_beginning_of_the_log() -> None:
+    """Where the log was dropped under pressure, the second newest one leaves a gap."""
+    ends = [Index(10), Index(20), Index(30)]
+    assert choose_base(ends, None, log_begin=Index(20)) == 20
+    assert choose_base(ends, None, log_begin=Index(21)) == 30
+    assert choose_base(ends, Index(25), log_begin=Index(21)) is None
+    assert choose_base([*ends, Index(40)], None, log_begin=Index(21)) == 30
+
+
 @given(ENDS, LIMITS, st.booleans())
 def test_the_base_is_never_beyond_what_must_stay_and_a_second_one_is_behind_it(
     ends: list[Index], keep_from: Index | None, pressed: bool
@@ -54,7 +63,7 @@ def test_what_is_needed_is_kept_and_no_more_than_allowed(
     assert len(kept) <= max(kept_max, len(needed))
     if base is not None:
         assert all(end >= base or end in needed for end in kept)
-        assert choose_base(kept, keep_from, pressed=pressed) == base
+        assert choose_base(kept, keep_from, log_begin=base) == base
     assert choose_dropped(kept, base=base, kept_max=kept_max, held=held) == []
 
 

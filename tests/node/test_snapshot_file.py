@@ -71,7 +71,7 @@ def _data() -> bytes:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.text(), st.binary())
+@given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.text("aé-1"), st.binary())
 def test_what_was_written_is_read(pieces: list[bytes], cluster: str, membership: bytes) -> None:
     meta = SnapshotMeta(
         cluster=cluster,
@@ -159,6 +159,9 @@ def test_no_shorter_file_and_no_longer_one_is_a_snapshot(data: bytes) -> None:
     for rest in (b"\0", data[-40:], b"x" * 100):
         with pytest.raises(CorruptionError):
             read(data + rest)
+        file = make_disk(data + rest).open_read(PATH)
+        with pytest.raises(CorruptionError):
+            list(read_pieces(file, read_header(file)))
 
 
 def test_pieces_that_are_left_out_swapped_or_of_another_file_do_not_pass(data: bytes) -> None:
@@ -176,6 +179,9 @@ def test_pieces_that_are_left_out_swapped_or_of_another_file_do_not_pass(data: b
     ):
         with pytest.raises(CorruptionError):
             read(wrong)
+    file = make_disk(data[:-40] + other[-40:]).open_read(PATH)
+    with pytest.raises(CorruptionError):
+        read_trailer(file, read_header(file))
 
 
 def test_a_newer_format_is_told_from_damage(data: bytes) -> None:

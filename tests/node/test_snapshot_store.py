@@ -477,6 +477,17 @@ def test_after_death_at_any_call_the_store_holds_whole_snapshots_and_all_that_it
     assert call > 5
 
 
+def test_what_was_listed_after_a_death_is_there_after_a_power_cut(loop: SimulatedLoop) -> None:
+    """The process dies between the new name and its sync; what the next one builds on the name must find it again."""
+    for call in range(1, 12):
+        for seed in range(5):
+            disk = SimulatedDisk("n1", loop=loop)
+            run_until_dead(loop, disk, write_one, call, cut=None)
+            listed = ends(open_store(disk))
+            disk.crash(random.Random(seed))
+            assert ends(open_store(disk)) == listed
+
+
 # on the real disk
 
 

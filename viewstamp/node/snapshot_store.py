@@ -254,19 +254,18 @@ class SnapshotStore:
             )
 
     def _resume(self, path: str) -> tuple[int, SnapshotHeader | None]:
-        """Return how much of a file is intact, and cut off the rest; where nothing is, remove it."""
+        """Return how much of a file is intact, and its header; where nothing is, remove it."""
         for name in self._disk.list_directory(self.directory):
             other = f"{self.directory}/{name}"
             if name.endswith(".incoming") and other != path:
                 self._disk.remove(other)
         try:
-            file = self._disk.open(path)
+            file = self._disk.open_read(path)
         except FileNotFoundError:
             return 0, None
         try:
             offset = intact_bytes(file)
             if offset:
-                file.truncate(offset)
                 return offset, read_header(file)
         except ConfigError:
             pass  # of a newer format: by a version that ran here before
