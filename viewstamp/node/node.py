@@ -521,7 +521,7 @@ class Node:
         if self.snapshotter is None:
             raise self._not_ready()
         return [
-            {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us}
+            {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us / 1e6}
             for each in self.snapshotter.store.stored
         ]
 
