@@ -145,11 +145,22 @@ class StateMachine(Protocol):
 
     @property
     def chain(self) -> int:
-        """A checksum over all that was applied and what came of it: equal on members that agree. Cheap to ask."""
+        """A checksum over all that was applied and what came of it: equal on members that agree. Cheap to ask.
+
+        Only between members of equal :attr:`lineage`: others hold their states in other shapes.
+        """
+        ...
+
+    @property
+    def lineage(self) -> int:
+        """Which code the chain was reckoned with, and since when. It differs during an upgrade, though all is well."""
         ...
 
     def trail(self) -> list[tuple[int, int]]:
-        """Return (index, chain after it) of the newest commands, oldest first: what finds the first that differed."""
+        """Return (index, checksum after it) of the newest commands, oldest first: what finds the first that differed.
+
+        Where chains differ and no checksum does, the difference is in something else than commands, or older.
+        """
         ...
 
     def describe_index(self, index: int) -> str:

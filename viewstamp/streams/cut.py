@@ -193,7 +193,7 @@ def _reading() -> Iterator[None]:
         yield
     except StopIteration:
         raise _damaged("it ends too early") from None
-    except (ValueError, TypeError, IndexError, AssertionError, msgpack.exceptions.UnpackException) as error:
+    except (ValueError, TypeError, LookupError, AssertionError, msgpack.exceptions.UnpackException) as error:
         raise _damaged(repr(error)) from error
 
 

@@ -1,0 +1,224 @@
+"""Cuts: the state at one moment, handed out while it goes on, and adopted by another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgpack
+import pytest
+
+from tests.streams.actors import CLASSES, call, commands
+from tests.streams.log import Log, configure_topic, fence, open_session, pieces, records, restored, trim_topic
+from viewstamp.errors import CorruptionError, OutdatedCodeError, StaleSessionError, UnavailableError
+from viewstamp.node.state_machine import Cut
+from viewstamp.streams import Streams
+from viewstamp.streams.session import RECEIPTS_MAX
+
+SESSIONS = 20
+TOPICS = 12
+
+
+@pytest.fixture
+def log() -> Log:
+    """A log with some of everything, so that a cut of it has many pieces."""
+    log = Log(Streams(CLASSES, sessions_max=SESSIONS))
+    sessions = [log.session() for _ in range(SESSIONS)]
+    for n in range(TOPICS):
+        log.topic(f"t{n}", retain_bytes=100_000 * (n % 2), retain_seconds=100.0 * (n % 3))
+    for n, session in enumerate(sessions):
+        log.append(1 + n % TOPICS, session, 1, size=3000)
+        log.run(commands(session, 2, call("add", n, key=str(n % 7)), call("write", "a", actor="journal")))
+    log.run(trim_topic("t1", 2))
+    return log
+
+
+def adopted(machine: Streams, handed_out: list[bytes]) -> Streams:
+    machine.adopt(machine.prepare(handed_out))
+    return machine
+
+
+def fresh() -> Streams:
+    return Streams(CLASSES, sessions_max=SESSIONS)
+
+
+def sessions_of(log: Log) -> list[int]:
+    """The ids of the fixture's sessions: they were opened first of all."""
+    return list(range(1, SESSIONS + 1))
+
+
+def change_everything(log: Log) -> None:
+    """Change every item of the state, and make and forget some."""
+    log.seconds += 1000  # the topics with an age lose their records
+    for n, session in enumerate(sessions_of(log)):
+        log.append(1 + n % TOPICS, session, 3, size=100_000)
+        log.run(commands(session, 4, call("add", 100, key=str(n % 7)), call("write", "b", actor="journal")))
+    log.run(commands(sessions_of(log)[-1], 5, call("add", 1, key="new")))
+    log.run(fence(sessions_of(log)[-2], 9))
+    log.run(configure_topic("t0", retain_bytes=1))
+    log.topic("another")
+    log.run(trim_topic("t2", 2))
+    log.run(open_session())
+    log.run(open_session())
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 5, 10, 20, 1000])
+@pytest.mark.parametrize("bytes_max", [1, 2000])
+def test_a_cut_is_the_state_of_its_moment_whatever_is_applied_while_it_is_handed_out(
+    log: Log, before: int, bytes_max: int
+) -> None:
+    digest, chain = log.machine.digest(), log.machine.chain
+    cut = log.machine.begin_snapshot()
+    handed_out = [piece for _, piece in zip(range(before), pieces(cut, bytes_max), strict=False)]
+    change_everything(log)
+    handed_out.extend(pieces(cut, bytes_max))
+    assert log.machine.digest() != digest
+    other = adopted(fresh(), handed_out)
+    assert (other.digest(), other.chain) == (digest, chain)
+
+
+def test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original(log: Log) -> None:
+    other = restored(log.machine, CLASSES, sessions_max=SESSIONS)
+    known = len(log.applied)
+    change_everything(log)
+    for batch in log.applied[known:]:
+        other.apply(batch)
+    assert other.digest() == log.machine.digest()
+    assert (other.chain, other.lineage) == (log.machine.chain, log.machine.lineage)
+    newest = other.trail()
+    assert newest == log.machine.trail()[-len(newest) :]
+    for session in sessions_of(log)[2:]:
+        for sequence in (1, 2, 3, 4):
+            question = {"session": session, "sequence": sequence}
+            assert other.query("outcome", **question) == log.machine.query("outcome", **question)
+    assert other.query("list_topics") == log.machine.query("list_topics")
+    assert other.keep_from() == log.machine.keep_from()
+    # It may lead as well: the sessions that were used least are forgotten first.
+    later = Log(other, first_index=log.next_index, term=2)
+    later.session()
+    with pytest.raises(StaleSessionError):
+        later.propose(records(1, sessions_of(log)[2], 5))
+    later.append(1, sessions_of(log)[3], 5)
+
+
+def test_full_rings_of_receipts_and_long_sparse_maps_come_through(log: Log) -> None:
+    session = sessions_of(log)[5]
+    for sequence in range(3, RECEIPTS_MAX + 50):
+        log.append(1, session, sequence, size=20_000)
+    other = restored(log.machine, CLASSES, sessions_max=SESSIONS)
+    assert other.digest() == log.machine.digest()
+    for position in range(2, RECEIPTS_MAX, 7):
+        question = {"topic": 1, "position": position}
+        assert other.query("locate", **question) == log.machine.query("locate", **question)
+
+
+def test_pieces_are_as_large_as_was_asked_for(log: Log) -> None:
+    whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
+    small = list(pieces(log.machine.begin_snapshot(), 300))
+    assert len(small) > 2 * len(whole)
+    # No session, topic or counter takes 300 bytes, so an item too much is less than that; the journal is larger.
+    assert sorted(map(len, small))[-2] < 2 * 300
+    assert adopted(fresh(), small).digest() == adopted(fresh(), whole).digest() == log.machine.digest()
+
+
+def test_only_what_changes_before_its_turn_waits_in_memory(log: Log) -> None:
+    cut = log.machine.begin_snapshot()
+    assert not cut.is_waiting
+    log.append(1, sessions_of(log)[0], 3)
+    log.run(commands(sessions_of(log)[1], 3, call("add", 1, key="1")))
+    assert cut.is_waiting
+    list(pieces(cut))
+    assert not cut.is_waiting
+    log.append(1, sessions_of(log)[0], 4)
+    assert not cut.is_waiting
+
+
+def test_there_is_one_cut_at_a_time_and_the_next_one_after_it(log: Log) -> None:
+    cut = log.machine.begin_snapshot()
+    with pytest.raises(AssertionError, match="already"):
+        log.machine.begin_snapshot()
+    cut.close()
+    cut.close()
+    whole = log.machine.begin_snapshot()
+    list(pieces(whole))
+    assert whole.next_piece(1000) is None
+    log.machine.begin_snapshot().close()
+
+
+def test_a_cut_that_is_closed_too_early_never_looks_complete(log: Log) -> None:
+    """A snapshot of the first half of a state would be written, checksummed and believed."""
+
+    def close(cut: Cut) -> None:
+        cut.close()
+
+    def adopt_another(cut: Cut) -> None:
+        log.machine.stop_leading()
+        log.machine.adopt(log.machine.prepare(list(pieces(Streams(CLASSES).begin_snapshot()))))
+
+    endings: list[Callable[[Cut], None]] = [close, adopt_another]
+    for end in endings:
+        cut = log.machine.begin_snapshot()
+        cut.next_piece(1000)
+        end(cut)
+        with pytest.raises(UnavailableError):
+            cut.next_piece(1000)
+        assert not cut.is_waiting
+
+
+def test_a_state_is_prepared_without_touching_the_one_in_use(log: Log) -> None:
+    handed_out = list(pieces(log.machine.begin_snapshot()))
+    log.machine.stop_leading()
+    change_everything(Log(log.machine, first_index=log.next_index))
+    digest = log.machine.digest()
+    prepared = log.machine.prepare(handed_out)
+    assert log.machine.digest() == digest
+    log.machine.stop_leading()
+    log.machine.adopt(prepared)
+    assert log.machine.digest() == adopted(fresh(), handed_out).digest() != digest
+
+
+def test_a_leader_adopts_nothing(log: Log) -> None:
+    with pytest.raises(AssertionError, match="leader"):
+        log.machine.adopt(log.machine.prepare(list(pieces(log.machine.begin_snapshot()))))
+
+
+def test_what_was_only_admitted_is_in_no_cut(log: Log) -> None:
+    digest = log.machine.digest()
+    log.propose(records(1, sessions_of(log)[0], 3))
+    assert restored(log.machine, CLASSES, sessions_max=SESSIONS).digest() == digest
+
+
+def test_pieces_that_are_missing_doubled_or_in_another_order_are_no_state(log: Log) -> None:
+    whole = list(pieces(log.machine.begin_snapshot(), 2000))
+    wrong = [whole[:n] for n in range(len(whole))]
+    wrong += [whole[1:], [whole[0], *whole], [*whole[:2], *reversed(whole[2:])]]
+    for handed_out in wrong:
+        with pytest.raises(CorruptionError):
+            fresh().prepare(handed_out)
+
+
+@pytest.mark.parametrize(
+    "piece", [b"", b"\xc1", b"\x01", b"\x90", msgpack.packb(["state", 7]), msgpack.packb(["state", [1, 2, 3]])]
+)
+def test_bytes_that_are_no_piece_are_no_state(piece: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        Streams().prepare([piece])
+
+
+@pytest.mark.parametrize("section", ["sessions", "topics"])
+@pytest.mark.parametrize("images", [7, [7], [[1]], [["a", "b", "c", "d"]], [{}]])
+def test_items_that_are_none_are_no_state(log: Log, section: str, images: object) -> None:
+    whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
+    names = [msgpack.unpackb(piece)[0] for piece in whole]
+    whole[names.index(section)] = msgpack.packb([section, images])
+    with pytest.raises(CorruptionError):
+        fresh().prepare(whole)
+
+
+def test_a_state_of_a_newer_release_asks_for_newer_code(log: Log) -> None:
+    whole = list(pieces(log.machine.begin_snapshot()))
+    _, header = msgpack.unpackb(whole[0])
+    whole[0] = msgpack.packb(["state", [header[0] + 1, *header[1:], "more"]])
+    with pytest.raises(OutdatedCodeError, match="version 2"):
+        fresh().prepare(whole)
+    with pytest.raises(OutdatedCodeError):
+        Streams().prepare(pieces(log.machine.begin_snapshot()))
