@@ -17,7 +17,14 @@ import msgpack
 from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client, Options
-from viewstamp.errors import NotLeaderError, TrimmedError, UnknownTopicError, ViewstampError, WrongClusterError
+from viewstamp.errors import (
+    NotLeaderError,
+    TrimmedError,
+    UnknownActorError,
+    UnknownTopicError,
+    ViewstampError,
+    WrongClusterError,
+)
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection, Listener, Network
 from viewstamp.ids import NodeId, Sequence, SessionId
@@ -129,6 +136,8 @@ class Cluster:
         self.durability: str | None = None
         self.forgets_results = False
         """Answers to CALL and OUTCOME as if the results were not kept any more."""
+        self.unknown: set[str] = set()
+        """Methods that the nodes' code does not know, though it is described as if it did."""
         self.garbles_results = 0
         """How many of the next answers to CALL have a result too many."""
         self.bodies: list[tuple[int, dict[str, Any]]] = []
@@ -307,6 +316,10 @@ class Peer:
     def on_append(self, request: int, batch: Batch) -> None:
         cluster = self.cluster
         cluster.arrived.append(Arrival(self.node.name, batch.session, batch.sequence, batch.values()))
+        if batch.kind is Kind.COMMANDS:
+            unknown = {decode_command(value).method for value in batch.values()} & cluster.unknown
+            if unknown:
+                raise UnknownActorError(f"no {unknown}")
         act = cluster.script.popleft() if cluster.script else cluster.default
         if isinstance(act, Refuse):
             raise act.error

@@ -284,6 +284,49 @@ async def test_nobody_reaches_actors_through_the_name_of_a_topic(cluster: Cluste
         await client.append("\0inventory", b"x")
 
 
+async def test_a_command_that_the_leaders_older_code_does_not_know_takes_no_others_with_it(cluster: Cluster) -> None:
+    """While nodes are upgraded, the one that described the actor may know more than the one that leads."""
+    client = await ready(cluster)
+    inventory = client.actor("inventory", Inventory)
+    await inventory.reserve("first", 1)
+    cluster.unknown = {"reserve"}
+    slow = client.actor("inventory", Inventory, timeout=20)
+    results = await asyncio.gather(
+        inventory.put("A"),
+        inventory.reserve("A", 1),
+        slow.put("A"),
+        client.call("inventory", "reserve", "A", 1),
+        inventory.put("A"),
+        return_exceptions=True,
+    )
+    assert [results[0], results[2], results[4]] == [1, 2, 3]
+    assert [type(results[1]), type(results[3])] == [UnknownActorError, UnknownActorError]
+    assert client._session.held_bytes == 0
+
+
+async def test_who_timed_out_before_its_batch_was_divided_is_told_what_its_token_says(cluster: Cluster) -> None:
+    """Its token names the batch that is out of the log for good: the command must not come again in another one."""
+    client = await ready(cluster)
+    inventory = client.actor("inventory", Inventory)
+    await inventory.reserve("first", 1)
+    cluster.default = Act.HOLD
+    impatient = client.actor("inventory", Inventory, timeout=0.05)
+    results = asyncio.gather(impatient.put("A"), inventory.put("A"), inventory.reserve("A", 1), return_exceptions=True)
+    await until(lambda: len(cluster.held) == 1)
+    await asyncio.sleep(0.1)
+    cluster.default = Act.OK
+    cluster.held.clear()
+    cluster.unknown = {"reserve"}
+    cluster.nodes[0].lose_connections()
+    timed_out, applied, unknown = await results
+    assert applied == 1
+    assert isinstance(unknown, UnknownActorError)
+    assert isinstance(timed_out, OutcomeUnknownError)
+    assert timed_out.token is not None
+    assert not (await client.outcome(timed_out.token)).applied
+    assert await inventory.available("A") == 1
+
+
 async def test_nodes_that_learn_a_command_later_are_asked_again(cluster: Cluster) -> None:
     client = await ready(cluster)
     with pytest.raises(UnknownActorError):

@@ -14,7 +14,8 @@ from itertools import count
 import pytest
 
 from tests.streams.log import Log, create_topic, fence, open_session
-from viewstamp.client.draft import RECORD_COST, Receipt, Settled
+from viewstamp.actors.replicated import ReplicatedActor, command
+from viewstamp.client.draft import COMMANDS, RECORD_COST, Receipt, Settled
 from viewstamp.client.options import Options
 from viewstamp.client.session import Action, Request, Session
 from viewstamp.errors import (
@@ -24,16 +25,35 @@ from viewstamp.errors import (
     RequestError,
     StorageFullError,
     UnavailableError,
+    UnknownActorError,
     ViewstampError,
 )
 from viewstamp.ids import SessionId, TopicId
-from viewstamp.node.state_machine import Accepted, Answered, Result, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Result, Waiting
 from viewstamp.node.state_machine import Receipt as NodeReceipt
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.commands import decode_command, decode_result, encode_command
 from viewstamp.wire.requests import FrameKind
 
 TOPICS = 2
+
+
+class Register(ReplicatedActor):
+    """Says how many came before, so that a command that is applied twice shows in every later result."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @command
+    def add(self, caller: int) -> int:
+        self.count += 1
+        return self.count
+
+    @command
+    def insert(self, caller: int) -> int:
+        self.count += 1
+        return self.count
 
 
 @dataclass
@@ -63,7 +83,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.log = Log(Streams(sessions_max=2))
+        self.log = Log(Streams({"register": Register}, sessions_max=2))
         self.whole_log: list[Batch] = []
         self.waiting: dict[int, list[tuple[Connection, int]]] = {}
         self.connection = Connection()
@@ -138,6 +158,15 @@ class Chaos:
         if not self.session.id:
             self.open()
 
+    def call(self) -> None:
+        number = len(self.callers)
+        method = self.random.choice(["add", "add", "insert"])
+        value = encode_command("register", "", 1, method, [number], {})
+        caller = Caller(number, COMMANDS, [value])
+        self.callers.append(caller)
+        self.expected[value] = caller
+        self.session.add(COMMANDS, value, len(value) + RECORD_COST, caller)
+
     def tell(self, settled: list[Settled[Caller]]) -> None:
         for draft, receipt, error in settled:
             for offset, size, caller in draft.spans():
@@ -146,6 +175,9 @@ class Chaos:
                 assert caller.told is None, "an answer comes once"
                 if receipt is None:
                     caller.told = error(offset, size)
+                elif draft.topic == COMMANDS:
+                    assert draft.results is not None, "the results of so few commands are kept"
+                    caller.told = [decode_result(draft.results[offset])]
                 else:
                     first = receipt.first_position + offset
                     caller.told = list(range(first, first + size))
@@ -162,13 +194,15 @@ class Chaos:
             elif action is Action.REOPEN:
                 self.open()
             return
-        receipt = None
+        receipt = results = None
+        if isinstance(answer, CommandResults):
+            answer, results = answer.receipt, answer.results
         if isinstance(answer, NodeReceipt):
             receipt = Receipt(answer.first_position, answer.count, answer.term, answer.first_index, answer.log_time)
         if self.session.is_fence(request_id):
-            self.tell(self.session.on_outcome(request_id, receipt))
+            self.tell(self.session.on_outcome(request_id, receipt, results))
         else:
-            self.tell(self.session.on_receipt(request_id, receipt))
+            self.tell(self.session.on_receipt(request_id, receipt, results))
 
     # The leader.
 
@@ -196,6 +230,10 @@ class Chaos:
             batch = fence(session, sequence)
         else:
             batch = Batch.decode(bytearray(request.payload[0]))
+            assert (batch.kind is Kind.COMMANDS) == (request.kind is FrameKind.CALL)
+            if batch.kind is Kind.COMMANDS and refusal is RequestError:
+                methods = {decode_command(value).method for value in batch.values()}
+                refusal = UnknownActorError if "insert" in methods else None
         try:
             if refusal is not None:
                 raise refusal("as drawn")
@@ -212,7 +250,8 @@ class Chaos:
             original = next(
                 b
                 for b in self.log.unapplied
-                if b.kind is Kind.RECORDS and (b.session, b.sequence) == (batch.session, batch.sequence)
+                if b.kind in (Kind.RECORDS, Kind.COMMANDS)
+                and (b.session, b.sequence) == (batch.session, batch.sequence)
             )
             self.waiting[original.first_index].append((connection, request.id))
 
@@ -264,7 +303,7 @@ class Chaos:
 
     def run(self, steps: int) -> None:
         """Let things happen, then let all be well, then let every lost copy arrive."""
-        ordinary: list[Callable[[], None]] = [self.append, self.pump, self.deliver, self.commit, self.hear]
+        ordinary: list[Callable[[], None]] = [self.append, self.call, self.pump, self.deliver, self.commit, self.hear]
         trouble: list[Callable[[], None]] = [
             self.cancel,
             self.compact,
@@ -305,8 +344,9 @@ class Chaos:
         self.check()
 
     def check(self) -> None:
-        for topic in range(1, TOPICS + 1):
-            batches = [b for b in self.whole_log if b.kind is Kind.RECORDS and b.topic == topic]
+        for topic in range(TOPICS + 1):
+            kind = Kind.RECORDS if topic else Kind.COMMANDS
+            batches = [b for b in self.whole_log if b.kind is kind and b.topic == topic]
             held = [value for batch in batches for value in batch.values()]
             assert len(held) == len(set(held)), "nothing is applied twice"
             for caller in (caller for caller in self.callers if caller.topic == topic):
@@ -317,6 +357,8 @@ class Chaos:
                     assert found == [], f"nothing was written, said {caller.told!r}"
                 else:
                     assert len(found) in (0, len(caller.values)), "a group is atomic"
+            if topic == COMMANDS:
+                continue  # A batch that is divided may be overtaken.
             acknowledged = [c for c in self.callers if c.topic == topic and isinstance(c.told, list)]
             assert [c.told for c in acknowledged] == sorted(c.told for c in acknowledged), "the order of the calls"
 

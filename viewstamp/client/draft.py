@@ -9,7 +9,8 @@ import msgpack
 
 from viewstamp.errors import ViewstampError
 from viewstamp.ids import Sequence, TopicId
-from viewstamp.wire.batch import Buffer
+from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.commands import decode_command
 
 __all__ = [
     "COMMANDS",
@@ -21,6 +22,7 @@ __all__ = [
     "Settled",
     "Waiter",
     "WaiterT",
+    "divide",
     "record_size",
 ]
 
@@ -72,6 +74,7 @@ class Draft(Generic[WaiterT]):
         "headers",
         "is_open",
         "keys",
+        "parts",
         "results",
         "sent",
         "tick",
@@ -98,6 +101,8 @@ class Draft(Generic[WaiterT]):
         """More records may join."""
         self.cancelled = False
         """A waiter has gone before the batch was built: its records need not be sent."""
+        self.parts: list[Draft[WaiterT]] = []
+        """Where its callers are after it was divided."""
         self.sent: Sent[WaiterT] | None = None
         """Set once the batch has a sequence: from then on it may have been written."""
         self.results: list[bytes] | None = None
@@ -149,6 +154,24 @@ class Settled(NamedTuple, Generic[WaiterT]):
     draft: Draft[WaiterT]
     receipt: Receipt | None
     error: Callable[[int, int], ViewstampError]
+
+
+def divide(sent: Sent[WaiterT]) -> list[Draft[WaiterT]]:
+    """Divide a batch of commands into a draft for each kind of command, with those whose callers still wait.
+
+    Whoever has gone may have a token that names this batch, and may ask the cluster what became of it: its command
+    must not come again in another one. [] = there is only one kind.
+    """
+    parts: dict[tuple[str, str, int], Draft[WaiterT]] = {}
+    values = Batch.decode(sent.payload, verify=False).values()
+    for value, waiter in zip(values, sent.draft.waiters, strict=True):
+        command = decode_command(value)
+        part = parts.setdefault((command.actor, command.method, command.version), Draft(COMMANDS))
+        if waiter is not None and not waiter.done():
+            part.values.append(value)
+            part.waiters.append(waiter)
+            part.bytes += len(value) + RECORD_COST
+    return [part for part in parts.values() if part.waiters] if len(parts) > 1 else []
 
 
 def record_size(value: bytes, key: bytes | None, headers: Headers | None) -> int:

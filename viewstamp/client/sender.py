@@ -240,6 +240,8 @@ class Sender:
         waiter, draft = place.waiter, place.draft
         if waiter.done():
             return
+        if draft is not None and draft.parts:
+            draft = next(part for part in draft.parts if waiter in part.waiters)
         if draft is None or draft.sent is None:
             waiter.set_exception(self._unsent(seconds))
             self._give_up(place)
@@ -294,11 +296,12 @@ class Sender:
 
     def _gone(self, draft: Draft[Waiter]) -> None:
         """Take note that a waiter of a draft has gone; what was not sent needs not be sent, and frees its bytes."""
-        if draft.sent is None:
-            draft.cancelled = True
-            if not self._is_compacting:
-                self._is_compacting = True
-                self._shell.call_soon(self._compact)
+        for each in draft.parts or (draft,):
+            if each.sent is None:
+                each.cancelled = True
+                if not self._is_compacting:
+                    self._is_compacting = True
+                    self._shell.call_soon(self._compact)
 
     def _compact(self) -> None:
         self._is_compacting = False

@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Generic, NamedTuple
 
-from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, Headers, Receipt, Sent, Settled, WaiterT, record_size
+from viewstamp.client.draft import (
+    COMMANDS,
+    RECORD_COST,
+    Draft,
+    Headers,
+    Receipt,
+    Sent,
+    Settled,
+    WaiterT,
+    divide,
+    record_size,
+)
 from viewstamp.client.options import Options
 from viewstamp.errors import (
     ClosedError,
@@ -25,6 +36,7 @@ from viewstamp.errors import (
     StaleSessionError,
     StorageFullError,
     UnavailableError,
+    UnknownActorError,
     ViewstampError,
 )
 from viewstamp.ids import Sequence, SessionId, TopicId
@@ -418,9 +430,11 @@ class Session(Generic[WaiterT]):
         while last is not None and self._unanswered and self._unanswered[0].sequence <= last.sequence:
             sent = self._unanswered[0]
             applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
-            refusal = sent.refusal
-            assert refusal is not None, "only refused batches are fenced"
-            settled += self._answer(sent, applied, _copies(refusal), results)
+            if applied is not None:
+                settled += self._answer(sent, applied, _fenced, results)
+            else:
+                self._retire(sent)
+                settled += self._settle_refused(sent)
         self._rewind()
         return settled
 
@@ -441,7 +455,7 @@ class Session(Generic[WaiterT]):
         if isinstance(error, StaleSessionError) or self._stale is not None:
             return self._on_stale(self._stale or error)
         if sent.refusal is not None and sent.was_refused:
-            return Action.GO_ON, self._settle(sent, None, _copies(sent.refusal))
+            return Action.GO_ON, self._settle_refused(sent)
         if sent.request_id != request_id:
             return Action.GO_ON, []
         if _is_later(error):
@@ -479,7 +493,7 @@ class Session(Generic[WaiterT]):
         for each in refused:
             each.refusal = error
             if each.was_refused:
-                settled += self._settle(each, None, _copies(error))
+                settled += self._settle_refused(each)
         self._note_refused()
         self._rewind()
         return settled
@@ -528,20 +542,24 @@ class Session(Generic[WaiterT]):
         error: Callable[[int, int], ViewstampError],
         results: list[bytes] | None = None,
     ) -> list[Settled[WaiterT]]:
-        sent.answered = True
+        self._retire(sent)
         if receipt is not None:
             self.applied_index = max(self.applied_index, receipt.first_index + receipt.count - 1)
+            if sent.draft.topic == COMMANDS:
+                sent.draft.results = results
+                if results is None:
+                    error = _not_kept
+        return self._settle(sent, receipt, error)
+
+    def _retire(self, sent: Sent[WaiterT]) -> None:
+        """Take a batch out of the session: its sequence is decided."""
+        sent.answered = True
         if self._unanswered[0] is sent:
             self._unanswered.popleft()
         else:
             self._unanswered.remove(sent)
         if self._refused is not None:
             self._note_refused()
-        if receipt is not None and sent.draft.topic == COMMANDS:
-            sent.draft.results = results
-            if results is None:
-                error = _not_kept
-        return self._settle(sent, receipt, error)
 
     def _settle(
         self, sent: Sent[WaiterT], receipt: Receipt | None, error: Callable[[int, int], ViewstampError]
@@ -551,6 +569,26 @@ class Session(Generic[WaiterT]):
         sent.settled = True
         self.held_bytes -= sent.draft.bytes
         return [Settled(sent.draft, receipt, error)]
+
+    def _settle_refused(self, sent: Sent[WaiterT]) -> list[Settled[WaiterT]]:
+        """Tell a refusal to its callers: no attempt is in the log, and none can get there any more.
+
+        Where a leader does not know one of many commands, which happens while nodes are upgraded, the others are not to
+        blame: each kind of command gets a batch of its own, and only the one that is refused again fails.
+        """
+        assert sent.refusal is not None
+        if isinstance(sent.refusal, UnknownActorError) and not sent.settled and sent.draft.topic == COMMANDS:
+            draft = sent.draft
+            draft.parts = divide(sent)
+            for part in reversed(draft.parts):
+                part.is_open = False
+                self._closed += 1
+                self._ready.appendleft(part)
+                self._on_draft(part)
+                self.held_bytes += part.bytes
+            if draft.parts:
+                draft.waiters = []
+        return self._settle(sent, None, _copies(sent.refusal))
 
     # Ends.
 
