@@ -38,7 +38,12 @@ def test_a_node_that_does_not_answer_has_a_name_and_every_key() -> None:
 
 
 MIB = 1024 * 1024
-LOG: dict[str, Any] = {"log_bytes": 10 * MIB, "log_bytes_max": 64 * MIB, "durability": "sync", "applied_index": 9}
+LOG: dict[str, Any] = {
+    "log_bytes": 10 * MIB,
+    "log_bytes_max": 64 * MIB,
+    "durability": "majority, synced",
+    "applied_index": 9,
+}
 
 
 def actors(**digests: str) -> dict[str, Any]:
@@ -82,6 +87,6 @@ def test_the_tables_show_logs_actors_and_warnings(capsys: pytest.CaptureFixture[
     told |= {"log_bytes": 60 * MIB, "restart_seconds_estimate": 1.26, "last_snapshot_index": 1234}
     print_summary(summary([told, {"address": "127.0.0.1:2", "reachable": False}], {}))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["n1", "60.0", "of", "64.0", "MiB", "1.3", "s", "1,234", "sync"] in lines
+    assert ["n1", "60.0", "of", "64.0", "MiB", "1.3", "s", "1,234", "majority,", "synced"] in lines
     assert ["stock", "n1", "2", "00ffa", "9"] in lines
     assert lines[-1][:6] == ["WARNING:", "the", "log", "of", "n1", "is"]

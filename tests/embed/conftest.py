@@ -19,6 +19,8 @@ async def tidy() -> AsyncIterator[None]:
     yield
     for _ in range(3):
         await asyncio.sleep(0)
+    # Files are written by the loop's own pool of threads, which lives as long as the loop.
+    await asyncio.get_running_loop().shutdown_default_executor()
     assert errors == []
     left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
     assert [*left, *(set(threading.enumerate()) - threads)] == []

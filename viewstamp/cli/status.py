@@ -94,11 +94,13 @@ def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
 
 def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say what somebody should look at, of nodes that answered."""
+    from viewstamp.config.model import INTERVAL
+
     warnings = [
         f"{node['id']} acknowledges before it syncs ({node['durability']}): "
         "a power cut of several nodes can take acknowledged writes"
         for node in nodes
-        if node["durability"] not in (None, "sync")
+        if node["durability"] == INTERVAL
     ]
     for node in nodes:
         used, total = node["log_bytes"], node["log_bytes_max"]

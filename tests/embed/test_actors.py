@@ -1,0 +1,140 @@
+"""Replicated actors in nodes that a program runs: given as classes, or named by the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+import viewstamp as vs
+from viewstamp.config import create_cluster, load_settings, node_file
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {"wal.bytes_max": 16 * 2**20, "snapshots.kept_max": 3}
+
+
+class Short(vs.CommandError):
+    """There is not so much of it."""
+
+
+class Inventory(vs.ReplicatedActor):
+    def __init__(self) -> None:
+        self.stock: dict[str, int] = {}
+
+    @vs.command
+    def receive(self, sku: str, n: int) -> int:
+        self.stock[sku] = self.stock.get(sku, 0) + n
+        return self.stock[sku]
+
+    @vs.command
+    def reserve(self, sku: str, n: int) -> int:
+        if self.stock.get(sku, 0) < n:
+            raise Short(f"{self.stock.get(sku, 0)} left")
+        self.stock[sku] -= n
+        return self.stock[sku]
+
+    @vs.query
+    def available(self, sku: str) -> int:
+        return self.stock.get(sku, 0)
+
+
+class Other(vs.ReplicatedActor):
+    @vs.query
+    def name(self) -> str:
+        return "given"
+
+
+@pytest.mark.parametrize("thread", [True, False], ids=["in a thread", "in the caller's loop"])
+async def test_commands_change_the_state_once_and_it_is_there_after_a_restart(tmp_path: Path, thread: bool) -> None:
+    create_cluster(str(tmp_path), 1, {"wal.segment_bytes": "1048576"})
+    file = node_file(str(tmp_path), "n1")
+    async with vs.open_node(file, actors={"inventory": Inventory}, thread=thread) as node:
+        inventory = node.actor("inventory", Inventory)
+        assert await inventory.receive("A-17", 100) == 100
+        left = await asyncio.gather(*(inventory.reserve("A-17", 1) for _ in range(90)))
+        assert sorted(left) == list(range(10, 100))
+        with pytest.raises(Short, match="10 left"):
+            await inventory.reserve("A-17", 11)
+        assert await node.actor("inventory", Inventory, key="elsewhere").available("A-17") == 0
+        snapshot = await node.create_snapshot()
+        assert await inventory.reserve("A-17", 1) == 9
+    async with vs.open_node(file, actors={"inventory": Inventory}, thread=thread) as node:
+        assert node.node_status["last_snapshot_index"] == snapshot.index
+        assert await node.actor("inventory", Inventory).available("A-17") == 9
+
+
+async def test_a_watcher_in_the_program_sees_what_another_member_is_asked_to_do() -> None:
+    async with vs.local_cluster(nodes=3, actors={"inventory": Inventory}, settings=SETTINGS) as cluster:
+        first, second, _ = cluster.nodes.values()
+        changes = first.watch("inventory")
+        await first.actor("inventory", Inventory).receive("A-17", 1)  # The watcher begins with its first answer.
+        watched = asyncio.create_task(anext(changes))
+        while not watched.done():
+            await second.actor("inventory", Inventory).receive("A-17", 1)
+        change = await watched
+        assert (change.actor, change.command, change.arguments, change.error) == (
+            "inventory",
+            "receive",
+            ["A-17", 1],
+            None,
+        )
+        await changes.aclose()
+        settings = load_settings(node_file(str(cluster.directory), "n2")).settings
+        assert (settings.wal.bytes_max, settings.snapshots.kept_max) == (16 * 2**20, 3)
+        assert [node.node_status["log_bytes_max"] for node in cluster.nodes.values()] == [16 * 2**20] * 3
+
+
+async def test_what_the_program_gives_wins_over_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "classes_of_a_test.py").write_text(
+        "import viewstamp as vs\n"
+        "class Named(vs.ReplicatedActor):\n"
+        "    @vs.query\n"
+        "    def name(self) -> str:\n"
+        "        return 'named'\n"
+    )
+    settings = {"actors.one": "classes_of_a_test:Named", "actors.two": "nowhere_at_all:Named"}
+    create_cluster(str(tmp_path), 1, settings | {"wal.segment_bytes": "65536"})
+    file = node_file(str(tmp_path), "n1")
+    async with vs.open_node(file, actors={"two": Other}) as node:
+        assert await node.query("one", "name") == "named"
+        assert await node.query("two", "name") == "given"
+        assert [(each.name, each.class_name) for each in await node.list_actors()] == [
+            ("one", "Named"),
+            ("two", "Other"),
+        ]
+    with pytest.raises(vs.ConfigError, match="there is no module nowhere_at_all"):
+        async with vs.open_node(file):
+            pytest.fail("it names a class that is nowhere")
+
+
+async def test_a_command_that_the_code_does_not_know_any_more_stops_the_start_and_says_which(tmp_path: Path) -> None:
+    """And does no harm: with the code back, all is there."""
+    create_cluster(str(tmp_path), 1, {"wal.segment_bytes": "65536"})
+    file = node_file(str(tmp_path), "n1")
+    async with vs.open_node(file, actors={"inventory": Inventory}) as node:
+        await node.actor("inventory", Inventory).receive("A-17", 7)
+    with pytest.raises(vs.OutdatedCodeError, match="inventory"):
+        async with vs.open_node(file, actors={"other": Other}):
+            pytest.fail("a command would have been skipped")
+    async with vs.open_node(file, actors={"inventory": Inventory}) as node:
+        assert await node.actor("inventory", Inventory).available("A-17") == 7
+
+
+async def test_the_interval_mode_is_named_in_receipts_and_status() -> None:
+    settings = {"wal.durability": "interval_may_lose_acknowledged_writes", "wal.sync_interval_ms": 5}
+    async with vs.local_cluster(nodes=1, settings=settings) as cluster:
+        client = cluster.client()
+        await client.create_topic("orders")
+        receipt = await client.append("orders", b"x")
+        assert receipt.durability == "interval_may_lose_acknowledged_writes"
+        assert cluster.nodes["n1"].node_status["durability"] == receipt.durability
+
+
+async def test_a_wrong_setting_makes_no_cluster() -> None:
+    with pytest.raises(vs.ConfigError, match=r"--set wal\.durabilty=sync: there is no key durabilty in \[wal\]"):
+        async with vs.local_cluster(settings={"wal.durabilty": "sync"}):
+            pytest.fail("there is no such setting")

@@ -1,0 +1,80 @@
+"""Runs a guide as its reader would: writes the files that it shows, types its commands, compares what they print.
+
+In a guide, a fenced block whose language is
+
+* ``python`` or ``toml`` and that begins with ``# NAME`` is that file;
+* ``console`` is a terminal: lines after ``$ `` are commands, the others what they print. ``...`` stands for anything
+  within a line; a line ``...`` alone, for any lines.
+
+Other blocks are only looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["blocks", "run_guide"]
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (language, text) of each fenced block."""
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield match[1], match[2]
+
+
+def run_guide(path: Path, directory: Path) -> int:
+    """Follow a guide in ``directory``; return how many commands were typed.
+
+    Raises:
+      AssertionError: a command printed something else; the message shows both.
+    """
+    typed = 0
+    for language, text in blocks(path.read_text(encoding="utf-8")):
+        if language in ("python", "toml") and (named := re.match(r"# (\S+\.(?:py|toml))\n", text)):
+            (directory / named[1]).parent.mkdir(parents=True, exist_ok=True)
+            (directory / named[1]).write_text(text, encoding="utf-8")
+        elif language == "console":
+            for command, expected in commands(text):
+                printed = run(command, directory)
+                assert re.fullmatch(pattern(expected), printed), f"$ {command}\n{printed}\n--- expected:\n{expected}"
+                typed += 1
+    return typed
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (command, what it prints) of a terminal."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, printed.rstrip("\n")
+
+
+def pattern(expected: str) -> str:
+    """Return a regular expression for what a guide says is printed; how wide a column is does not matter."""
+    lines = []
+    for line in expected.splitlines():
+        words = [re.escape(word).replace(re.escape("..."), ".*") for word in line.split()]
+        lines.append(r"(?:.*\n)*?" if line.strip() == "..." else " *" + " +".join(words) + r" *\n")
+    return "".join(lines)
+
+
+def run(command: str, directory: Path) -> str:
+    """Run one command as in a terminal; return what it printed, both ways."""
+    bin_directory = os.path.dirname(sys.executable)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VIEWSTAMP_")}
+    environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout
