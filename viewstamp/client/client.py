@@ -133,6 +133,7 @@ class BaseClient(Sender):
             if column is not None and len(column) != len(values):
                 raise RequestError(f"{len(column)} {name} for {len(values)} values", remedy="give one for each value")
         if not values:
+            await self._shell.sleep(0)
             return []
         receipts: list[Receipt] = await self._append(
             topic,

@@ -7,7 +7,7 @@ What it promises
     specification), which imports neither library. ``shell.py`` gives it futures, timers and tasks, ``network.py``
     bytes; nothing is decided here.
   * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
-    yields is one for cancellation, and each batch one for scheduling.
+    yields is one for cancellation, and each batch of them one for scheduling.
   * **Cancelled is never swallowed.** An append that was cancelled before it was sent is never written; one that was
     sent may be committed. One whose receipt had come before it could be cancelled returns the receipt.
   * **Deadlines** are cancel scopes, or ``timeout=``. The difference: a cancelled append knows nothing more, a timeout
@@ -29,7 +29,7 @@ shell for trio in guest mode.
 """
 
 from viewstamp.trio.client import Client, connect
+from viewstamp.trio.items import Items
 from viewstamp.trio.open_node import EmbeddedNode, open_node
-from viewstamp.trio.reading import Batches, Records
 
-__all__ = ["Batches", "Client", "EmbeddedNode", "Records", "connect", "open_node"]
+__all__ = ["Client", "EmbeddedNode", "Items", "connect", "open_node"]

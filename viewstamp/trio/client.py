@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from viewstamp.client.client import BaseClient
 from viewstamp.client.options import Options
 from viewstamp.client.reader import Reader
+from viewstamp.client.results import Change
 from viewstamp.client.shell import Dialer
+from viewstamp.client.watcher import Watcher
+from viewstamp.trio.items import Items
 from viewstamp.trio.network import TrioNetwork
 from viewstamp.trio.nursery import inner_nursery
-from viewstamp.trio.reading import Batches, Records
 from viewstamp.trio.shell import TrioShell
+from viewstamp.wire.batch import Batch, Record
 
 __all__ = ["Client", "connect", "run_client"]
 
@@ -59,12 +62,12 @@ class Client(BaseClient):
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
-    ) -> Records:
+    ) -> Items[Record]:
         """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
 
         Without ``end`` and ``follow`` it ends at the last record that was committed when it began. Linearizable: it
         sees every append that was acknowledged before it began. A connection that is lost is replaced, and reading
-        goes on with the next record. Every record is a checkpoint for cancellation, every batch one for scheduling
+        goes on with the next record. Each record is a checkpoint for cancellation, each batch one for scheduling
         too; cancelled, it can be read on.
 
         Args:
@@ -78,7 +81,14 @@ class Client(BaseClient):
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
           UnavailableError: nobody answered for as long as the default timeout.
         """
-        return Records(self._reader(topic, start, end=end, follow=follow, node=node))
+        reader = self._reader(topic, start, end=end, follow=follow, node=node)
+        batches = Items(reader.next_chunk, reader.close)
+
+        async def fetch() -> list[Record] | None:
+            batch = await anext(batches, None)
+            return None if batch is None else reader.cut(batch)
+
+        return Items(fetch, reader.close)
 
     def read_batches(  # type: ignore[override]  # as ``read``
         self,
@@ -88,13 +98,29 @@ class Client(BaseClient):
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
-    ) -> Batches:
+    ) -> Items[Batch]:
         """Read whole batches: all that hold a position of the range, unopened. As :meth:`read` otherwise.
 
         The first and the last may hold records outside the range. A batch is a view of what was received: keep the
         values that you copy out of it, not the batch.
         """
-        return Batches(self._reader(topic, start, end=end, follow=follow, node=node))
+        reader = self._reader(topic, start, end=end, follow=follow, node=node)
+        return Items(reader.next_chunk, reader.close)
+
+    def watch(  # type: ignore[override]  # as ``read``
+        self, name: str, cls: type[Any] | None = None, *, key: str | None = None, index: int = 0
+    ) -> Items[Change]:
+        """Yield the commands that are applied to an actor, in order, each once; see :meth:`BaseClient.watch`.
+
+        Each change is a checkpoint; cancelled, it can be watched on and nothing is left out.
+        """
+        return cast(Items[Change], super().watch(name, cls, key=key, index=index))
+
+    def _changes(self, watcher: Watcher) -> Items[Change]:  # type: ignore[override]  # as ``read``
+        async def fetch() -> list[Change]:
+            return await self._next_changes(watcher)
+
+        return Items(fetch, lambda: None)  # Outside ``fetch`` nothing is under way.
 
     def _reader(self, topic: str, start: int, *, end: int | None, follow: bool, node: str | None) -> Reader:
         self._start()

@@ -36,8 +36,10 @@ class TrioNetwork:
         except UnicodeError as error:
             raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no host name") from error
         except OSError as error:
-            # trio tells of the attempts; where there was one, its own error says it better.
-            raise error.__cause__ if isinstance(error.__cause__, OSError) else error from None
+            if isinstance(error.__cause__, ExceptionGroup):
+                # One error for each address of the host; the last says more than that all of them failed.
+                raise error.__cause__.exceptions[-1] from None
+            raise
         connection = _Connection(stream)
         try:
             if stream.socket.getpeername() == stream.socket.getsockname():

@@ -1,0 +1,65 @@
+"""What comes one after the other in a trio program: records, batches, changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Self, TypeVar
+
+import trio
+
+__all__ = ["Items"]
+
+ItemT = TypeVar("ItemT")
+
+
+class Items(Generic[ItemT]):
+    """An iterator over what is fetched some at a time. Cancelled, it can be iterated on: nothing is left out.
+
+    Each step is a checkpoint: for cancellation, and for scheduling too where more had to be fetched.
+
+    No generator: one that is dropped half-way would be trio's to end, with a warning. Of this one nothing is left
+    but, for a while, a request that is under way; ``async with`` or ``aclose`` ends that too.
+    """
+
+    def __init__(self, fetch: Callable[[], Awaitable[Sequence[ItemT] | None]], close: Callable[[], object]) -> None:
+        """Iterate; never awaits.
+
+        Args:
+          fetch: returns the next items, [] where there are none yet, None at the end.
+          close: gives up what is being fetched. May be called again.
+        """
+        self._fetch = fetch
+        self._give_up = close
+        self._items: deque[ItemT] = deque()
+        self._is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        if self._items:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._items:
+            await trio.lowlevel.checkpoint()
+            more = None if self._is_closed else await self._fetch()
+            if more is None:
+                raise StopAsyncIteration
+            self._items.extend(more)
+        return self._items.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._close()
+
+    async def aclose(self) -> None:
+        """End it. Idempotent."""
+        self._close()
+        await trio.lowlevel.checkpoint()
+
+    def _close(self) -> None:
+        self._is_closed = True
+        self._items.clear()
+        self._give_up()
