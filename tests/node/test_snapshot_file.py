@@ -111,11 +111,11 @@ def test_small_pieces_are_gathered_large_ones_divided_and_all_is_synced_on_the_w
             await writer.add(piece)
         await writer.finish()
 
-    pieces = [b"x" * 1000] * 1000 + [b"y" * 20_000_000]
+    pieces = [b"x" * 1000] * 1000 + [b"y" * 10_000_000]
     asyncio.run(work())
     assert max(sizes) <= 256 * 1024
     assert len(sizes) < 100
-    assert max(unsynced) <= 9 * 1024 * 1024
+    assert max(unsynced) <= 5 * 1024 * 1024
     assert unsynced[-1] == 0
     file = disk.open_read(PATH)
     assert list(read_pieces(file, read_header(file))) == pieces

@@ -389,9 +389,9 @@ async def write_one(store: SnapshotStore, source: SnapshotStore, promised: list[
 async def receive_one(store: SnapshotStore, source: SnapshotStore, promised: list[int]) -> None:
     """With a break in the middle, as after a lost connection."""
     stored = source.stored[0]
-    for chunks in (3, -1):
+    for chunks in (2, -1):
         incoming = await store.receive(stored.end, stored.term)
-        await send(source, stored, incoming, chunk=800, chunks_max=chunks)
+        await send(source, stored, incoming, chunk=1500, chunks_max=chunks)
         if incoming.is_complete:
             await incoming.finish()
             promised.append(stored.end)
@@ -450,7 +450,7 @@ def test_after_death_at_any_call_the_store_holds_whole_snapshots_and_all_that_it
     died = True
     while died:
         call += 1
-        for seed in range(4 if power else 1):
+        for seed in range(3 if power else 1):
             loop = SimulatedLoop(seed)
             disk = SimulatedDisk("n1", loop=loop)
             cut = random.Random(f"{call} {seed}") if power else None

@@ -239,6 +239,98 @@ def test_a_process_may_die_between_two_calls_of_a_lane(loop: SimulatedLoop, disk
     assert disk.open("/d/file").read(0, 5) == b"x"
 
 
+def test_an_asynchronous_file_takes_time_and_lets_others_run(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.0001)
+            ticks += 1
+
+    async def write() -> None:
+        file = await disk.open_async("/d/file", create=True)
+        for number in range(100):
+            await file.write(number * 10, b"0123456789")
+        await file.sync()
+        await file.close()
+
+    ticking = loop.create_task(tick())
+    loop.run_until_complete(write())
+    ticking.cancel()
+    assert loop.time() > 100 * disk.options.delay_min
+    assert ticks > 100
+    disk.crash(random.Random(1))
+
+
+def test_a_power_cut_keeps_of_an_asynchronous_file_what_was_synced(loop: SimulatedLoop) -> None:
+    async def write(disk: SimulatedDisk) -> None:
+        file = await disk.open_async("/d/file", create=True)
+        await file.write(0, b"synced")
+        await file.sync()
+        disk.sync_directory("/d")
+        await file.write(0, b"SYNCED")
+
+    found = set()
+    for seed in range(60):
+        disk = SimulatedDisk(loop=loop)
+        disk.make_directory("/d")
+        loop.run_until_complete(write(disk))
+        disk.crash(random.Random(seed))
+        found.add(disk.open_read("/d/file").read(0, 10))
+    assert found == {b"synced", b"SYNCED"}
+
+
+def test_a_process_may_die_inside_each_call_of_an_asynchronous_file(loop: SimulatedLoop) -> None:
+    """In a write with any part of it done, and always without anything that comes after."""
+    lengths = set()
+    for call in range(1, 5):
+        for seed in range(20):
+            disk = SimulatedDisk(loop=loop, entropy=random.Random(seed))
+            disk.make_directory("/d")
+            told: list[str] = []
+
+            async def write(disk: SimulatedDisk, told: list[str]) -> None:
+                file = await disk.open_async("/d/file", create=True)
+                told.append("open")
+                await file.write(0, b"x" * 10)
+                told.append("write")
+                await file.sync()
+                told.append("sync")
+
+            died: list[bool] = []
+            disk.crash_at(disk.calls + call, lambda died=died: died.append(True))  # type: ignore[misc]
+            task = loop.process("node").spawn(write(disk, told))
+            assert loop.run_until(lambda died=died, task=task: bool(died) or task.done(), seconds=1)
+            assert told == ["open", "write", "sync"][: call - 1]
+            disk.kill()
+            if disk.exists("/d/file"):
+                lengths.add((call, disk.open_read("/d/file").size()))
+    assert {length for call, length in lengths if call == 2} > {0, 10}
+    assert {length for call, length in lengths if call > 2} == {10}
+
+
+def test_an_asynchronous_file_meets_the_faults_of_the_disk(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
+    async def write() -> None:
+        file = await disk.open_async("/d/file", create=True)
+        disk.fail("write")
+        with pytest.raises(StorageError, match="input/output error"):
+            await file.write(0, b"x")
+        disk.capacity_bytes = 100
+        with pytest.raises(StorageFullError):
+            await file.write(0, b"x" * 101)
+        assert await file.size() == 0
+        await file.write(0, b"x" * 100)
+        disk.fail("sync")
+        with pytest.raises(StorageError):
+            await file.sync()
+        disk.kill()
+        with pytest.raises(SimulatedCrash):
+            await file.read(0, 1)
+
+    loop.run_until_complete(write())
+
+
 def test_the_same_seed_gives_the_same_disk() -> None:
     def digest(seed: int) -> str:
         loop = SimulatedLoop(seed)

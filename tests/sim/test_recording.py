@@ -159,6 +159,41 @@ def test_a_write_during_a_sync_is_not_covered_by_it(tmp_path: Path) -> None:
     assert {b"-----", b"later"} <= found
 
 
+def test_what_an_asynchronous_file_synced_survives_every_cut_that_follows(tmp_path: Path) -> None:
+    recording = Recording(str(tmp_path / "live"))
+    disk = recording.disk(RealDisk())
+    root = str(tmp_path / "live")
+
+    async def work() -> None:
+        file = await disk.open_async(f"{root}/temporary", create=True)
+        await file.write(0, b"a" * 10_000)
+        await file.write(10_000, memoryview(b"b" * 10_000))
+        await file.sync()
+        await file.close()
+        writing = asyncio.ensure_future(disk.open_async(f"{root}/cancelled", create=True))
+        await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.wait([writing])
+        disk.rename(f"{root}/temporary", f"{root}/file")
+        disk.remove(f"{root}/cancelled")
+        disk.sync_directory(root)
+        recording.mark("done")
+
+    disk.make_directory(root)
+    asyncio.run(work())
+    replay = Replay(recording)
+    survived = set()
+    for cut_at in range(len(recording) + 1):
+        replay.advance(cut_at)
+        for seed in range(5):
+            files = replay.image(random.Random(seed)).files
+            content = files.get(f"{root}/file")
+            assert content is None or content == b"a" * 10_000 + b"b" * 10_000, "a name never comes before its bytes"
+            survived.add(content is not None)
+            assert content is not None or not recording.marks(cut_at)
+    assert survived == {False, True}
+
+
 def test_zeros_are_recorded_as_a_count(tmp_path: Path) -> None:
     recording = Recording(str(tmp_path))
     file = recording.disk(RealDisk()).open(str(tmp_path / "file"), create=True)

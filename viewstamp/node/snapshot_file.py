@@ -69,8 +69,13 @@ _TRAILER = struct.Struct("<II QQ II 8s")
 
 _WRITE_BYTES = 256 * 1024
 """Small pieces are gathered, large ones divided: what one write carries."""
-SYNC_BYTES = 8 * 1024 * 1024
-"""Written and unsynced at most: a device that gets a gigabyte at once makes the log's syncs wait for all of it."""
+SYNC_BYTES = 4 * 1024 * 1024
+"""Written and unsynced at most: a device that gets a gigabyte at once makes a sync of the log wait for all of it.
+
+Measured on ext4, two busy cores, appends of 4 KiB beside a snapshot of 1 GB: never synced, the longest append took
+189 ms; every 32 MiB 44 ms; every 8 MiB 17 ms with a p99 of 11-13 ms; every 4 MiB a p99 of 5 ms. Below that the
+snapshot takes twice as long. What a snapshot writes a second, some 300 MB, hardly differs above.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +247,7 @@ class SnapshotWriter:
     Pieces of up to a megabyte or so are best: each is checksummed at once, on the event loop.
 
     Invariants:
-      * ``size`` bytes were handed over; all but the last few 256 KiB are written, all but the last 8 MiB synced
+      * ``size`` bytes were handed over; all but the last few 256 KiB are written, all but the last 4 MiB synced
       * after an error, or a cancellation, the file is of no use
     """
 

@@ -21,6 +21,7 @@ What fails is not recorded: nodes that see an error of the disk stop, and are no
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import tempfile
@@ -191,15 +192,23 @@ class RecordingDisk(Disk):
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
         """Open, and give the file a number. The lock cannot be held meanwhile: the caller waits for its own name."""
 
-        async def work() -> AsyncFile:
+        opened: list[AsyncFile] = []
+
+        async def work() -> None:
             file = await self._disk.open_async(path, create=create)
             kind = OperationKind.CREATE if create else OperationKind.OPEN
             with self._recording.lock:
                 handle = self._recording.new_handle()
                 self._recording.add(Operation(kind, _normal(path), handle))
-            return _RecordingAsyncFile(file, self._recording, handle)
+            opened.append(_RecordingAsyncFile(file, self._recording, handle))
 
-        return await to_the_end(work())
+        try:
+            await to_the_end(work())
+        except asyncio.CancelledError:
+            for file in opened:
+                await file.close()
+            raise
+        return opened[0]
 
     def make_directory(self, path: str) -> None:
         """Make a directory."""
