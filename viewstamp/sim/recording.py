@@ -191,7 +191,6 @@ class RecordingDisk(Disk):
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
         """Open, and give the file a number. The lock cannot be held meanwhile: the caller waits for its own name."""
-
         opened: list[AsyncFile] = []
 
         async def work() -> None:
