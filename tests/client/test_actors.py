@@ -9,8 +9,7 @@ import pytest
 
 from tests.client.cluster import Act, Cluster, Refuse
 from viewstamp.actors.replicated import ReplicatedActor, command, query
-from viewstamp.client import Client
-from viewstamp.client.results import Change
+from viewstamp.client import Change, Client
 from viewstamp.errors import (
     ClosedError,
     CommandError,

@@ -1,9 +1,11 @@
-"""The client of a cluster: appends that happen once, reads in order, and no guess about either.
+"""The client of a cluster: appends and commands that happen once, reads in order, and no guess about either.
 
 ``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries. ``connection.py`` is one connection,
 ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py`` the link to the leader, ``line.py`` the
-waiting line, ``reader.py`` one pass over a topic; ``aio.py`` is the shell for asyncio and its public face, ``Client``.
-Time is the event loop's, randomness and the network are handed in: the same client runs in the simulator.
+waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the changes of an actor, ``actors.py`` how
+calls of actors are written. ``sender.py`` puts them together, and ``client.py`` is what callers see of it. All of it
+stands on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``,
+and ``viewstamp.trio`` has another one. Randomness and the network are handed in: the same client runs in the simulator.
 
 How appends travel
   * Concurrent calls join the draft of their topic. A draft becomes a batch, and takes its sequence in the session,
@@ -13,6 +15,20 @@ How appends travel
   * Each record is checked before it joins; a wrong one fails alone. An atomic group is never split.
   * Within a topic records stand in the order of the calls. Between topics there is no order.
   * Held bytes are bounded; above the bound callers wait, in order. Nothing is dropped.
+
+How calls of actors travel
+  * A command is a record of topic 0: commands of all actors and keys share its draft, and with it the session, its
+    sequences and all rules for retries. So a command is applied once, and each caller is told its own result.
+  * A call is checked before it joins a draft: against the caller's class, and on its first way against what a node says
+    of the actor (once a name). A wrong one fails alone, and is told what there is. Arguments are packed by the caller.
+  * Where the leader's code knows less than that, which happens while nodes are upgraded, it refuses the batch. Then
+    each kind of command in it is sent again in a batch of its own, and only what is refused again fails. Who timed out
+    before is left out: its token names the batch that was refused.
+  * An error that a command raised is its result; it comes back as the class of that name in the caller's code.
+  * A query is answered by any node, after that has applied all that was committed when the query came, and all that
+    this client was told. A stale one is answered by a node as it stands, with how far behind that may be.
+  * A watcher asks for changes from an index on, at whichever node answers, and hands out each one once. Where a node
+    does not keep them any more, as after a restart, all others are asked before the watcher is told: TrimmedError.
 
 What is promised when things go wrong
   * A lost connection, a leader that moved, a refusal "not now": every unanswered batch is sent again, in order, with
@@ -29,6 +45,8 @@ What is promised when things go wrong
     sequence. ``outcome(token)`` then waits for its answer, or asks the leader, who fences what is not in the log.
   * Whoever else asks for the outcome of an unanswered batch fences it and all before it that are not in the log: they
     fail with UnavailableError, and certainly were not written.
+  * A command that was applied, but so long ago that its result is not kept, is neither unknown nor unwritten: its
+    caller gets StaleSessionError, which says so; ``outcome(token)`` says "applied" without results.
   * ``close`` tells every caller: ClosedError where nothing was sent, else OutcomeUnknownError.
   * A cancelled append may still be committed, unless it was not sent yet; then it never is.
   * A receipt for another number of records than were sent, and batches that do not follow on each other, end the
@@ -50,17 +68,31 @@ The state of a batch
   draft       | (never sent)                   | UnavailableError, ClosedError: nothing was written
   unanswered  | yes, same sequence             | OutcomeUnknownError
   refused     | no: its sequence is fenced     | the refusal, at once if no attempt was lost, else after the fence
-  answered    | no                             | receipt; or UnavailableError where somebody fenced it
+  answered    | no                             | receipt or results; or UnavailableError where somebody fenced it
 
 Addresses are a start: members that nodes name are learnt. With ``cluster_id=""`` the first cluster that answers is
 the client's for good; somebody of another one is refused, and when nobody else is left, so are the callers.
 
-What it deliberately lacks: compression, a blocking face (trio comes later, over the same core), more than one session.
+A receipt names the durability of the node that gave it, in that node's own words.
+
+What it deliberately lacks: compression, a blocking face, more than one session, a choice of the quickest node.
 """
 
+from viewstamp.client.actors import ActorProxy
 from viewstamp.client.aio import Client
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.options import Options
-from viewstamp.client.results import Outcome, Receipt, TopicInfo
+from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
 
-__all__ = ["Client", "Options", "Outcome", "Receipt", "TopicInfo", "parse_addresses"]
+__all__ = [
+    "ActorInfo",
+    "ActorProxy",
+    "Change",
+    "Client",
+    "Options",
+    "Outcome",
+    "Receipt",
+    "SnapshotInfo",
+    "TopicInfo",
+    "parse_addresses",
+]

@@ -527,7 +527,7 @@ class BaseClient(Sender):
     async def create_topic(
         self, name: str, *, retain_bytes: int = 0, retain_seconds: float = 0.0, timeout: float | None = None
     ) -> TopicInfo:
-        """Create a topic; one that is there already, and keeps the same, is fine and is returned as it is.
+        """Create a topic; one that is there already is fine, and is returned as it is.
 
         Args:
           name: 1 to 128 letters, digits, dots, underscores or hyphens.
@@ -537,7 +537,7 @@ class BaseClient(Sender):
 
         Raises:
           RequestError: the name, or the retention, is not allowed.
-          TopicExistsError: it exists and keeps something else; see :meth:`configure_topic`.
+          TopicExistsError: it exists and keeps something else than is asked for here; see :meth:`configure_topic`.
           UnavailableError: not created; try again.
           OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
         """
@@ -552,17 +552,13 @@ class BaseClient(Sender):
         retain_seconds: float | None = None,
         timeout: float | None = None,
     ) -> TopicInfo:
-        """Say what a topic keeps from now on; None = as it is, as far as nobody changes that at the same time.
+        """Say what a topic keeps from now on; None = as it is. What is beyond that is trimmed at once.
 
         Raises:
           UnknownTopicError: no topic has this name.
           RequestError: the retention is not allowed.
           UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
         """
-        if retain_bytes is None or retain_seconds is None:
-            known = await self.describe_topic(name, timeout=timeout)
-            retain_bytes = known.retain_bytes if retain_bytes is None else retain_bytes
-            retain_seconds = known.retain_seconds if retain_seconds is None else retain_seconds
         body: dict[str, object] = {"name": name, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
         return await self._change_topic(FrameKind.CONFIGURE_TOPIC, body, timeout)
 

@@ -109,7 +109,7 @@ class ActorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
-    """A snapshot on one node's disk: it holds the whole state before ``index``.
+    """A snapshot on one node's disk: it holds the whole state up to ``index``, inclusive.
 
     ``created`` is when, in seconds since 1970; ``seconds`` how long it took. 0 = not told.
     """
