@@ -1,7 +1,7 @@
 """Values as canonical msgpack: arguments, results and states of replicated actors.
 
-What goes in comes out again, of the same types, and equal values give equal bytes in every process, whatever its hash
-seed: members compare checksums of these bytes.
+What goes in comes out again, of the same types, and equal values of equal types give equal bytes in every process,
+whatever its hash seed: members compare checksums of these bytes.
 
 | value                              | bytes                                                                       |
 | ---------------------------------- | --------------------------------------------------------------------------- |
@@ -11,7 +11,7 @@ seed: members compare checksums of these bytes.
 | dict                               | map, in the dict's order, which is part of the value                        |
 | tuple                              | ext 1: an array                                                             |
 | set, frozenset                     | ext 2, 3: an array of the elements, ordered by their packed bytes           |
-| datetime with a fixed offset, date | ext 5, 6: ISO 8601                                                          |
+| datetime with a fixed offset, date | ext 5, 6: ISO 8601 (``fold`` means nothing at a fixed offset and is dropped) |
 | timedelta                          | ext 7: [days, seconds, microseconds]                                        |
 | Decimal                            | ext 8: its digits as text, so 1.0 and 1.00 are two values                   |
 | UUID                               | ext 9: its 16 bytes                                                         |

@@ -194,6 +194,7 @@ class ActorHost:
         self._lineage = derive_lineage(self._fingerprint(), index)
         for each in self._hosted.values():
             each.low = each.high = 0
+        self._trail.clear()  # what stands there was reckoned with other code, perhaps
         return function
 
     def _create(self, hosted: Hosted, key: str) -> Instance:
@@ -281,7 +282,7 @@ class ActorHost:
 
     @property
     def trail(self) -> deque[tuple[int, int]]:
-        """(index, chain after it) of the newest 65,536 commands, oldest first. Not a copy."""
+        """(index, chain after it) of the newest commands of this lineage, at most 65,536, oldest first. Not a copy."""
         return self._trail
 
     def describe_index(self, index: int) -> str:

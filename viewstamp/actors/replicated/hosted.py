@@ -99,19 +99,17 @@ class Hosted:
     def revive(self, instance: Instance) -> ReplicatedActor:
         """Make an actor from a packed state, and leave ``instance`` as it is. Raises as :meth:`wake`."""
         assert instance.packed is not None
-        return self.load(instance.key, instance.packed, instance.version)
-
-    def load(self, key: str, packed: bytes, version: int) -> ReplicatedActor:
-        """Make an actor of a state that a class of ``version`` packed. Raises as :meth:`wake`."""
-        actor = self.cls._viewstamp_make(key, self.moment)
+        # In a moment of its own: when a state is taken over differs from member to member, so it must not show.
+        actor = self.cls._viewstamp_make(instance.key, Moment())
         try:
-            actor.set_state(unpack(packed), version)
+            actor.set_state(unpack(instance.packed), instance.version)
         except Exception as error:
             raise OutdatedCodeError(
                 f"{self.cls.__qualname__}.set_state() of version {self.version} can not take over the state of"
-                f" {self.name}[{key!r}], written by version {version}: {type(error).__name__}: {error}",
+                f" {self.name}[{instance.key!r}], written by version {instance.version}: {type(error).__name__}: {error}",
                 remedy="correct set_state() and start this node again; the others go on without it",
             ) from error
+        actor._viewstamp_moment = self.moment
         return actor
 
     def pack_state(self, actor: ReplicatedActor, pack_small: Callable[[object], bytes] | None = None) -> bytes:
