@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,20 +82,44 @@ def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: O
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """Something handed to the log: batches, or the end of a truncation, or a control state."""
+    """Something handed to the log: batches, or the end of a truncation, or a trim, or a reset, or a control state."""
 
     batches: Sequence[Batch] = ()
     cut: int | None = None
+    trim: int | None = None
+    reset: int | None = None
     state: ControlState | None = None
-    is_done: bool = False
+    done_at: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.done_at is not None
+
+
+@dataclass(frozen=True)
+class Legal:
+    """A log and a control state that a crash may leave; the log may begin anywhere from ``base`` to ``trimmed``."""
+
+    log: list[bytes]
+    base: int
+    end: int
+    trimmed: int
+    state: ControlState | None
+
+    def allows(self, found: list[bytes], first_index: int, end: int, state: ControlState | None) -> bool:
+        is_suffix = self.log[len(self.log) - len(found) :] == found
+        is_whole = is_suffix and (self.base <= first_index <= max(self.base, self.trimmed)) and end == self.end
+        return is_whole and (first_index > self.base or len(found) == len(self.log)) and state == self.state
 
 
 @dataclass
 class Journal:
-    """Everything that was handed to a log, in order, and how far the log has said that it is durable."""
+    """Everything that was handed to a log, in order, and how far the log has said that it is complete."""
 
     log: list[Batch] = field(default_factory=list)
     state: ControlState | None = None
+    base: int = 1
+    trimmed: int = 1
     steps: list[Step] = field(default_factory=list)
     error: BaseException | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,6 +137,18 @@ class Journal:
         wal.truncate(Index(end), partial(self._done, step))
         return step
 
+    def trim(self, wal: Wal, first_index: int) -> Step:
+        step = Step(trim=first_index)
+        self.steps.append(step)
+        wal.trim(Index(first_index), partial(self._done, step))
+        return step
+
+    def reset(self, wal: Wal, end: int, term: int) -> Step:
+        step = Step(reset=end)
+        self.steps.append(step)
+        wal.reset(Index(end), Term(term), partial(self._done, step))
+        return step
+
     def write(self, wal: Wal, control: ControlFile, state: ControlState) -> Step:
         step = Step(state=state)
         self.steps.append(step)
@@ -124,7 +161,7 @@ class Journal:
             self.error = error
             return
         assert all(before.is_done for before in self.steps[: self.steps.index(step)]), "done in order"
-        step.is_done = True
+        step.done_at = asyncio.get_running_loop().time()
 
     async def settle(self) -> None:
         """Wait until everything handed over is done, or failed."""
@@ -132,28 +169,57 @@ class Journal:
             self.changed.clear()
             await self.changed.wait()
 
-    def legal(self) -> list[tuple[list[bytes], ControlState | None]]:
-        """Return every (log, control state) that a crash now may leave: all that is done, any prefix of the rest."""
+    def handed_over(self) -> list[Batch]:
+        """The log as it will be when all is done, but for what is trimmed."""
         log = list(self.log)
-        state = self.state
-        allowed = []
         for step in self.steps:
-            if not step.is_done:
-                allowed.append((contents(log), state))
-            if step.cut is not None:
-                log = [batch for batch in log if batch.end <= step.cut]
+            log = _after(log, step)
+        return log
+
+    def legal(self, durable_before: float = math.inf) -> list[Legal]:
+        """Return everything that a crash now may leave: all that is done, any prefix of the rest.
+
+        ``durable_before``: what was done after that moment may be lost too, unless more than an append followed it.
+        """
+        allowed: list[Legal] = []
+        log, base, trimmed, state = list(self.log), self.base, self.trimmed, self.state
+
+        def allow() -> None:
+            end = log[-1].end if log else base
+            allowed.append(Legal(contents(log), base, end, min(trimmed, end), state))
+
+        for at, step in enumerate(self.steps):
+            synced = any(later.is_done and not later.batches for later in self.steps[at:])
+            is_certain = step.done_at is not None and (synced or step.done_at <= durable_before)
+            if not is_certain:
+                allow()
+            if step.batches:
+                for batch in step.batches:
+                    log.append(batch)
+                    if not is_certain:
+                        allow()
+                continue
+            log = _after(log, step)
+            if step.trim is not None:
+                trimmed = max(trimmed, step.trim)
+            elif step.reset is not None:
+                base = trimmed = step.reset
             elif step.state is not None:
                 state = step.state
-            for batch in step.batches:
-                log.append(batch)
-                if not step.is_done:
-                    allowed.append((contents(log), state))
-        allowed.append((contents(log), state))
+        allow()
         return allowed
 
-    def adopt(self, log: Sequence[Batch], state: ControlState | None) -> Journal:
+    def adopt(self, found: Sequence[Batch], first_index: int, state: ControlState | None) -> Journal:
         """Return the journal that goes on from what was found."""
-        return Journal(list(log), state)
+        return Journal(list(found), state, first_index, max(first_index, self.trimmed))
+
+
+def _after(log: list[Batch], step: Step) -> list[Batch]:
+    if step.reset is not None:
+        return []
+    if step.cut is not None:
+        return [batch for batch in log if batch.end <= step.cut]
+    return [*log, *step.batches]
 
 
 def swallow(_: StorageError) -> None:

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.wal.logs import DIRECTORY, IDENTITY, SMALL, Journal, make_batch, make_batches, swallow
+from tests.wal.logs import (
+    DIRECTORY,
+    IDENTITY,
+    SMALL,
+    Journal,
+    bytes_on,
+    contents,
+    make_batch,
+    make_batches,
+    swallow,
+)
+from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop
 from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.recovery import Survey
+from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch
+
+TURN_SECONDS = 0.01
+"""What a turn of the writer may take at most here: a sync that is due waits for the one that is under way."""
 
 Script = Callable[[Wal, ControlFile, Journal], Coroutine[Any, Any, None]]
 
@@ -80,16 +96,71 @@ async def close_when_idle_and_at_the_end(wal: Wal, control: ControlFile, journal
     await wal.close()
 
 
-SCRIPTS = [append_and_roll, truncate_within_a_group, truncate_over_segments, close_when_idle_and_at_the_end]
+async def trim_and_go_on_in_what_was_dropped(wal: Wal, control: ControlFile, journal: Journal) -> None:
+    """Several rounds: each fills segments, and drops those of the round before, without waiting in between."""
+    index = 1
+    for turn in range(4):
+        for _ in range(5):
+            journal.append(wal, make_batches(index, 3, size=1300))
+            index += 3
+            if turn % 2:
+                await journal.settle()
+        journal.trim(wal, index - 14)
+        journal.append(wal, [make_batch(index)])
+        index += 1
+        await journal.settle()
+        await asyncio.sleep(0.01)
+    assert wal.first_index > 30
+    journal.truncate(wal, wal.first_index + 2)
+    await journal.settle()
 
 
-def run_until_dead(disk: SimulatedDisk, loop: SimulatedLoop, script: Script, call: int | None) -> tuple[Journal, bool]:
+async def reset_and_go_on(wal: Wal, control: ControlFile, journal: Journal) -> None:
+    """The log becomes another one: above its end, in the middle of it, and where it is."""
+    for turn, end in enumerate((100, 101, 50, 50)):
+        begin = wal.end
+        for at in range(3):
+            journal.append(wal, make_batches(begin + 2 * at, 2, term=turn + 1, size=2500))
+        journal.reset(wal, end, turn + 2)
+        journal.append(wal, make_batches(end, 2, term=turn + 2, size=700))
+        journal.write(wal, control, ControlState(**IDENTITY, term=turn + 1))
+        await journal.settle()
+    journal.trim(wal, 51)
+    journal.truncate(wal, 51)
+    await journal.settle()
+
+
+INTERVAL = replace(SMALL, sync_seconds=0.004, idle_seconds=0.05)
+BOUNDED = replace(SMALL, bytes_max=4 * SMALL.segment_bytes)
+SCRIPTS = [
+    (append_and_roll, SMALL),
+    (truncate_within_a_group, SMALL),
+    (truncate_over_segments, SMALL),
+    (close_when_idle_and_at_the_end, SMALL),
+    (trim_and_go_on_in_what_was_dropped, SMALL),
+    (trim_and_go_on_in_what_was_dropped, replace(BOUNDED, bytes_max=6 * SMALL.segment_bytes)),
+    (reset_and_go_on, SMALL),
+    (reset_and_go_on, BOUNDED),
+    (append_and_roll, INTERVAL),
+    (truncate_over_segments, INTERVAL),
+    (trim_and_go_on_in_what_was_dropped, INTERVAL),
+    (reset_and_go_on, INTERVAL),
+]
+IDS = [
+    script.__name__ + (" bounded" * bool(options.bytes_max)) + (" interval" * bool(options.sync_seconds))
+    for script, options in SCRIPTS
+]
+
+
+def run_until_dead(
+    disk: SimulatedDisk, loop: SimulatedLoop, script: Script, options: Options, call: int | None
+) -> tuple[Journal, bool]:
     """Run ``script`` on a new log; die at disk call number ``call``, counted from here. Return whether it died."""
     journal = Journal()
     died: list[bool] = []
 
     async def node() -> None:
-        wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=lambda batch, committed: None)
+        wal = Wal.open(disk, DIRECTORY, options, on_batch=lambda batch, committed: None)
         wal.start(swallow)
         control = ControlFile.open(disk, "/data")
         await script(wal, control, journal)
@@ -105,29 +176,44 @@ def run_until_dead(disk: SimulatedDisk, loop: SimulatedLoop, script: Script, cal
     return journal, bool(died)
 
 
-def check_recovered(disk: SimulatedDisk, journal: Journal) -> tuple[list[Batch], ControlState | None]:
-    """Open what is there and compare it with what may be there."""
+def check_recovered(
+    disk: SimulatedDisk, journal: Journal, options: Options, durable_before: float = math.inf
+) -> Journal:
+    """Open what is there and compare it with what may be there; return the journal that goes on from it."""
     found: list[Batch] = []
-    before = verify(disk, "/data") if disk.exists(DIRECTORY) else None
+    seen = Survey(disk=disk, directory=DIRECTORY, first_index_max=None).run()
+    first_index = Index(seen.first_index if seen.segments else journal.base)
+    if options.bytes_max:
+        assert bytes_on(disk) <= options.bytes_max, "at any instant"
     control = ControlFile.open(disk, "/data")
-    wal = Wal.open(disk, DIRECTORY, SMALL, on_batch=lambda batch, committed: found.append(batch))
-    got = ([bytes(batch.buffer) for batch in found], control.state)
-    legal = journal.legal()
-    assert got in legal, (
-        f"found up to {found[-1] if found else None} and {control.state}, allowed are ends "
-        f"{[(len(log), state.term if state else None) for log, state in legal]}"
+    wal = Wal.open(
+        disk,
+        DIRECTORY,
+        options,
+        on_batch=lambda batch, committed: found.append(batch),
+        first_index=first_index,
     )
-    assert wal.recovery.end == wal.durable_end == (found[-1].end if found else 1)
-    if before is not None:
-        assert before.verdict == wal.recovery.verdict
-    return found, control.state
+    legal = journal.legal(durable_before)
+    assert any(each.allows(contents(found), wal.first_index, wal.end, control.state) for each in legal), (
+        f"found {wal.first_index}..{wal.end} and {control.state}, allowed are "
+        f"{[(each.base, each.trimmed, each.end, each.state.term if each.state else None) for each in legal]}"
+    )
+    assert wal.recovery.end == wal.durable_end == (found[-1].end if found else wal.first_index)
+    if seen.segments:
+        assert seen.recovery() == wal.recovery, "looking alone says the same"
+    if options.bytes_max:
+        assert bytes_on(disk) <= wal.bytes_allocated <= options.bytes_max
+    return journal.adopt(found, wal.first_index, control.state)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "power cut"])
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, end: str) -> None:
-    """For every call of the script: die there, recover, and find everything acknowledged and nothing invented."""
+@pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=IDS)
+def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, options: Options, end: str) -> None:
+    """For every call of the script: die there, recover, and find everything acknowledged and nothing invented.
+
+    In the interval mode a power cut may take what was acknowledged since the last sync, and nothing else.
+    """
     call = 0
     died = True
     while died:
@@ -135,7 +221,8 @@ def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, e
         loop = SimulatedLoop(call)
         disk = SimulatedDisk(loop=loop)
         disk.make_directory("/data")
-        journal, died = run_until_dead(disk, loop, script, call)
+        journal, died = run_until_dead(disk, loop, script, options, call)
+        durable_before = loop.time() - options.sync_seconds - TURN_SECONDS if options.sync_seconds else math.inf
         loop.close()
         for seed in range(1 if end == "killed" else 6):
             entropy = random.Random(f"{call} {seed}")
@@ -143,23 +230,24 @@ def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, e
             after.volume = copy.deepcopy(disk.volume)
             if end == "power cut":
                 after.crash(entropy)
-            found, state = check_recovered(after, journal)
+            found = check_recovered(after, journal, options, math.inf if end == "killed" else durable_before)
             # What was recovered is durable now: a second opening finds the same, also after another power cut.
             after.crash(entropy)
-            check_recovered(after, journal.adopt(found, state))
+            check_recovered(after, found, options)
     assert call > 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "power cut"])
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(script: Script, end: str) -> None:
+@pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=IDS)
+def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(script: Script, options: Options, end: str) -> None:
     """What a killed process left in the page cache only must be durable before recovery says so of it."""
-    for call in range(3, 400, 1 if end == "killed" else 9):
+    for call in range(3, 400, 3 if end == "killed" else 9):
         loop = SimulatedLoop(call)
         disk = SimulatedDisk(loop=loop)
         disk.make_directory("/data")
-        journal, died = run_until_dead(disk, loop, script, call)
+        journal, died = run_until_dead(disk, loop, script, options, call)
+        durable_before = loop.time() - options.sync_seconds - TURN_SECONDS if options.sync_seconds else math.inf
         loop.close()
         entropy = random.Random(call)
         if end == "killed":
@@ -174,10 +262,10 @@ def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(script: Script
             after.volume = copy.deepcopy(disk.volume)
             after.crash_at(inner)
             try:
-                check_recovered(after, journal)
+                check_recovered(after, journal, options, durable_before)
                 is_dead = False
             except SimulatedCrash:
                 after.crash(entropy)
-                check_recovered(after, journal)
+                check_recovered(after, journal, options, durable_before)
         if not died:
             break

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wal.logs import DIRECTORY, IDENTITY, SMALL, Journal, make_batches, new_disk, swallow
+from tests.wal.logs import DIRECTORY, IDENTITY, SMALL, Journal, bytes_on, contents, make_batches, new_disk, swallow
+from viewstamp.errors import StorageFullError
+from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop
 from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.recovery import Recovery
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.recovery import Survey
+from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch
+
+BOUNDED = replace(SMALL, bytes_max=5 * SMALL.segment_bytes)
+INTERVAL = replace(SMALL, sync_seconds=0.01)
+TURN_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,18 @@ class Truncate:
 
 
 @dataclass(frozen=True)
+class Trim:
+    keep: float
+    """The share of the batches that may stay."""
+
+
+@dataclass(frozen=True)
+class Reset:
+    ahead: int
+    """How far behind the end the log begins anew."""
+
+
+@dataclass(frozen=True)
 class Vote:
     size: int
 
@@ -44,18 +63,25 @@ class Wait:
     """0 = until everything is durable."""
 
 
+Work = Append | Truncate | Trim | Reset | Vote | Wait
+
+
 @dataclass(frozen=True)
 class Life:
-    work: list[Append | Truncate | Vote | Wait]
+    work: list[Work]
     dies_at: int | None
     """The disk call; None = a clean stop."""
     is_power_cut: bool
+    options: Options
     seed: int
 
 
 works = st.one_of(
     st.builds(Append, st.integers(1, 6), st.integers(1, 4), st.sampled_from([1, 100, 900, 5000])),
+    st.builds(Append, st.integers(1, 6), st.integers(1, 4), st.sampled_from([100, 900, 5000])),
     st.builds(Truncate, st.floats(0, 1)),
+    st.builds(Trim, st.floats(0, 1)),
+    st.builds(Reset, st.integers(0, 3)),
     st.builds(Vote, st.sampled_from([0, 700, 9000])),
     st.builds(Wait, st.sampled_from([0.0, 0.0, 0.0005, 0.2])),
 )
@@ -64,6 +90,7 @@ lives = st.builds(
     st.lists(works, max_size=12),
     st.one_of(st.none(), st.integers(1, 80)),
     st.booleans(),
+    st.sampled_from([SMALL, BOUNDED, INTERVAL, replace(BOUNDED, sync_seconds=INTERVAL.sync_seconds)]),
     st.integers(0, 1 << 30),
 )
 
@@ -75,6 +102,7 @@ class Model:
         self.disk = new_disk()
         self.journal = Journal()
         self.term = 0
+        self.durable_before = math.inf
 
     def live(self, life: Life) -> None:
         loop = SimulatedLoop(life.seed)
@@ -90,49 +118,63 @@ class Model:
         loop.run_for(0)
         if not died:
             task.result()
+        assert self.journal.error is None, "what was accepted is written"
+        self.durable_before = math.inf
         if life.is_power_cut:
             self.disk.crash(random.Random(life.seed))
+            if life.options.sync_seconds:
+                self.durable_before = loop.time() - life.options.sync_seconds - TURN_SECONDS
         else:
             self.disk.kill()
         process.kill()
         loop.close()
 
     async def _run(self, life: Life) -> None:
-        wal, control = self.recover()
+        wal, control = self.recover(life.options)
         wal.start(swallow)
         self.term += 1
         for work in life.work:
             await self._do(work, wal, control)
+            if life.options.bytes_max:
+                assert bytes_on(self.disk) <= max(wal.bytes_allocated, life.options.bytes_max)
         if life.dies_at is None:
             await wal.close()
 
-    def recover(self) -> tuple[Wal, ControlFile]:
+    def recover(self, options: Options = SMALL) -> tuple[Wal, ControlFile]:
         """Open what is there, and compare it with what may be there."""
         found: list[Batch] = []
-        seen = verify(self.disk, "/data") if self.disk.exists(DIRECTORY) else None
+        seen = Survey(disk=self.disk, directory=DIRECTORY, first_index_max=None).run()
+        first_index = Index(seen.first_index if seen.segments else self.journal.base)
         control = ControlFile.open(self.disk, "/data")
-        wal = Wal.open(self.disk, DIRECTORY, SMALL, on_batch=lambda batch, committed: found.append(batch))
-        got = ([bytes(batch.buffer) for batch in found], control.state)
-        assert got in self.journal.legal()
-        if seen is not None:
-            self._compare(wal.recovery, seen.verdict, seen.batches)
-        assert [bytes(batch.buffer) for batch in wal.read(wal.first_index, 1 << 30)] == got[0]
-        self.journal = self.journal.adopt(found, control.state)
+        wal = Wal.open(
+            self.disk, DIRECTORY, options, on_batch=lambda batch, _: found.append(batch), first_index=first_index
+        )
+        legal = self.journal.legal(self.durable_before)
+        assert any(each.allows(contents(found), wal.first_index, wal.end, control.state) for each in legal)
+        if seen.segments:
+            assert seen.recovery() == wal.recovery
+        assert contents(wal.read(wal.first_index, 1 << 30)) == contents(found)
+        self.journal = self.journal.adopt(found, wal.first_index, control.state)
         return wal, control
 
-    @staticmethod
-    def _compare(recovery: Recovery, verdict: str, batches: int) -> None:
-        assert (recovery.verdict, recovery.batches) == (verdict, batches)
-
-    async def _do(self, work: Append | Truncate | Vote | Wait, wal: Wal, control: ControlFile) -> None:
+    async def _do(self, work: Work, wal: Wal, control: ControlFile) -> None:
         match work:
             case Append():
                 batches = make_batches(wal.end, work.batches, count=work.count, term=self.term, size=work.size)
-                self.journal.append(wal, batches)
+                with suppress(StorageFullError):
+                    self.journal.append(wal, batches)
             case Truncate():
                 self.term += 1
-                ends = [1, *(batch.end for batch in self._handed_over())]
-                self.journal.truncate(wal, ends[int(work.keep * (len(ends) - 1))])
+                first = max(self.journal.trimmed, *(step.trim or step.reset or 1 for step in self.journal.steps), 1)
+                log = self.journal.handed_over()
+                ends = [batch.end for batch in log if batch.end >= first]
+                if ends:
+                    self.journal.truncate(wal, ends[int(work.keep * (len(ends) - 1))])
+            case Trim():
+                ends = [wal.first_index, *(batch.end for batch in self.journal.handed_over())]
+                self.journal.trim(wal, ends[int((1 - work.keep) * (len(ends) - 1))])
+            case Reset():
+                self.journal.reset(wal, wal.end + work.ahead, self.term)
             case Vote():
                 state = self.journal.state or ControlState(**IDENTITY)
                 latest = next((step.state for step in reversed(self.journal.steps) if step.state), state)
@@ -142,14 +184,6 @@ class Model:
                 wal.commit_hint = wal.durable_end
             case Wait():
                 await asyncio.sleep(work.seconds)
-
-    def _handed_over(self) -> list[Batch]:
-        log = list(self.journal.log)
-        for step in self.journal.steps:
-            if step.cut is not None:
-                log = [batch for batch in log if batch.end <= step.cut]
-            log.extend(step.batches)
-        return log
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from viewstamp.errors import ConfigError
+from viewstamp.errors import ConfigError, StorageError, TrimmedError
 from viewstamp.host.seam import Disk
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import GroupHeader, parse_segment_name
-from viewstamp.wal.recovery import Survey
+from viewstamp.wal.recovery import Found, Survey
 from viewstamp.wire.batch import Batch
 
 __all__ = ["Entry", "inspect", "read_batches", "survey_of"]
@@ -85,14 +85,43 @@ def read_batches(disk: Disk, path: str) -> Iterator[Batch]:
     Raises:
       CorruptionError: at the first damage, after everything before it was yielded.
       ConfigError: no log, or one of a newer format.
+      TrimmedError: the node runs, and trimmed its log where it was being read: read again, or from ``first`` on.
       StorageError: a file cannot be read.
     """
     survey = survey_of(disk, path)
-    for item in survey.walk():
+    for item in _walk(survey):
         if isinstance(item, tuple):
             yield item[1]
     if survey.verdict == "corruption":
         raise survey.error()
+
+
+def _walk(survey: Survey) -> Iterator[Found]:
+    """Walk over the files of a node that may run: tell a segment that it dropped meanwhile from damage."""
+    try:
+        yield from survey.walk()
+    except FileNotFoundError as error:
+        _check_kept(survey, posixpath.basename(error.filename or ""))
+        raise StorageError(
+            f"{error.filename} is gone since {survey.directory} was listed", remedy="the node runs: read again"
+        ) from error
+    if survey.verdict == "corruption":
+        _check_kept(survey, survey.damage[0].segment)  # it may have been overwritten while it was read
+
+
+def _check_kept(survey: Survey, name: str) -> None:
+    """Raise TrimmedError where segment ``name`` has gone, and those behind it are there."""
+    number = parse_segment_name(name)
+    if number is None or not survey.segments or survey.disk.exists(f"{survey.directory}/{name}"):
+        return
+    kept = Survey(disk=survey.disk, directory=survey.directory, first_index_max=None)
+    first = next((item for item in kept.walk() if isinstance(item, Segment)), None)
+    if first is not None and first.number > number:
+        raise TrimmedError(
+            f"{survey.directory}/{name} was trimmed while it was read; the log begins at {first.first_index} now",
+            first=first.first_index,
+            remedy="read again, or from there on",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +147,11 @@ def inspect(disk: Disk, path: str) -> Iterator[Entry]:
 
     Raises:
       ConfigError: no log, or one of a newer format.
+      TrimmedError: as :func:`read_batches`.
       StorageError: a file cannot be read. Damage is no error here: it is the last entry.
     """
     survey = survey_of(disk, path)
-    for item in survey.walk():
+    for item in _walk(survey):
         if isinstance(item, Segment):
             yield Entry(
                 "segment",
@@ -140,7 +170,7 @@ def inspect(disk: Disk, path: str) -> Iterator[Entry]:
             yield Entry("batch", 2, item[0], _batch_fields(item[1]))
     fields: dict[str, object] = {"verdict": survey.verdict, "end": survey.end, "torn_bytes": survey.torn_bytes}
     if survey.mark is not None:
-        fields["unfinished_truncation_to"] = survey.mark.end
+        fields["unfinished_reset_to" if survey.mark.resets else "unfinished_truncation_to"] = survey.mark.end
     for damage in survey.damage:
         fields |= {"segment": damage.segment, "expected": damage.expected, "found": damage.found}
     location = survey.damage[0].location if survey.damage else survey.segments[-1].length if survey.segments else 0
