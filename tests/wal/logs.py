@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
+from typing import Any
 
 from viewstamp.errors import StorageError
 from viewstamp.ids import Index, Position, Term
+from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.wal import Options, Wal
@@ -220,6 +224,17 @@ def _after(log: list[Batch], step: Step) -> list[Batch]:
     if step.cut is not None:
         return [batch for batch in log if batch.end <= step.cut]
     return [*log, *step.batches]
+
+
+def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on the simulated loop."""
+
+    @functools.wraps(test)
+    def run(**arguments: Any) -> None:
+        sim_loop.run(test(**arguments))
+
+    run.__signature__ = signature(test)  # type: ignore[attr-defined]
+    return run
 
 
 def swallow(_: StorageError) -> None:

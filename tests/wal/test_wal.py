@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
-from collections.abc import Callable, Coroutine
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import pytest
@@ -23,6 +20,7 @@ from tests.wal.logs import (
     names_of,
     new_disk,
     open_wal,
+    simulated,
     swallow,
     write_log,
 )
@@ -34,7 +32,6 @@ from viewstamp.errors import (
     StorageFullError,
 )
 from viewstamp.ids import Index
-from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal import reading
 from viewstamp.wal import wal as wal_module
@@ -42,17 +39,6 @@ from viewstamp.wal.reader import inspect
 from viewstamp.wal.verify import verify
 from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch
-
-
-def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on the simulated loop."""
-
-    @functools.wraps(test)
-    def run(**arguments: Any) -> None:
-        sim_loop.run(test(**arguments))
-
-    run.__signature__ = signature(test)  # type: ignore[attr-defined]
-    return run
 
 
 @pytest.fixture
