@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 from tests.client.cluster import Cluster
-from viewstamp.embed import ClusterHandle, local_cluster
 
 ResultT = TypeVar("ResultT")
 HeldT = TypeVar("HeldT")
@@ -68,13 +67,6 @@ def elsewhere(open_held: Callable[[], Any]) -> Iterator[Elsewhere[Any]]:
         thread.join(60)
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Elsewhere[ClusterHandle]]:
-    """Three real nodes, for all tests of a module: each makes topics of its own, and leaves the nodes running."""
-    with elsewhere(lambda: local_cluster(nodes=3)) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def peers() -> Iterator[Elsewhere[Cluster]]:
     """Three nodes that do what the test tells them."""
@@ -88,12 +80,3 @@ def peers() -> Iterator[Elsewhere[Cluster]]:
 
     with elsewhere(opened) as cluster:
         yield cluster
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """See that a test leaves no thread of ours; trio keeps those of its pool for a while."""
-    before = set(threading.enumerate())
-    yield
-    left = {thread.name for thread in set(threading.enumerate()) - before if "Trio thread" not in thread.name}
-    assert left - {"elsewhere"} == set()

@@ -88,12 +88,16 @@ async def open_node(
       NoQuorumError: the group is not RUNNING after ``timeout``; the message says what is missing.
       StorageError, CorruptionError: the disk failed, or damage was found; nothing was cut.
     """
-    loaded, classes = resolve(settings, actors)
-    logger = log if log is not None else stdlib_logger()
-    async with _run_node(lambda: compose_node(loaded, real_host(), logger, classes), timeout) as hosted:
-        node, loop = hosted
-        async with run_client(lambda shell, outside: EmbeddedNode(shell, outside, node, loop)) as embedded:
-            yield embedded
+
+    def make() -> Node:
+        loaded, classes = resolve(settings, actors)
+        return compose_node(loaded, real_host(), log if log is not None else stdlib_logger(), classes)
+
+    async with (
+        _run_node(make, timeout) as (node, loop),
+        run_client(lambda shell, outside: EmbeddedNode(shell, outside, node, loop)) as embedded,
+    ):
+        yield embedded
 
 
 @asynccontextmanager

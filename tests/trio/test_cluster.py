@@ -1,0 +1,175 @@
+"""The client in a trio program, against real nodes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+import pytest
+import trio
+
+import viewstamp as vs
+from tests.trio.conftest import Elsewhere, elsewhere
+from viewstamp.embed import ClusterHandle, local_cluster
+from viewstamp.trio import Client, connect
+
+pytestmark = pytest.mark.slow
+
+Nodes = Elsewhere[ClusterHandle]
+topics = (f"topic{n}" for n in count())
+
+
+class Short(vs.CommandError):
+    """There is not so much of it."""
+
+
+class Account(vs.ReplicatedActor):
+    def __init__(self) -> None:
+        self.balance = 0
+
+    @vs.command
+    def pay_in(self, amount: int) -> int:
+        self.balance += amount
+        return self.balance
+
+    @vs.command
+    def pay_out(self, amount: int) -> int:
+        if amount > self.balance:
+            raise Short(f"{self.balance} left")
+        self.balance -= amount
+        return self.balance
+
+    @vs.query
+    def show(self) -> int:
+        return self.balance
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Three real nodes, for all tests here: each makes topics of its own, and leaves the nodes running."""
+    with elsewhere(lambda: local_cluster(nodes=3, actors={"account": Account})) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def opened(nodes: Nodes) -> AsyncIterator[tuple[Client, str]]:
+    """Open a client, and create a topic."""
+    topic = next(topics)
+    with trio.fail_after(60):
+        async with connect([nodes.held.address(node) for node in nodes.held.ids]) as client:
+            await client.create_topic(topic)
+            yield client, topic
+
+
+def leader(nodes: Nodes) -> str:
+    return next(node.id for node in nodes.held.nodes.values() if node.node_status["role"] == "leader")
+
+
+def test_what_is_appended_is_read_by_whom_it_concerns(nodes: Nodes) -> None:
+    async def main() -> None:
+        async with opened(nodes) as (client, topic):
+            receipts = await client.append_many(topic, [b"a", b"b"])
+            assert [receipt.position for receipt in receipts] == [1, 2]
+            assert [record.value async for record in client.read(topic)] == [b"a", b"b"]
+            assert [record.value async for record in client.read(topic, 2, node="n2")] in ([b"b"], [])
+            assert {node["id"] for node in await client.status()} == {"n1", "n2", "n3"}
+
+    trio.run(main)
+
+
+def test_the_leader_is_killed_amid_appends_and_every_record_is_there_once(nodes: Nodes) -> None:
+    """Every append has a receipt, each at another position, and a reader that follows sees just these, in order."""
+    seen: list[bytes] = []
+    receipts: dict[bytes, int] = {}
+    total = 600
+
+    async def main() -> None:
+        async with opened(nodes) as (client, topic), trio.open_nursery() as nursery:
+            amid = trio.Event()
+
+            async def append(caller: int) -> None:
+                for n in range(total // 20):
+                    value = f"{caller}/{n}".encode()
+                    receipts[value] = (await client.append(topic, value)).position
+                    if len(receipts) == total // 4:
+                        amid.set()
+
+            async def follow() -> None:
+                async for record in client.read(topic, follow=True, end=total + 1):
+                    seen.append(record.value)
+
+            async def kill() -> None:
+                await amid.wait()
+                victim = leader(nodes)
+                await trio.to_thread.run_sync(nodes.run, nodes.held.stop(victim))
+                assert len(receipts) < total, "the leader was killed amid them"
+                await trio.to_thread.run_sync(nodes.run, nodes.held.start(victim))
+
+            nursery.start_soon(follow)
+            nursery.start_soon(kill)
+            for caller in range(20):
+                nursery.start_soon(append, caller)
+
+    trio.run(main)
+    assert len(receipts) == total
+    assert sorted(receipts.values()) == list(range(1, total + 1))
+    assert seen == sorted(receipts, key=lambda value: receipts[value])
+
+
+def test_the_outcome_of_an_append_that_timed_out_can_be_asked_for(nodes: Nodes) -> None:
+    """Without a majority nothing is committed; when there is one again, the truth is known, and stays so."""
+
+    async def main() -> None:
+        async with opened(nodes) as (client, topic):
+            await client.append(topic, b"first")
+            followers = [node for node in nodes.held.ids if node != leader(nodes)]
+            for node in followers:
+                await trio.to_thread.run_sync(nodes.run, nodes.held.stop(node))
+            with pytest.raises(vs.OutcomeUnknownError) as unknown:
+                await client.append(topic, b"second", timeout=0.2)
+            assert unknown.value.token is not None
+
+            async with trio.open_nursery() as nursery:  # One alone does not get to RUNNING.
+                for node in followers:
+                    nursery.start_soon(trio.to_thread.run_sync, nodes.run, nodes.held.start(node))
+            outcome = await client.outcome(unknown.value.token)
+            values = [record.value async for record in client.read(topic)]
+            assert values == [b"first", b"second"] if outcome.applied else [b"first"]
+
+    trio.run(main)
+
+
+def test_actors_are_called_asked_and_watched(nodes: Nodes) -> None:
+    async def main() -> None:
+        async with opened(nodes) as (client, _):
+            account = client.actor("account", Account, key="7")
+            changes = client.watch("account", Account, key="7", index=1)
+            async with trio.open_nursery() as nursery:
+                for _ in range(50):
+                    nursery.start_soon(account.pay_in, 2)
+            assert await account.show() == 100
+            with pytest.raises(Short, match="100 left"):
+                await account.pay_out(101)
+            assert await client.call("account", "pay_out", 40, key="7") == 60
+            assert await client.query("account", "show", key="7") == 60
+            with pytest.raises(vs.UnknownActorError):
+                await client.call("account", "burn", key="7")
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await account.pay_in(1)
+            assert scope.cancelled_caught
+            async with changes:
+                balance = 0
+                for _ in range(52):
+                    change = await anext(changes)
+                    assert change.key == "7"
+                    balance = change.result if change.error is None else balance
+                assert balance == 60
+                with trio.move_on_after(0.05) as waiting:
+                    await anext(changes)
+                assert waiting.cancelled_caught
+                await account.pay_in(5)
+                assert (await anext(changes)).result == 65
+
+    trio.run(main)
