@@ -68,7 +68,7 @@ def create(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic. Fine if it exists and keeps the same. Without --retain-... it keeps everything."""
+    """Create a topic; without --retain-... it keeps everything. Fine if it exists, unless it keeps something else."""
     info = Target.resolve(directory, cluster).ask(
         lambda client: client.create_topic(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout

@@ -1,0 +1,178 @@
+"""Actors, snapshots and what topics keep, through the command, against a cluster of real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli import main
+from viewstamp.cli.local import LocalCluster
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Any]
+MODULE = """
+import viewstamp as vs
+
+class Short(vs.CommandError):
+    pass
+
+class Inventory(vs.ReplicatedActor):
+    def __init__(self) -> None:
+        self.stock: dict[str, int] = {}
+
+    @vs.command
+    def receive(self, sku: str, n: int = 1) -> int:
+        self.stock[sku] = self.stock.get(sku, 0) + n
+        return self.stock[sku]
+
+    @vs.command
+    def reserve(self, sku: str, n: int) -> int:
+        if self.stock.get(sku, 0) < n:
+            raise Short(f"{self.stock.get(sku, 0)} left")
+        self.stock[sku] -= n
+        return self.stock[sku]
+
+    @vs.query
+    def all(self) -> dict[str, int]:
+        return self.stock
+"""
+SETTINGS = ("--set", "actors.inventory=stock_of_a_test:Inventory", "--set", "wal.bytes_max=16777216")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("state") / "cluster"
+    path.mkdir()
+    # Beside the settings: the nodes find it wherever they are started.
+    (path / "stock_of_a_test.py").write_text(MODULE)
+    try:
+        yield path
+    finally:
+        for node in LocalCluster.open(path).nodes.values():
+            asyncio.run(node.kill())
+
+
+@pytest.fixture
+def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command against the cluster, which is started if it is not there; return what it printed as JSON."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
+        captured = capfd.readouterr()
+        lines = [json.loads(line) for line in (captured.err if code else captured.out).splitlines()]
+        return lines if arguments[0] == "read" and not code else lines[-1]
+
+    assert main.run(["cluster", "start", "--dir", str(directory), *SETTINGS]) == 0, capfd.readouterr().err
+    capfd.readouterr()
+    return run
+
+
+def test_an_actor_is_called_with_positional_or_named_arguments(run: Run) -> None:
+    assert run("actor", "call", "inventory", "receive", '["positional", 3]') == {"result": 3}
+    assert run("actor", "call", "inventory", "receive", '{"sku": "named", "n": 2}') == {"result": 2}
+    assert run("actor", "call", "inventory", "receive", '["defaults"]') == {"result": 1}
+    assert run("actor", "call", "inventory", "all") == {"result": {"positional": 3, "named": 2, "defaults": 1}}
+    assert run("actor", "call", "inventory", "all", "--key", "another") == {"result": {}}
+    stale = run("actor", "call", "inventory", "all", "--stale")
+    assert set(stale) == {"result", "applied_index", "age_seconds"}
+    (told,) = run("actor", "list")["actors"]
+    assert (told["name"], told["class"], told["version"], told["instances"]) == ("inventory", "Inventory", 1, 1)
+
+
+def test_what_a_command_raised_is_exit_8_and_what_is_no_command_exit_5(run: Run) -> None:
+    error = run("actor", "call", "inventory", "reserve", '["nothing", 1]', code=8)
+    assert (error["error"], error["message"]) == ("CommandError", "Short: 0 left")
+    for arguments in (
+        ("inventory", "reserve", "[1, 2, 3]"),
+        ("inventory", "resrve", "[]"),
+        ("inventry", "reserve", "[]"),
+        ("inventory", "receive", '["x"]', "--stale"),
+    ):
+        error = run("actor", "call", *arguments, code=5)
+        assert (error["error"], arguments[0] in error["message"].lower()) == ("UnknownActorError", True)
+    assert run("actor", "call", "inventory", "all", "7", code=2)["error"] == "UsageError"
+    assert run("actor", "call", "inventory", "__init__", code=2)["error"] == "UsageError"
+
+
+def test_every_member_takes_a_snapshot_and_lists_it_and_a_restart_begins_there(run: Run) -> None:
+    run("actor", "call", "inventory", "receive", '["kept", 9]')
+    taken = run("snapshot", "create")["snapshots"]
+    assert [each["node"] for each in taken] == ["n1", "n2", "n3"]
+    listed = run("snapshot", "list")["snapshots"]
+    for each in taken:
+        newest = next(other for other in listed if other["node"] == each["node"])
+        assert (newest["index"], newest["bytes"]) == (each["index"], each["bytes"])
+        assert abs(newest["created"] - time.time()) < 300
+    assert [each["node"] for each in run("snapshot", "create", "--node", "n2")["snapshots"]] == ["n2"]
+    run("cluster", "stop")
+    run("cluster", "start")
+    assert run("actor", "call", "inventory", "all")["result"]["kept"] == 9
+    assert run("snapshot", "create", "--node", "n9", code=5)["error"] == "RequestError"
+
+
+def test_status_tells_of_logs_and_actors_and_members_agree(run: Run) -> None:
+    run("actor", "call", "inventory", "receive", '["told"]')
+    status = run("status")
+    assert status["warnings"] == []
+    for node in status["nodes"]:
+        assert node["log_bytes_max"] == 16777216
+        assert 0 < node["log_bytes"] <= node["log_bytes_max"]
+        assert node["restart_seconds_estimate"] < 10
+        assert node["last_snapshot_index"] >= 0
+        assert node["durability"] == "majority, synced"
+        assert node["actors"]["inventory"]["instances"] == 1
+    digests = {(node["applied_index"], node["actors"]["inventory"]["digest"]) for node in status["nodes"]}
+    assert len(digests) == len({applied for applied, _ in digests})
+
+
+def test_a_topic_is_trimmed_by_hand_and_by_what_it_keeps(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes((b"." * 2000 + b"\n") * 100)
+    made = run("topic", "create", "short", "--retain-age", "36h")
+    assert (made["retain_bytes"], made["retain_seconds"]) == (0, 129_600)
+    assert run("topic", "create", "short", "--retain-age", "36h") == made
+    assert run("topic", "create", "short") == made
+    assert run("topic", "create", "short", "--retain-age", "1h", code=5)["error"] == "TopicExistsError"
+    run("append", "short", str(tmp_path / "lines"))
+    trimmed = run("topic", "trim", "short", "41")
+    assert (trimmed["first_position"], trimmed["last_position"]) == (41, 100)
+    assert run("read", "short", "--from", "40", code=5)["error"] == "TrimmedError"
+    assert len(run("read", "short", "--from", "41")) == 60
+    configured = run("topic", "configure", "short", "--retain-bytes", "100")
+    assert (configured["retain_bytes"], configured["retain_seconds"]) == (100, 129_600)
+    run("append", "short", str(tmp_path / "lines"))
+    assert run("topic", "describe", "short")["first_position"] > 41
+    assert run("topic", "trim", "short", "999", code=5)["error"] == "RequestError"
+    assert run("topic", "configure", "short", code=2)["error"] == "UsageError"
+
+
+def test_settings_of_a_cluster_that_is_there_are_not_changed_by_a_flag(run: Run, directory: Path) -> None:
+    run("cluster", "start", *SETTINGS)
+    error = run("cluster", "start", "--set", "wal.bytes_max=33554432", code=2)
+    assert error["message"].startswith("--set wal.bytes_max=33554432: the cluster is there already, and ")
+    assert error["message"].endswith("n1.toml says 16777216")
+    error = run("cluster", "start", "--set", "actors.other=x:Y", code=2)
+    assert error["message"].endswith("n1.toml says nothing of it")
+
+
+def test_a_node_whose_class_is_nowhere_says_so_in_the_command_that_starts_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["cluster", "start", "--nodes", "1", "--dir", str(tmp_path / "c"), "--output", "json"]
+    assert main.run([*arguments, "--set", "actors.inventory=nowhere_at_all:Inventory"]) == 2
+    told = json.loads(capfd.readouterr().err)
+    assert told["error"] == "ConfigError"
+    assert "[actors] inventory = 'nowhere_at_all:Inventory': there is no module nowhere_at_all" in told["message"]
+
+
+def test_a_reader_gives_up_after_its_timeout(capfd: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    assert main.run(["read", "any", "--cluster", "127.0.0.1:1", "--timeout", "0.2", "--output", "json"]) == 3
+    assert time.monotonic() - started < 5
+    assert json.loads(capfd.readouterr().err)["error"] == "UnavailableError"
