@@ -47,7 +47,19 @@ class RemoteMethod:
         a batch with others, if ``found`` accepts its arguments
     """
 
-    __slots__ = ("_accepted", "_calls", "actor", "found", "interface", "is_query", "key", "name", "node", "timeout")
+    __slots__ = (
+        "_accepted",
+        "_calls",
+        "actor",
+        "errors",
+        "found",
+        "interface",
+        "is_query",
+        "key",
+        "name",
+        "node",
+        "timeout",
+    )
 
     def __init__(
         self,
@@ -67,6 +79,8 @@ class RemoteMethod:
         self.key = key
         self.interface = interface
         """What the caller's class says; None = the caller has none, and what the nodes say counts."""
+        self.errors: Mapping[str, type[CommandError]] = interface.errors if interface is not None else _NO_ERRORS
+        """The classes of errors that the caller knows, by name."""
         self.is_query = name in interface.queries if interface is not None and is_query is None else is_query
         """None = not known yet."""
         self.found: Method | None = None
@@ -87,11 +101,6 @@ class RemoteMethod:
     def __repr__(self) -> str:
         key = f"[{self.key!r}]" if self.key else ""
         return f"<{self.actor}{key}.{self.name}>"
-
-    @property
-    def errors(self) -> Mapping[str, type[CommandError]]:
-        """The classes of errors that the caller knows, by name."""
-        return self.interface.errors if self.interface is not None else _NO_ERRORS
 
     def accepts(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
         """Say whether ``found``, which must be there, takes such arguments."""
