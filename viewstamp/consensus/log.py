@@ -71,7 +71,7 @@ class Log:
         self._evicted = 0
         self.cache_bytes = 0
         self.end = self.commit_end = self.handed_end = end
-        self.durable_end = min(self.durable_end, end)
+        self.durable_end = Index(1)  # Nothing, until the reset is durable: this member is silent meanwhile.
 
     def slice(self, start: Index, bytes_max: int) -> list[Batch] | None:
         """Return batches from ``start`` (a boundary below the end) on, at least one, then up to ``bytes_max``.

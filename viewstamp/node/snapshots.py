@@ -304,7 +304,8 @@ class Snapshotter(AsyncActor[None]):
         is_pressed = self._is_pressed
         now = self._clock.monotonic()
         self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
-        base = self.store.base(self._applier.machine.keep_from(), pressed=is_pressed)
+        keep_from, log_begin = self._applier.machine.keep_from(), self._wal.first_index
+        base = self.store.base(keep_from, log_begin=log_begin, pressed=is_pressed)
         if base is not None:
             end = base.end
             if not is_pressed:

@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.messages import SnapshotOffer
-from viewstamp.errors import CorruptionError, FrameError, PeerError, StorageFullError
+from viewstamp.errors import ConfigError, CorruptionError, FrameError, OutdatedCodeError, PeerError, StorageFullError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import Connection, Network
 from viewstamp.ids import NodeId
@@ -84,7 +84,9 @@ class SnapshotFetcher(AsyncActor[None]):
                 continue
             try:
                 await self._fetch(offer)
-            except (OSError, PeerError, TimeoutError, CorruptionError, StorageFullError) as error:
+            except OutdatedCodeError:
+                raise  # A state of newer code: this node stops, and says so.
+            except (OSError, PeerError, TimeoutError, ConfigError, CorruptionError, StorageFullError) as error:
                 self._log.warning("! snapshot not fetched", peer=offer.source, index=offer.end - 1, reason=str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
             finally:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.sim.checkers.history import check_history, check_replicas
+from viewstamp.sim.checkers.calls import check_calls, check_states
+from viewstamp.sim.checkers.history import Kept, check_history, check_replicas
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
@@ -16,9 +17,11 @@ from viewstamp.sim.trace import Trace
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import Member, World
 from viewstamp.wire.batch import Kind
+from viewstamp.wire.commands import decode_result, encode_arguments
 
 if TYPE_CHECKING:
     from viewstamp.node.node import Node
+    from viewstamp.node.state_machine import StateMachine
 
 __all__ = ["Verdict", "run_seed"]
 
@@ -105,6 +108,8 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     contents = {member.id: _contents(member) for member in world.members}
     check_replicas(contents)
     check_history(workload.appends, next(iter(contents.values())))
+    check_states({member.id: machine_of(member) for member in world.members})
+    check_calls(workload.calls, _journals(world.members[0], workload))
 
 
 def _has_recovered(world: World, workload: Workload) -> bool:
@@ -125,25 +130,58 @@ def _node(member: Member) -> Node | None:
     return member.node if member.is_up else None
 
 
-def _contents(member: Member) -> dict[str, list[bytes]]:
+def machine_of(member: Member) -> StateMachine:
+    """Return the state of a member that runs."""
+    node = _node(member)
+    assert node is not None, f"{member.id} is down"
+    return node.machine
+
+
+def _contents(member: Member) -> dict[str, Kept]:
     """Read every topic from the member's own log on disk, as an offline reader would."""
     node = _node(member)
     assert node is not None
     assert node.wal is not None
-    names = {topic["id"]: topic["name"] for topic in node.machine.query("list_topics")}  # type: ignore[attr-defined]
-    contents: dict[str, list[bytes]] = {name: [] for name in names.values()}
+    topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
+    contents = {topic["name"]: Kept(topic["first_position"], []) for topic in topics}
+    names = {topic["id"]: topic["name"] for topic in topics}
     index = node.wal.first_index
     while index < node.wal.durable_end:
         for batch in node.wal.read(index, 1024 * 1024):
             if batch.kind is Kind.RECORDS:
-                values = contents[names[batch.topic]]
-                if batch.first_position != len(values) + 1:
+                kept = contents[names[batch.topic]]
+                # The first batch may begin with records that are trimmed; those before it are, altogether.
+                gone = max(0, kept.first - batch.first_position) if not kept.values else 0
+                if gone >= batch.count:
+                    pass
+                elif batch.first_position + gone != kept.first + len(kept.values):
                     raise Violation(
-                        "PositionsHaveNoGap", f"{member.id}: {batch!r} at {batch.first_position} after {len(values)}"
+                        "PositionsHaveNoGap",
+                        f"{member.id}: {batch!r} at {batch.first_position} after {kept.first + len(kept.values) - 1}",
                     )
-                values += batch.values()
+                else:
+                    kept.values.extend(batch.values()[gone:])
             index = batch.end
+    for topic in topics:
+        kept = contents[topic["name"]]
+        if kept.first + len(kept.values) != topic["last_position"] + 1:
+            raise Violation(
+                "TopicsAreWhole", f"{member.id} holds {len(kept.values)} records from {kept.first} of {topic}"
+            )
     return contents
+
+
+def _journals(member: Member, workload: Workload) -> dict[str, list[str]]:
+    """Return the entries of every journal, by its key, as a member holds them."""
+    machine = machine_of(member)
+    journals = {}
+    for key in workload.keys:
+        packed = machine.query(
+            "call_query", actor="journal", key=key, method="read", arguments=encode_arguments([], {})
+        )
+        assert isinstance(packed, bytes)
+        journals[key] = decode_result(packed)
+    return journals
 
 
 def _describe(world: World) -> str:

@@ -60,6 +60,14 @@ class Swarm:
     strike_seconds: float = 0.0
     """The mean time that a member leads until a fault strikes it, beside those that strike anybody; 0 = nobody aims."""
     segment_bytes: int = 64 * 1024
+    bytes_max: int = 0
+    """The bound of each member's log; 0 = none."""
+    snapshot_bytes: int = 1 << 40
+    """A member takes a snapshot after so much log."""
+    retain_bytes: int = 0
+    """What each topic keeps; 0 = everything, so that no log is ever dropped."""
+    actors: int = 0
+    """Concurrent callers of replicated actors in each client."""
     value_bytes_max: int = 200
     timeout: float = 4.0
 
@@ -78,13 +86,20 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         break_connection=entropy.choice((0.0, 0.0, 0.005)),
         split=entropy.choice((0.0, 0.1)),
     )
+    bounded = entropy.random() < 0.6
+    commands_only = bounded and entropy.random() < 0.5
     return Swarm(
+        bytes_max=entropy.choice((0, 512 * 1024)) if bounded else 0,
+        segment_bytes=entropy.choice((16, 32)) * 1024 if bounded else 64 * 1024,
+        snapshot_bytes=entropy.choice((4, 16, 64)) * 1024 if bounded else 1 << 40,
+        retain_bytes=entropy.choice((8, 64)) * 1024 if bounded else 0,
+        actors=entropy.choice((2, 5)) if commands_only else entropy.choice((0, 1, 3)),
         nodes=entropy.choice((1, 3, 3, 3, 3, 5)),
         clients=entropy.randint(1, 3),
-        callers=entropy.choice((1, 2, 4)),
+        callers=0 if commands_only else entropy.choice((1, 2, 4)),
         topics=entropy.randint(1, 2),
         fault_seconds=entropy.choice((0.15, 0.4, 1.0)),
-        down_seconds=entropy.choice((0.1, 0.5, 1.5)),
+        down_seconds=entropy.choice((0.1, 0.5, 1.5, 3.0)) if commands_only else entropy.choice((0.1, 0.5, 1.5)),
         pause_seconds=entropy.choice((0.005, 0.05, 0.2)),
         faults=chosen,
         links=links,

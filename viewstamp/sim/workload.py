@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from viewstamp.client.aio import Client
 from viewstamp.client.options import Options
 from viewstamp.client.results import Receipt
-from viewstamp.errors import OutcomeUnknownError, StaleSessionError, UnavailableError
+from viewstamp.errors import OutcomeUnknownError, StaleSessionError, StorageFullError, UnavailableError
 from viewstamp.ids import Position
 from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.journal import Journal, TornError
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import World
 
-__all__ = ["Append", "Fate", "Workload"]
+__all__ = ["Append", "Call", "Fate", "Workload"]
 
 
 class Fate(Enum):
@@ -46,8 +47,22 @@ class Append:
     position: Position = Position(0)
 
 
+@dataclass(slots=True)
+class Call:
+    """One call of a journal: what was to be written, and under which number it was.
+
+    ``before`` is how many entries of the journal were known to be written before the call.
+    """
+
+    key: str
+    entry: str
+    before: int
+    fate: Fate = Fate.PENDING
+    number: int = 0
+
+
 class Workload:
-    """Appends and reads through real clients, each in a process of its own.
+    """Appends, calls and reads through real clients, each in a process of its own.
 
     Invariants:
       * values are unique
@@ -56,10 +71,15 @@ class Workload:
 
     def __init__(self, world: World, entropy: random.Random) -> None:
         self.appends: list[Append] = []
+        self.calls: list[Call] = []
+        self.keys = ["", "second"]
+        """The journals' keys."""
         self.reads = 0
         self._world = world
         self._entropy = entropy
         self._acknowledged: dict[str, Position] = {}
+        self._written: dict[str, int] = {}
+        """The highest number of an entry of each journal that was answered."""
         self._is_over = False
         self._callers: list[asyncio.Task[None]] = []
         self._clients: list[Client] = []
@@ -100,6 +120,8 @@ class Workload:
                 asyncio.ensure_future(self._run_caller(client, f"{name}.{number}")) for number in range(swarm.callers)
             ]
             callers.append(asyncio.ensure_future(self._run_reader(client)))
+            for number in range(swarm.actors):
+                callers.append(asyncio.ensure_future(self._run_actor_caller(client, f"{name}.a{number}")))
             await asyncio.gather(*callers)
 
     async def _run_caller(self, client: Client, name: str) -> None:
@@ -119,9 +141,9 @@ class Workload:
     async def _create(self, client: Client, topic: str) -> None:
         while True:
             try:
-                await client.create_topic(topic)
+                await client.create_topic(topic, retain_bytes=self._world.swarm.retain_bytes)
                 return
-            except (UnavailableError, OutcomeUnknownError):
+            except (UnavailableError, OutcomeUnknownError, StorageFullError):
                 await asyncio.sleep(0.1)
 
     async def _append(self, client: Client, append: Append) -> None:
@@ -129,17 +151,74 @@ class Workload:
             receipt = await client.append(append.topic, append.value)
         except OutcomeUnknownError as error:
             await self._find_out(client, append, error)
-        except UnavailableError:
+        except (UnavailableError, StorageFullError):
             append.fate = Fate.NEVER
         else:
             self._acknowledge(append, receipt)
+
+    async def _run_actor_caller(self, client: Client, name: str) -> None:
+        """Write entries into journals, one after the other, and count them now and then."""
+        number = 0
+        entropy = self._world.loop.entropy(f"caller {name}")
+        while not self._is_over:
+            number += 1
+            key = entropy.choice(self.keys)
+            journal = client.actor("journal", Journal, key=key)
+            call = Call(key, f"{name}-{number}", self._written.get(key, 0))
+            self.calls.append(call)
+            padding = bytes(entropy.randrange(self._world.swarm.value_bytes_max))
+            await self._put(client, journal, call, padding)
+            if entropy.random() < 0.2:
+                await self._count(journal, key)
+            await asyncio.sleep(entropy.expovariate(1 / self._world.swarm.pause_seconds))
+
+    async def _put(self, client: Client, journal: type[Journal], call: Call, padding: bytes) -> None:
+        try:
+            number = await journal.put(call.entry, padding)
+        except TornError as error:
+            number = int(error.message)
+        except OutcomeUnknownError as error:
+            await self._find_out_call(client, call, error)
+            return
+        except (UnavailableError, StorageFullError):
+            call.fate = Fate.NEVER
+            return
+        self._note_written(call, number)
+
+    async def _find_out_call(self, client: Client, call: Call, error: OutcomeUnknownError) -> None:
+        while error.token is not None:
+            try:
+                outcome = await client.outcome(error.token)
+            except (UnavailableError, OutcomeUnknownError, StorageFullError):
+                await asyncio.sleep(0.1)
+                continue
+            except StaleSessionError:
+                break
+            call.fate = Fate.APPLIED if outcome.applied else Fate.NEVER
+            return
+        call.fate = Fate.UNKNOWN
+
+    def _note_written(self, call: Call, number: int) -> None:
+        call.fate = Fate.APPLIED
+        call.number = number
+        self._written[call.key] = max(number, self._written.get(call.key, 0))
+
+    async def _count(self, journal: type[Journal], key: str) -> None:
+        """Ask linearizably: whatever was answered before must be counted."""
+        written = self._written.get(key, 0)
+        try:
+            count = await journal.count()
+        except (UnavailableError, OutcomeUnknownError, StorageFullError):
+            return
+        if count < written:
+            raise Violation("QueriesAreLinearizable", f"journal {key!r} counts {count} after {written} were answered")
 
     async def _find_out(self, client: Client, append: Append, error: OutcomeUnknownError) -> None:
         """Ask what became of an append, until the answer comes."""
         while error.token is not None:
             try:
                 outcome = await client.outcome(error.token)
-            except (UnavailableError, OutcomeUnknownError):
+            except (UnavailableError, OutcomeUnknownError, StorageFullError):
                 await asyncio.sleep(0.1)
                 continue
             except StaleSessionError:
@@ -166,7 +245,7 @@ class Workload:
                 continue
             try:
                 info = await client.describe_topic(topic)
-            except (UnavailableError, OutcomeUnknownError):
+            except (UnavailableError, OutcomeUnknownError, StorageFullError):
                 continue
             self.reads += 1
             if info.last_position < acknowledged:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import contextvars
 import random
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, cast
 
 from structlog.typing import FilteringBoundLogger
 
+from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.consensus import core as consensus
 from viewstamp.errors import StorageError, ViewstampError
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.node import Node, Options
+from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.disk import DiskOptions, SimulatedDisk
+from viewstamp.sim.journal import Journal
 from viewstamp.sim.loop import Process, SimulatedClock, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork
 from viewstamp.sim.swarm import Swarm
@@ -28,7 +32,9 @@ from viewstamp.sim.trace import Trace
 from viewstamp.streams.machine import Streams
 from viewstamp.wal import wal
 
-__all__ = ["Member", "World"]
+__all__ = ["JOURNAL", "Member", "World"]
+
+JOURNAL: Final[Mapping[str, type[ReplicatedActor]]] = MappingProxyType({"journal": Journal})
 
 _TICK_SECONDS = 0.02
 _RESTART_SECONDS = 0.3
@@ -68,9 +74,17 @@ class World:
       * a member that went down for whatever reason is brought up again, unless the run ends before
     """
 
-    def __init__(self, seed: int | str, swarm: Swarm, *, trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        seed: int | str,
+        swarm: Swarm,
+        *,
+        classes: Mapping[str, type[ReplicatedActor]] = JOURNAL,
+        trace: Trace | None = None,
+    ) -> None:
         self.loop = SimulatedLoop(seed, trace=trace)
         self.swarm = swarm
+        self.classes = classes
         self.entropy: random.Random = self.loop.entropy("world")
         self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
         self.members = [
@@ -151,7 +165,7 @@ class World:
 
     async def _live(self, member: Member, process: Process) -> None:
         """Run one node until it fails; one that its disk failed is started again, like any service."""
-        node = Node(self._options(member), member.host, Streams(), _node_log(self, member.id))
+        node = Node(self._options(member), member.host, Streams(classes=self.classes), _node_log(self, member.id))
         member.node = node
         try:
             await node.start()
@@ -196,7 +210,8 @@ class World:
                 cache_bytes_max=32 * 1024,
                 sync_only=member.is_sync_only,
             ),
-            wal=replace(wal.Options(), segment_bytes=self.swarm.segment_bytes, reserve_bytes=0),
+            wal=wal.Options(segment_bytes=self.swarm.segment_bytes, bytes_max=self.swarm.bytes_max, reserve_bytes=0),
+            snapshots=SnapshotOptions(log_bytes=self.swarm.snapshot_bytes, restart_seconds_max=0, kept_max=3),
             tick_seconds=_TICK_SECONDS,
             request_seconds=5.0,
         )

@@ -2,7 +2,7 @@
 
 | invariant | sentence |
 | --- | --- |
-| NothingLost | what was acknowledged stands at its position, on every member |
+| NothingLost | what was acknowledged, and is not trimmed, stands at its position, on every member |
 | NothingInvented | what stands in a topic was appended to it |
 | OnceOnly | no value stands twice |
 | NeverMeansNever | what a client was told did not happen stands nowhere |
@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from viewstamp.ids import NodeId
 from viewstamp.sim.checkers.violation import Violation
@@ -22,13 +22,20 @@ from viewstamp.sim.checkers.violation import Violation
 if TYPE_CHECKING:
     from viewstamp.sim.workload import Append
 
-__all__ = ["check_history", "check_replicas"]
-
-Contents = Mapping[str, Sequence[bytes]]
-"""The values of each topic, in the order of their positions, from 1."""
+__all__ = ["Contents", "Kept", "check_history", "check_replicas"]
 
 
-def check_replicas(contents: Mapping[NodeId, Mapping[str, list[bytes]]]) -> None:
+class Kept(NamedTuple):
+    """What a member holds of a topic: the values from position ``first`` on. What was before is trimmed."""
+
+    first: int
+    values: list[bytes]
+
+
+Contents = Mapping[str, Kept]
+
+
+def check_replicas(contents: Mapping[NodeId, Contents]) -> None:
     """Compare what the members hold, by member id. Raises Violation."""
     first = next(iter(contents))
     for member, topics in contents.items():
@@ -42,8 +49,8 @@ def check_history(appends: Sequence[Append], contents: Contents) -> None:
 
     positions: dict[bytes, tuple[str, int]] = {}
     asked = {append.value: append for append in appends}
-    for topic, values in contents.items():
-        for position, value in enumerate(values, 1):
+    for topic, kept in contents.items():
+        for position, value in enumerate(kept.values, kept.first):
             if value in positions:
                 raise Violation("OnceOnly", f"{value[:40]!r} stands at {positions[value]} and {(topic, position)}")
             positions[value] = (topic, position)
@@ -52,6 +59,8 @@ def check_history(appends: Sequence[Append], contents: Contents) -> None:
     last: dict[tuple[str, str], int] = {}
     for append in appends:
         topic, position = positions.get(append.value, ("", 0))
+        if append.fate is Fate.APPLIED and append.position < contents[append.topic].first:
+            continue
         if append.fate is Fate.APPLIED and position != append.position:
             raise Violation(
                 "NothingLost",
