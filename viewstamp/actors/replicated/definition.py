@@ -6,7 +6,20 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+    Sequence,
+    Set,
+)
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -25,7 +38,10 @@ _VALUES = (
     *(type(None), bool, int, float, str, bytes, bytearray, list, tuple, dict, set, frozenset),
     *(datetime, date, timedelta, Decimal, UUID, object),
 )
-_ABSTRACT = ("collections.abc", "typing")
+_ABSTRACT = (
+    *(Collection, Container, Hashable, Iterable, Mapping, MutableMapping),
+    *(MutableSequence, MutableSet, Sequence, Set),
+)
 
 
 def check_class(cls: type) -> None:
@@ -137,9 +153,9 @@ def _refused_type(annotation: Any) -> str:
     if origin is not None:
         parts = [*typing.get_args(annotation), *([origin] if origin not in (typing.Union, types.UnionType) else [])]
         return next(filter(None, map(_refused_type, parts)), "")
-    if not isinstance(annotation, type) or annotation in _VALUES:
+    if not isinstance(annotation, type) or annotation in _VALUES or annotation in _ABSTRACT:
         return ""
-    if annotation.__module__ in _ABSTRACT or typing.is_typeddict(annotation):
+    if annotation.__module__ == "typing" or typing.is_typeddict(annotation):
         return ""
     return annotation.__qualname__
 

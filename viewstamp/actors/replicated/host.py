@@ -40,6 +40,8 @@ from viewstamp.wire.values import make_packer
 __all__ = ["ActorHost", "Prepared"]
 
 _PLACE = struct.Struct("<Qq")
+_NOWHERE = -1
+"""The index of a first command that there has not been."""
 _SMALL = 4096
 """Bytes of state up to which one packer with one buffer serves all instances."""
 _NAME_MAX = 100
@@ -244,11 +246,19 @@ class ActorHost:
         actor = hosted.wake(instance) if instance is not None else None
         try:
             if actor is None:
-                actor = hosted.fresh(key)
+                actor = self._imagine(hosted, key)
             value = hosted.queries[method](actor, *positional, **named)
         except Exception as error:
             return _failure(error)
         return encode_result(value)
+
+    def _imagine(self, hosted: Hosted, key: str) -> ReplicatedActor:
+        """Make an instance as a first command would, to be forgotten; so its constructor may draw dice and ids."""
+        self._moment.index, self._moment.version = _NOWHERE, hosted.version
+        try:
+            return hosted.fresh(key)
+        finally:
+            self._moment.index = self._moment.version = 0
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return what DESCRIBE_ACTOR answers: the interface under the name that callers use.

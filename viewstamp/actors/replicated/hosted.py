@@ -105,8 +105,8 @@ class Hosted:
             actor.set_state(unpack(instance.packed), instance.version)
         except Exception as error:
             raise OutdatedCodeError(
-                f"{self.cls.__qualname__}.set_state() of version {self.version} can not take over the state of"
-                f" {self.name}[{instance.key!r}], written by version {instance.version}: {type(error).__name__}: {error}",
+                f"{self.cls.__qualname__} of version {self.version} can not take over the state of"
+                f" {self.name}[{instance.key!r}], which version {instance.version} wrote: {error!r}",
                 remedy="correct set_state() and start this node again; the others go on without it",
             ) from error
         actor._viewstamp_moment = self.moment
