@@ -187,6 +187,29 @@ def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_alwa
     assert not kept(5)
 
 
+def test_a_restored_machine_lets_go_of_large_results_at_the_same_time(log: Log) -> None:
+    session = log.session()
+    for sequence in (1, 2):
+        run(log, session, sequence, call("pad", RESULT_BYTES_MAX // 3))
+    other = restored(log.machine, CLASSES)
+    run(log, session, 3, call("pad", RESULT_BYTES_MAX // 2))
+    other.apply(log.applied[-1])
+    assert other.query("outcome", session=session, sequence=1) == log.machine.query(
+        "outcome", session=session, sequence=1
+    )
+    assert other.digest() == log.machine.digest()
+
+
+def test_a_fence_pushes_results_out_too(log: Log) -> None:
+    session = log.session()
+    receipts = [run(log, session, n, call("add", 1)).receipt for n in (1, 2)]
+    log.run(fence(session, RESULTS_MAX + 1))
+    kept = [log.machine.query("outcome", session=session, sequence=n) for n in (1, 2)]
+    assert kept[0] == CommandResults(receipts[0], None)
+    assert isinstance(kept[1], CommandResults)
+    assert decoded(kept[1].results) == [2]
+
+
 def test_records_push_results_out_too(log: Log) -> None:
     topic, session = log.topic(), log.session()
     results = run(log, session, 1, call("add", 1))

@@ -1,61 +1,98 @@
-"""Topics and sessions: the replicated state machine that a node runs above its log.
+"""Topics, sessions and actors: the replicated state machine that a node runs above its log.
 
 What it promises
   * A topic's positions run from 1 without a gap, in log order: the position of a record is decided when its
     batch enters the log (the leader stamps it) and checked again by every member when it is applied.
-  * A batch of a session is applied at most once, whoever retries it, however often, to whichever leader:
-    a session's sequences are strict, so the batch with sequence n is applied only as the successor of n - 1.
+  * A batch of a session, of records or of actors' commands, is applied at most once, whoever retries it, however
+    often, to whichever leader: a session's sequences are strict, so the batch with sequence n is applied only as
+    the successor of n - 1. A retry is told what the first one was told: its receipt, and its commands' results.
   * "Did it happen?" is answered from replicated state and never guessed. A fence makes "no" final: the
     sequence that was asked about can not be applied afterwards, even where a copy of it is still on its way.
-  * Members that applied the same prefix of the log have the same state, byte for byte (``digest``).
+  * A topic keeps its records until somebody trims them or its retention does; what is gone stays gone, and
+    who asks for it is told so (TrimmedError). Trims and retention are applied from the log like everything
+    else, so all members keep the same.
+  * Members that applied the same prefix of the log have the same state, byte for byte (``digest``), and the
+    same ``chain``, where they run the same code of actors (``lineage``).
+  * A cut is the whole state at one index, whatever is applied while it is handed out; a machine that adopts it
+    goes on exactly as the one it was taken of.
 
 What it assumes
   * ``apply`` gets every committed batch once, in log order; ``admit`` is called between ``begin_leading`` and
     ``stop_leading``, by a leader that has applied all that earlier terms left in the log.
   * **A batch that was ``Accepted`` enters the log.** The admission view counts on it: a node checks for space
     *before* it asks. Where it cannot append after all, it must stop leading.
+  * Log times never fall along the log.
 
 The state
-  topics     by id, from 1, in order of creation; never removed
+  topics     by id, from 1, in order of creation; never removed. Each has a *sparse map*: position, index, bytes and
+             log time of a batch now and then, from the first one that is kept on
   sessions   by id (the index of the record that opened it), ordered by last use in the log; at most
-             ``SESSIONS_MAX``, the least recently used is forgotten when one more is opened
-  log bytes  bytes of all batches applied; it spaces the entries of the topics' sparse maps
+             ``SESSIONS_MAX``, the least recently used is forgotten when one more is opened. Each has the receipts
+             of its newest 256 batches, and the results of those of the newest 64 that held commands, up to 1 MiB
+  actors     their instances: ``actors/replicated``
+  log bytes  bytes of all batches applied; it spaces the entries of the sparse maps
+  chain      a checksum over what was decided here, a step a batch; the actors have their own, a step a command
 
 Decisions per kind of batch
 
-  kind          | admit (leader)                                          | apply (every member)
-  ------------- | ------------------------------------------------------- | -----------------------------------
-  RECORDS       | n = last + 1: Accepted with the topic's next position    | checks position and sequence,
-                | n <= last, applied: Answered (receipt, None = fenced)    | advances both, returns the receipt
-                | n <= last, still in the log: Waiting                     |
-                | n <= last, under a fence in the log: UnavailableError    |
-                | n > last + 1: UnavailableError (a gap: resend from last) |
-                | older than the cached receipts: StaleSessionError        |
-  FENCE         | n <= applied last: Answered; else Accepted               | n <= last: the cached receipt, or
-                |                                                         | None; else last + 1 .. n become
-                |                                                         | "not applied", last = n, None
-  OPEN_SESSION  | Accepted; OverloadedError while another one that has to  | forgets the oldest when full;
-                | forget a session is in the log                           | returns {"session": id}
-  CREATE_TOPIC  | Accepted where the name is allowed                       | {"topic": ...}, also where it exists
-  MEMBERSHIP    | Accepted                                                | nothing
+  kind            | admit (leader)                                         | apply (every member)
+  --------------- | ------------------------------------------------------ | -----------------------------------
+  RECORDS         | n = last + 1: Accepted with the topic's next position   | checks position and sequence,
+                  | n <= last, applied: Answered (receipt, None = fenced)   | advances both, returns the receipt
+                  | n <= last, still in the log: Waiting                    |
+                  | n <= last, under a fence in the log: UnavailableError   |
+                  | n > last + 1: UnavailableError (a gap: resend from last)|
+                  | older than the kept receipts: StaleSessionError         |
+  COMMANDS        | as RECORDS, but n = last + 1: every command must be     | checks the sequence, runs the
+                  | known to this leader's code (UnknownActorError,         | commands; receipt (position 0) and
+                  | RequestError); position 0                               | results. Unknown: OutdatedCodeError
+  FENCE           | n <= applied last: Answered; else Accepted              | n <= last: what it was answered, or
+                  |                                                        | None; else last + 1 .. n become
+                  |                                                        | "not applied", last = n, None
+  OPEN_SESSION    | Accepted; OverloadedError while another one that has to | forgets the oldest when full;
+                  | forget a session is in the log                          | returns {"session": id}
+  CREATE_TOPIC    | Accepted where apply would not refuse it now            | {"topic": ...}, also where it exists;
+                  |                                                        | TopicExistsError: it keeps something
+                  |                                                        | else than is asked for
+  CONFIGURE_TOPIC | Accepted where the topic exists                         | sets what is said, trims at once;
+                  |                                                        | {"topic": ...}
+  TRIM_TOPIC      | Accepted up to the topic's next position as applied     | records below go; {"topic": ...};
+                  |                                                        | RequestError beyond the next position
+  MEMBERSHIP      | Accepted                                               | nothing
+
+The records of CREATE_TOPIC and CONFIGURE_TOPIC are msgpack {"name", "retain_bytes", "retain_seconds"}; what is None or
+missing is not said, 0 = keep everything. A creation that says neither, or 0 for both, takes a topic as it is. That of
+TRIM_TOPIC is {"name", "position"}: the first position to keep. None of them needs a session: twice is as good as once.
 
 The admission view (``admission.py``) is what the applied state will be once everything in the leader's log is
 applied: next positions and last sequences, as differences to the applied state. It exists because a leader
-pipelines: batch n + 1 arrives long before n is applied. A deterministic refusal must therefore happen in
-``admit``: a batch that is in the log and takes no position would leave a gap behind the positions that were
+pipelines: batch n + 1 arrives long before n is applied. A deterministic refusal of records or commands must therefore
+happen in ``admit``: a batch that is in the log and takes no position would leave a gap behind the positions that were
 stamped after it. The one refusal that could come later is a session forgotten between admission and
 application. It is excluded: an OPEN_SESSION that will forget session v is the only such one in the log, and
 until it is applied batches of v are refused with UnavailableError, so the session that it forgets is known.
+The view also holds the commands that were decoded to be checked, so that the leader decodes them once.
+
+Retention. A topic with ``retain_bytes`` is looked at with each of its batches; all topics with ``retain_seconds`` with
+the first batch, of whatever kind, in each second of the log's time: so records age in a topic that gets none, but not
+in a log that stands still. What goes are whole entries of the sparse map, so what is kept may be too much by one entry:
+64 KiB, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the
+batch that holds the position stays whole in the log. ``keep_from`` is the index of the oldest entry of any topic: a log
+may not be dropped beyond it.
+
+Cuts (``cut.py``). Copy on write: a topic, a session or an instance is packed when its turn comes, or just before it
+changes for the first time. So beginning a cut costs a list of what there is, and a piece what it holds.
 
 Invariants
-  * ``topic.next_position`` = 1 + records of the topic in the applied log
-  * every cached receipt's sequence is in ``(last - RECEIPTS_MAX, last]``
+  * ``topic.next_position`` = 1 + records of the topic in the applied log; ``first_position`` never falls
+  * every kept receipt's sequence is in ``(last - RECEIPTS_MAX, last]``, every kept result's in
+    ``(last - RESULTS_MAX, last]``
   * admission view >= applied state, for every position and every sequence
 
 What it deliberately lacks
-  * logs of their own for topics, trimming and retention: later, in this package
-  * the text of records: a batch is never opened; CREATE_TOPIC's one record is the exception
-  * clocks: sessions expire by log order, never by time
+  * logs of their own for topics: later, in this package
+  * the text of records: a batch of records is never opened
+  * clocks: sessions expire by log order, records by the log's time, never by this machine's
 """
 
 from viewstamp.streams.machine import Streams
