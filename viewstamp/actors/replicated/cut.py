@@ -2,7 +2,7 @@
 
 Pieces are packed values. The first is the head::
 
-    {format, end, log_time, chain, era, lineage, fingerprint, actors: {name: [log version, low, high]}}
+    {format, end, log_time, chain, era, lineage, fingerprint, actors: {name: [log version, low, high, instances]}}
 
 every other one holds instances of one name, in their order::
 
@@ -166,9 +166,17 @@ def read_pieces(pieces: Iterable[bytes]) -> Image:
                 rows = {name: [] for name in head["actors"]}
             else:
                 name, more = value
-                rows[name].extend(more)
+                rows[name].extend(_checked(row) for row in more)
         except (RequestError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise CorruptionError(f"a piece of {len(piece)} bytes is none of actors: {error!r}") from error
-    if head is None:
-        raise CorruptionError("the snapshot of the actors is empty")
+    found = {name: len(each) for name, each in rows.items()}
+    expected = {name: each[-1] for name, each in head["actors"].items()} if head is not None else None
+    if head is None or found != expected:
+        raise CorruptionError(f"the snapshot of actors holds {found} instances, expected {expected}")
     return Image(head, rows)
+
+
+def _checked(row: Any) -> Row:
+    if list(map(type, row)) != [str, int, int, int, int, bytes]:
+        raise ValueError(f"{row!r:.100} is no [key, version, credit, size, era, packed state]")
+    return row  # type: ignore[no-any-return]

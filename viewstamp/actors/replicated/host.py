@@ -339,7 +339,9 @@ class ActorHost:
             "era": self._era,
             "lineage": self._lineage,
             "fingerprint": self._fingerprint(),
-            "actors": {name: [each.log_version, each.low, each.high] for name, each in self._hosted.items()},
+            "actors": {
+                name: [each.log_version, each.low, each.high, len(each.order)] for name, each in self._hosted.items()
+            },
         }
         self._cut = ActorCut(self._cuts, head, self._hosted.values())
         return self._cut
@@ -358,7 +360,7 @@ class ActorHost:
         head = image.head
         prepared = self._prepare_empty()
         try:
-            for name, (log_version, low, high) in head["actors"].items():
+            for name, (log_version, low, high, _) in head["actors"].items():
                 rows = image.rows[name]
                 hosted = prepared.hosted.get(name)
                 if hosted is None and not log_version:
