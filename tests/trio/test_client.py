@@ -234,6 +234,21 @@ def test_what_was_cancelled_before_it_was_sent_is_never_written(peers: Peers) ->
     assert peers.held.values() == [b"first", b"1", b"2", b"last"]
 
 
+def test_whoever_is_cancelled_already_writes_nothing(peers: Peers) -> None:
+    """However trio orders the tasks of the turn in which the record would have been sent."""
+
+    async def test(client: Client) -> None:
+        for _ in range(20):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await client.append("orders", b"never")
+            assert scope.cancelled_caught
+            await trio.testing.wait_all_tasks_blocked()
+
+    run(peers, test)
+    assert peers.held.values() == [b"first"]
+
+
 def test_a_cancelled_append_that_was_sent_may_be_committed_and_disturbs_nobody(peers: Peers) -> None:
     async def test(client: Client) -> None:
         hold(peers)

@@ -315,7 +315,8 @@ class Session(Generic[WaiterT]):
                     return None
                 draft = next(draft for draft in self._ready if not draft.is_open)
             self._take_out(draft)
-            if draft.cancelled:
+            # Asked of each and not only of the draft: whoever was cancelled in this very turn has told nobody yet.
+            if draft.cancelled or any(waiter is not None and waiter.done() for waiter in draft.waiters):
                 self._drop_cancelled(draft)
             if draft.waiters:
                 return draft
