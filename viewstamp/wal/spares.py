@@ -115,7 +115,8 @@ class Spares:
         Raises:
           StorageError: final.
         """
-        if not self._bytes_max and self.prepared + self.dropped >= _KEPT_MAX:
+        is_enough = not self._bytes_max and self.prepared + self.dropped >= _KEPT_MAX
+        if is_enough or length > self._segment_bytes:
             self._remove(path, length)
             return False
         name = f"{self._directory}/{spare_name(self._next(), SpareKind.DROPPED)}"
@@ -141,7 +142,7 @@ class Spares:
             dropped = self._dropped.popleft() if self._dropped else None
         used = None if dropped is None else SpareKind.DROPPED
         path, length = dropped or (f"{self._directory}/{TEMPORARY_NAME}", 0)
-        growth = max(0, self._segment_bytes - length)
+        growth = self._segment_bytes - length
         needed = growth if dropped is not None else growth + reserve_bytes
         if self._disk.free_bytes(self._directory) < needed or not self.take(growth):
             if dropped is not None:
@@ -150,12 +151,8 @@ class Spares:
         file = self._disk.open(path, create=dropped is None)
         try:
             fill_with_zeros(file, 0, self._segment_bytes)
-            if length > self._segment_bytes:
-                file.truncate(self._segment_bytes)
-                file.sync()
-                self.give(length - self._segment_bytes)
         except StorageFullError:
-            self._remove(path, length + growth)  # somebody else took the space in between: not ours to fail for
+            self._remove(path, self._segment_bytes)  # somebody else took the space in between: not ours to fail for
             return used, False
         finally:
             file.close()
@@ -168,7 +165,7 @@ class Spares:
     def _adopt(self, path: str, number: int, kind: SpareKind) -> None:
         self._names = max(self._names, number)
         size = _size(self._disk, path)
-        if kind is SpareKind.PREPARED and size != self._segment_bytes:
+        if size > self._segment_bytes or (kind is SpareKind.PREPARED and size < self._segment_bytes):
             self._disk.remove(path)
             return
         self.allocated += size

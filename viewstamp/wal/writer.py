@@ -189,6 +189,8 @@ class Writer:
         self._file = file
         self._position = catalogue.last.length
         self._allocated = allocated
+        self._held = allocated
+        """Bytes of the budget that the open segment has, at least its length."""
         self._group = group
         self._generation = generation
         self._end = end
@@ -262,13 +264,13 @@ class Writer:
         Raises:
           StorageFullError: there is no room; the segment is as long as what is written in it.
         """
-        missing = self._segment_bytes - self._allocated
+        missing = self._segment_bytes - self._held
         if missing <= 0 or not self._spares.take(missing):
             return
+        self._held = self._segment_bytes
         try:
             fill_with_zeros(self._file, self._position, self._segment_bytes)
         except StorageFullError:
-            self._allocated = self._segment_bytes
             self._shorten()
             raise
         self._allocated = self._segment_bytes
@@ -410,18 +412,17 @@ class Writer:
 
     def _grow(self, end: int) -> None:
         """Take what the open segment lacks to be ``end`` bytes long, if need be from a prepared file."""
-        missing = end - self._length
-        while missing > 0 and not self._spares.take(missing):
+        missing = end - self._held
+        if missing <= 0:
+            return
+        while not self._spares.take(missing):
             if not self._spares.give_up():
                 raise StorageFullError(
-                    f"{missing} more bytes are over [wal] bytes_max, although there was room for them"
+                    f"{missing} more bytes are over [wal] bytes_max, although there was room for them",
+                    remedy="this is a defect: the node stops, nothing was lost",
                 )
             self._taken += 1
-
-    @property
-    def _length(self) -> int:
-        """The length of the open segment's file."""
-        return max(self._allocated, self._position)
+        self._held = end
 
     def _sync(self) -> None:
         """Make everything written durable: cheaply where the file neither grew nor got new blocks."""
@@ -438,12 +439,16 @@ class Writer:
 
     def _shorten(self) -> None:
         """Cut the open segment to its written length."""
-        surplus = self._length - self._position
-        if surplus > 0:
+        if self._position < self._held:
             self._file.truncate(self._position)
             self._file.sync()
             self._allocated = self._position
-            self._spares.give(surplus)
+            self._give_surplus()
+
+    def _give_surplus(self) -> None:
+        """Give back what the open segment has no more bytes for, once that is durable."""
+        self._spares.give(self._held - self._position)
+        self._held = self._position
 
     def _roll(self) -> None:
         """Go on in a prepared segment; without one the open segment grows.
@@ -453,6 +458,7 @@ class Writer:
         segment's length are durable before the first write to the new one, so a segment that is followed by a
         written one is complete.
         """
+        self._grow(self._position + GROUP_HEADER_SIZE)  # for the seal, while there is a spare to take it from
         prepared = self._spares.pop()
         if prepared is None:
             return
@@ -467,10 +473,9 @@ class Writer:
         """Seal the open segment and go on in segment ``number``, whose name is durable and which is all zeros."""
         if not self.catalogue.last.sealed:
             self._write_group([], 0, seals=True)
-            surplus = self._length - self._position
             self._file.truncate(self._position)
             self._file.sync()
-            self._spares.give(surplus)
+            self._give_surplus()
             self.catalogue.seal(self._position)
             self.groups += 1
         self._file.close()
@@ -478,7 +483,7 @@ class Writer:
         self._file = self._disk.open(path)
         self._generation += 1
         self._position = self._durable = 0
-        self._allocated = self._file.size()
+        self._allocated = self._held = self._file.size()
         self._closed = True
         self.catalogue.add(
             Segment(number=number, generation=self._generation, path=path, first_index=self._end, length=0)
@@ -502,7 +507,7 @@ class Writer:
         carry_out(self._disk, self._directory, mark)
         self._spares.give(before - length)
         self._file = self._disk.open(segment.path)
-        self._position = self._allocated = self._durable = length
+        self._position = self._allocated = self._held = self._durable = length
         self._end = self._durable_end = end
         catalogue.cut(segment.number, length, end)
         # The number of this group is above those that were cut, also after a restart.
@@ -511,7 +516,7 @@ class Writer:
     def _length_from(self, first: Segment) -> int:
         """Return the length of the files of ``first`` and all segments behind it."""
         sealed = self.catalogue.segments()[:-1]
-        return sum(segment.length for segment in sealed if segment.number >= first.number) + self._length
+        return sum(segment.length for segment in sealed if segment.number >= first.number) + self._held
 
     def _trim(self, first_index: int) -> None:
         """Drop the segments that are wholly below ``first_index``, the first one first, each durably before the next.
@@ -548,7 +553,7 @@ class Writer:
         self._spares.give(before - length)
         self._group += 1
         self._generation += 1
-        self._position = self._allocated = self._durable = length
+        self._position = self._allocated = self._held = self._durable = length
         self._end = self._durable_end = end
         self._term = term
         self._closed = True

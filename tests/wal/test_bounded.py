@@ -1,0 +1,275 @@
+"""A log with a bound on its bytes: it is preallocated, never larger, refuses in time, and recovers by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.wal.logs import (
+    DIRECTORY,
+    SMALL,
+    Journal,
+    bytes_on,
+    contents,
+    make_batch,
+    make_batches,
+    names_of,
+    open_wal,
+    simulated,
+)
+from viewstamp.errors import ConfigError, StorageError, StorageFullError
+from viewstamp.ids import Index
+from viewstamp.sim import loop as sim_loop
+from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.wal.wal import Options, Wal
+
+LIMIT = 8 * SMALL.segment_bytes
+BOUNDED = replace(SMALL, bytes_max=LIMIT)
+
+
+class WatchedDisk(SimulatedDisk):
+    """Knows the most bytes that the files of the log had together, after any call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self.make_directory("/data")
+
+    def note(self, operation: str, text: str, glyph: str = "=") -> None:
+        super().note(operation, text, glyph)
+        self.most = max(self.most, bytes_on(self))
+
+
+@pytest.fixture
+def disk() -> WatchedDisk:
+    return WatchedDisk()
+
+
+def started(disk: SimulatedDisk, options: Options = BOUNDED) -> tuple[Wal, list[StorageError]]:
+    failures: list[StorageError] = []
+    wal, _ = open_wal(disk, options, first_index=Index(1 << 40))
+    wal.start(failures.append)
+    return wal, failures
+
+
+async def fill(wal: Wal, *, size: int = 2000) -> StorageFullError:
+    """Append until the log refuses, one batch after the other."""
+    while True:
+        try:
+            await wal.append([make_batch(wal.end, size=size)])
+        except StorageFullError as error:
+            return error
+
+
+def new_wal_disk(disk: SimulatedDisk) -> tuple[Wal, list[StorageError]]:
+    """Open where nothing is yet: at index 1."""
+    failures: list[StorageError] = []
+    wal, _ = open_wal(disk, BOUNDED)
+    wal.start(failures.append)
+    return wal, failures
+
+
+@simulated
+async def test_the_log_is_preallocated_to_its_bound_in_the_background(disk: WatchedDisk) -> None:
+    wal, failures = new_wal_disk(disk)
+    assert wal.bytes_allocated < LIMIT
+    await wal.append([make_batch(1)])
+    await asyncio.sleep(1)
+    assert (wal.bytes_allocated, bytes_on(disk), wal.bytes_max) == (LIMIT, LIMIT, LIMIT)
+    assert len(names_of(disk, "prepared")) == 7
+    assert disk.most == LIMIT
+    assert failures == []
+
+
+@simulated
+async def test_it_is_never_larger_refuses_with_what_is_left_and_goes_on_by_itself_after_a_trim(
+    disk: WatchedDisk,
+) -> None:
+    """B1.4, many times over: it is filled, refuses, serves reads, takes what is urgent, is trimmed, and goes on."""
+    wal, failures = new_wal_disk(disk)
+    for _ in range(12):
+        error = await fill(wal)
+        assert f"[wal] bytes_max is {LIMIT}" in error.message
+        left = wal.bytes_left
+        assert left < 3000
+        assert f"{wal._space.left_for(0)} bytes can still be written" in error.message
+        assert wal.bytes_used > LIMIT * 0.85
+        with pytest.raises(StorageFullError):
+            wal.check_room(2000)
+        wal.check_room(500, urgent=True)
+        urgent: list[BaseException | None] = []
+        wal.fill(wal.reserve(500, urgent=True), [make_batch(wal.end)], urgent.append)
+        assert wal.read(Index(wal.end - 2), 1), "reads are still served"
+        wal.trim(Index(wal.end - 15), urgent.append)
+        await asyncio.sleep(0.1)
+        assert urgent == [None, None]
+        assert wal.bytes_left > 3 * SMALL.segment_bytes
+    assert failures == []
+    assert wal.end > 400
+    assert disk.most <= LIMIT
+    expected = contents(wal.read(wal.first_index, 1 << 30))
+    disk.crash()
+    assert bytes_on(disk) <= LIMIT
+    assert open_wal(disk, BOUNDED, first_index=wal.first_index)[1] == expected
+
+
+@simulated
+async def test_trimmed_bytes_count_again_when_they_can_be_written_and_not_before(disk: WatchedDisk) -> None:
+    wal, failures = new_wal_disk(disk)
+    await fill(wal)
+    before = wal.bytes_left
+    done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    wal.trim(Index(wal.end), done.set_result)
+    await done
+    assert wal.first_index > 1
+    assert wal.bytes_left - before < SMALL.segment_bytes, "the dropped files hold old bytes"
+    await fill(wal)
+    await asyncio.sleep(0.1)
+    assert wal.bytes_left > 4 * SMALL.segment_bytes
+    assert failures == []
+
+
+@simulated
+async def test_truncating_and_resetting_a_full_log_keeps_within_the_bound(disk: WatchedDisk) -> None:
+    wal, failures = new_wal_disk(disk)
+    journal = Journal()
+    for cut in (30, 5, 2):
+        await fill(wal)
+        journal.truncate(wal, cut)
+        await journal.settle()
+        assert wal.bytes_left > LIMIT // 3
+    await fill(wal)
+    journal.reset(wal, 1000, 1)
+    await journal.settle()
+    await asyncio.sleep(0.1)
+    assert (wal.first_index, wal.end, wal.bytes_allocated) == (1000, 1000, LIMIT)
+    await fill(wal)
+    assert wal.bytes_used > LIMIT * 0.85
+    assert failures == []
+    assert disk.most <= LIMIT
+
+
+@simulated
+async def test_a_batch_larger_than_a_segment_takes_its_room_from_the_spares(disk: WatchedDisk) -> None:
+    wal, failures = new_wal_disk(disk)
+    await asyncio.sleep(0.1)
+    await wal.append([make_batch(1)])
+    await wal.append([make_batch(2, size=3 * SMALL.segment_bytes)])
+    await wal.append([make_batch(3)])
+    error = await fill(wal)
+    assert "bytes_max" in error.message
+    assert failures == []
+    assert wal.bytes_used > LIMIT * 0.8
+    assert disk.most <= LIMIT
+    with pytest.raises(StorageFullError):
+        wal.reserve(LIMIT)
+
+
+@simulated
+async def test_a_full_log_starts_again_within_the_bound(disk: WatchedDisk) -> None:
+    wal, _ = new_wal_disk(disk)
+    await fill(wal)
+    end = wal.end
+    for way in ("closed", "killed"):
+        if way == "closed":
+            await wal.close()
+        disk.kill()
+        wal, failures = started(disk)
+        assert wal.end == end
+        with pytest.raises(StorageFullError):
+            wal.check_room(3000)
+        await asyncio.sleep(0.1)
+        assert failures == []
+    wal.trim(Index(end), lambda error: None)
+    await asyncio.sleep(0.1)
+    await wal.append([make_batch(end)])
+    assert disk.most <= LIMIT
+
+
+@simulated
+async def test_a_bound_that_was_lowered_gives_the_spares_up_and_refuses_until_enough_is_trimmed(
+    disk: WatchedDisk,
+) -> None:
+    wal, _ = new_wal_disk(disk)
+    for batch in make_batches(1, 20, size=2000):
+        await wal.append([batch])
+    await asyncio.sleep(0.1)
+    await wal.close()
+    disk.kill()
+    wal, failures = started(disk, replace(BOUNDED, bytes_max=3 * SMALL.segment_bytes))
+    assert names_of(disk, "prepared") == []
+    with pytest.raises(StorageFullError):
+        wal.check_room(6000)
+    wal.trim(Index(21), lambda error: None)
+    await asyncio.sleep(0.1)
+    assert wal.bytes_allocated == bytes_on(disk) == 3 * SMALL.segment_bytes
+    await wal.append([make_batch(21, size=6000)])
+    assert failures == []
+
+
+def test_a_bound_below_two_segments_is_refused(disk: WatchedDisk) -> None:
+    with pytest.raises(ConfigError, match="two segments"):
+        open_wal(disk, replace(SMALL, bytes_max=SMALL.segment_bytes))
+
+
+@simulated
+async def test_a_disk_that_is_full_bounds_the_log_before_its_own_bound_does(disk: WatchedDisk) -> None:
+    disk.capacity_bytes = LIMIT // 2
+    wal, failures = new_wal_disk(disk)
+    error = await fill(wal)
+    assert "the disk has" in error.message
+    assert failures == []
+    disk.capacity_bytes = 10 * LIMIT
+    with pytest.raises(StorageFullError):
+        wal.check_room(3000)
+    await asyncio.sleep(0.1)
+    error = await fill(wal)
+    assert "bytes_max" in error.message
+    assert failures == []
+    assert disk.most <= LIMIT
+
+
+@given(st.integers(0, 1 << 30))
+@settings(max_examples=20, deadline=None)
+def test_what_was_accepted_is_written_whatever_its_sizes_and_order(seed: int) -> None:
+    """The promise under the bound: a reservation that was given is never found to have no room."""
+    disk = WatchedDisk()
+    entropy = random.Random(seed)
+    refused = 0
+
+    async def run() -> None:
+        nonlocal refused
+        wal, failures = new_wal_disk(disk)
+        journal = Journal()
+        for _ in range(100):
+            size = entropy.choice((1, 30, 300, 3000, 9000, 20_000))
+            batches = make_batches(wal.end, entropy.choice((1, 1, 3, 40)), size=size)
+            try:
+                journal.append(wal, batches)
+            except StorageFullError:
+                refused += 1
+                journal.trim(wal, wal.end - entropy.randrange(40))
+            if entropy.random() < 0.1:
+                await journal.settle()
+                ends = [batch.end for batch in wal.read(wal.first_index, 1 << 30)]
+                journal.truncate(wal, entropy.choice(ends[-5:] or [wal.end]))
+                await journal.settle()
+            if entropy.random() < 0.3:
+                await asyncio.sleep(entropy.choice((0, 0.001, 0.1)))
+        await journal.settle()
+        assert failures == []
+
+    sim_loop.run(run())
+    assert refused
+    assert disk.most <= LIMIT
+
+
+def test_the_directory_holds_nothing_else(disk: WatchedDisk) -> None:
+    wal, _ = open_wal(disk, BOUNDED)
+    wal.append_now([make_batch(1)])
+    assert [name.rpartition(".")[2] for name in disk.list_directory(DIRECTORY)] == ["segment", "prepared"]
