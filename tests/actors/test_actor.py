@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from viewstamp.actors import Actor, System
+from viewstamp.actors import Actor, AsyncActor, System
 from viewstamp.errors import ClosedError, OverloadedError
 
 
@@ -287,6 +287,64 @@ async def test_a_timer_is_not_refused_by_a_full_mailbox() -> None:
     ref.tell("full")
     await iterate(3)
     assert [message for turn in recorder.turns for message in turn] == ["full", "tick"]
+    await system.stop()
+
+
+async def test_a_repeated_timer_keeps_in_step_until_it_is_cancelled() -> None:
+    system = System()
+    recorder = Recorder()
+    system.spawn(recorder, name="recorder")
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    times: list[float] = []
+    timer = recorder.schedule(1.0, lambda: times.append(loop.time() - start), every=2.5)
+    await asyncio.sleep(9)
+    assert timer.is_pending
+    assert times == pytest.approx([1.0, 3.5, 6.0, 8.5], abs=0.01)
+    timer.cancel()
+    await asyncio.sleep(10)
+    assert len(times) == 4
+    await system.stop()
+
+
+async def test_a_repeated_timer_leaves_out_what_a_stall_has_missed() -> None:
+    system = System()
+    recorder = Recorder()
+    system.spawn(recorder, name="recorder")
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    times: list[float] = []
+
+    def stall() -> None:
+        loop.jumping_selector.now += 3.3  # type: ignore[attr-defined]
+
+    recorder.schedule(1.0, lambda: times.append(loop.time() - start), every=1.0)
+    loop.call_later(1.5, stall)
+    await asyncio.sleep(7.5)
+    assert times == pytest.approx([1.0, 4.8, 5.0, 6.0, 7.0], abs=0.01)
+    await system.stop()
+
+
+async def test_repeated_messages_do_not_pile_up_in_front_of_a_busy_actor() -> None:
+    """What is put is never refused: at ten ticks a second a minute's work would leave 600 of them."""
+    seen: list[str] = []
+
+    class Busy(AsyncActor[str]):
+        async def on_start(self) -> None:
+            self.schedule(0.1, "tick", every=0.1)
+
+        async def on_message(self, message: str) -> None:
+            seen.append(message)
+            if message == "work":
+                await asyncio.sleep(60)
+
+    system = System()
+    ref = system.spawn(Busy(), name="busy")
+    ref.tell("work")
+    await asyncio.sleep(59)
+    assert ref.waiting == 1
+    await asyncio.sleep(2)
+    assert 8 < len(seen) < 14
     await system.stop()
 
 

@@ -241,6 +241,59 @@ async def test_an_actor_that_takes_lists_loses_the_list_that_failed() -> None:
     await system.stop()
 
 
+async def test_an_actor_with_a_task_loses_the_message_that_failed_and_not_one_that_is_done() -> None:
+    class Ticking(AsyncActor[object]):
+        async def run(self) -> None:
+            while True:
+                async with asyncio.timeout(1):
+                    message = await self.receive()
+                    if callable(message):
+                        message()
+
+    system = System(supervisor=SOON)
+    ref = system.spawn(Ticking, name="a")
+    ref.tell(boom)
+    await asyncio.sleep(1.5)
+    ref.tell("done")
+    await asyncio.sleep(3)  # nothing comes within a second: TimeoutError, with nothing in hand
+    assert [(letter.message, letter.loss) for letter in system.dead_letters.newest] == [(boom, Loss.FAILED)]
+    await system.stop()
+
+
+async def test_what_is_behind_the_failed_message_of_an_actor_that_stops_was_never_seen() -> None:
+    system = System(supervisor=SOON)
+    lives = Lives()
+    actor = lives.turns()
+    ref = system.spawn(actor, name="a")
+    ref.tell(actor.stop)
+    ref.tell(boom)
+    behind: asyncio.Future[int] = ref.ask(lambda reply: Question(reply), timeout=None)
+    ref.tell("behind")
+    with pytest.raises(ClosedError):
+        await behind
+    assert "dropped" in lives.notes[-2]
+    assert "'behind'" in lives.notes[-2]
+    assert [letter.loss for letter in system.dead_letters.newest] == [Loss.FAILED, Loss.STOPPED, Loss.STOPPED]
+    await system.stop()
+    assert await system.failed is None
+
+
+@pytest.mark.parametrize("kind", ["turns", "task"])
+async def test_one_that_is_stopped_and_fails_in_on_stop_is_not_restarted(kind: str) -> None:
+    decided: list[Decision] = []
+    system = System(supervisor=SOON, on_decision=lambda failure, what: decided.append(what))
+    lives = Lives(fails=["on_stop"])
+    ref = system.spawn(getattr(lives, kind), name="a")
+    await asyncio.sleep(0)
+    ref.stop()
+    assert await ref.ended is None
+    await asyncio.sleep(20)
+    assert decided == [Directive.STOP]
+    assert len(lives.objects) == 1
+    assert system.refs == []
+    await system.stop()
+
+
 @pytest.mark.parametrize("kind", ["turns", "task"])
 async def test_asks_that_the_failed_life_had_taken_end_and_those_that_wait_are_answered(kind: str) -> None:
     system = System(supervisor=SOON)
@@ -527,18 +580,24 @@ async def test_a_supervisor_that_raises_stops_all() -> None:
 def test_an_interrupt_stops_all_and_goes_on(kind: str) -> None:
     """Ctrl-C out of a handler is nobody's to restart."""
     lives = Lives()
+    systems: list[System] = []
+
+    class NeverAsked:
+        def decide(self, failure: Failure) -> Decision:
+            raise AssertionError(failure)
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     async def main() -> None:
-        system = System(supervisor=SOON)
-        system.spawn(getattr(lives, kind), name="a").tell(interrupt)
+        systems.append(System(supervisor=NeverAsked()))
+        systems[0].spawn(getattr(lives, kind), name="a").tell(interrupt)
         await asyncio.sleep(10)
 
     with pytest.raises(KeyboardInterrupt), asyncio.Runner() as runner:
         runner.get_loop().run_until_complete(main())
-    assert len(lives.objects) == 1
+    assert systems[0].is_stopping
+    assert not hasattr(systems[0].failures[0].error, "__notes__")
 
 
 async def test_the_end_of_an_actor_can_be_waited_for_by_many_and_given_up_by_each() -> None:

@@ -95,7 +95,7 @@ class Cell(ABC, Generic[MessageT]):
 
     @abstractmethod
     def _restart(self, delay: float, error: BaseException) -> None:
-        """End the present life, if there is one, and begin another ``delay`` seconds after that."""
+        """End the present life, if there is one, and begin another ``delay`` seconds after that; it is not stopped."""
 
     @abstractmethod
     def _wake(self) -> None:

@@ -31,8 +31,6 @@ class TaskCell(Cell[MessageT]):
     _in_hand: object = _NOTHING
     """The message that was received last, until the next is wanted."""
     _has_begun = False
-    _is_leaving = False
-    """Whether ``run`` is over, so that there is nothing to cancel."""
     _cancelled_itself = False
     _error: BaseException | None = None
     """Why the present life ends."""
@@ -47,12 +45,12 @@ class TaskCell(Cell[MessageT]):
         self._adopt(actor)
         self._in_hand = _NOTHING
         self._error = None
-        self._has_begun = self._is_leaving = self._cancelled_itself = False
+        self._has_begun = self._cancelled_itself = False
         self.task = self._loop.create_task(self._main(actor), name=f"actor {self.name}")
         self.task.add_done_callback(self._on_done)
 
     def stop(self, error: BaseException | None) -> None:
-        """Close the mailbox, end the open asks and cancel the task, unless it is ending by itself."""
+        """Close the mailbox, end the open asks and cancel the task, unless its end has begun."""
         if self.mailbox.is_closed:
             return
         dropped = self.mailbox.close()
@@ -110,14 +108,12 @@ class TaskCell(Cell[MessageT]):
             if not isinstance(error, Exception):  # a cancellation or an interrupt goes on
                 raise
         else:
-            self._is_leaving = True
             if self.actor is actor:
                 self.stop(None)
             await self._end(actor)
 
     def _on_left(self, error: BaseException) -> None:
         """Take note of what ended ``run``: the cancellation that the end itself has sent is no failure, others are."""
-        self._is_leaving = True
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if self.actor is None and is_cancelled:
             return
@@ -127,8 +123,6 @@ class TaskCell(Cell[MessageT]):
         self.fail(error, may_restart=not (is_cancelled and self.task.cancelling()))
 
     def _restart(self, delay: float, error: BaseException) -> None:
-        if self.mailbox.is_closed:
-            return
         self._delay = delay
         if self.task is None:
             self._pause(delay)
@@ -140,7 +134,7 @@ class TaskCell(Cell[MessageT]):
 
     def _cancel(self) -> None:
         # One that has not begun sees at its first step that it is over: cancelled before that, it would run nothing.
-        if self._has_begun and not self._is_leaving:
+        if self._has_begun:
             assert self.task is not None
             self._cancelled_itself = asyncio.current_task() is self.task
             self.task.cancel()
@@ -148,8 +142,8 @@ class TaskCell(Cell[MessageT]):
     async def _end(self, actor: AsyncActor[MessageT]) -> None:
         try:
             if self._cancelled_itself:
-                # An actor that stopped itself and left its handler without awaiting has its own cancellation still
-                # ahead of it, which would hit on_stop.
+                # An actor that stopped itself, or failed, and left its handler without awaiting has its own
+                # cancellation still ahead of it, which would hit on_stop.
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
             for child in reversed(list(self.children)):
@@ -164,7 +158,6 @@ class TaskCell(Cell[MessageT]):
         if not task.cancelled():
             task.exception()  # an interrupt, which the loop has raised already
         if not self._has_begun and self.actor is not None:  # somebody else cancelled it before its first step
-            self._is_leaving = True
             self.fail(asyncio.CancelledError(f"the task of actor {self.name!r} was cancelled"), may_restart=False)
         self.task = None
         if self.mailbox.is_closed:

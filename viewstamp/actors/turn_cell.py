@@ -94,17 +94,15 @@ class TurnCell(Cell[MessageT]):
         """Do what was asked for while the actor was busy, unless it still is."""
         if self._is_busy:
             return
-        if self._interrupted is not None:
-            (delay, error), self._interrupted = self._interrupted, None
-            self._restart(delay, error)
+        interrupted, self._interrupted = self._interrupted, None
         if self.mailbox.is_closed:
             self._end()
+        elif interrupted is not None:
+            self._restart(*interrupted)
         else:
             self._maybe_finish()
 
     def _restart(self, delay: float, error: BaseException) -> None:
-        if self.mailbox.is_closed:
-            return
         if self._is_busy:
             self._interrupted = (delay, error)
             return
