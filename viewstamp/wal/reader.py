@@ -16,6 +16,7 @@ from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import GroupHeader, parse_segment_name
 from viewstamp.wal.recovery import Found, Survey
+from viewstamp.wal.truncation import MARK_NAME
 from viewstamp.wire.batch import Batch
 
 __all__ = ["Entry", "inspect", "read_batches", "survey_of"]
@@ -48,7 +49,7 @@ def survey_of(disk: Disk, path: str) -> Survey:
         return _survey_with_control(disk, path, f"{path}/{WAL_DIRECTORY}")
     if posixpath.basename(path) == WAL_DIRECTORY and _has_control_file(disk, parent):
         return _survey_with_control(disk, parent, path)
-    if any(parse_segment_name(name) is not None for name in names):
+    if MARK_NAME in names or any(parse_segment_name(name) is not None for name in names):
         return Survey(disk=disk, directory=path, first_index_max=None)
     raise ConfigError(
         f"{path} is no log",
