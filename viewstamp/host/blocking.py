@@ -28,7 +28,11 @@ async def in_thread(
 
 async def to_the_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
     """Run ``work``; cancelled, wait until it is over all the same, and be cancelled then."""
-    task = asyncio.ensure_future(work)
+    try:
+        task = asyncio.ensure_future(work)
+    except RuntimeError:  # The loop is gone already: clean-up code that is run by nobody.
+        work.close()
+        raise
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -3,6 +3,7 @@
 | file | owns | knows nothing of |
 | --- | --- | --- |
 | ``node`` | the assembly: start, stop, the answers to the server's questions | how anything works inside |
+| ``reading`` | what is asked of the state, and how up to date it must be | frames |
 | ``server`` | connections that were accepted: frames in, answers out; what one request may be | consensus |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -31,13 +31,14 @@ from viewstamp.errors import (
     WrongClusterError,
 )
 from viewstamp.host.seam import Host, Lane, Listener, Lock
-from viewstamp.ids import ClusterId, Index, NodeId, Position, TopicId
+from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.applier import Answer
 from viewstamp.node.codec import encode_message
 from viewstamp.node.digests import Digests
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers import PeerLink
+from viewstamp.node.reading import Reading
 from viewstamp.node.recovery import Recovered, recover
 from viewstamp.node.replica import (
     FromPeer,
@@ -47,8 +48,6 @@ from viewstamp.node.replica import (
     Proposal,
     RememberPeer,
     Replica,
-    WaitForIndex,
-    resolve,
 )
 from viewstamp.node.server import Limits, Server
 from viewstamp.node.snapshots import SnapshotOptions, Snapshotter
@@ -115,6 +114,7 @@ class Node:
         """The role state machine, once the log has been replayed; others only look."""
         self._replica_ref: Ref[Item] | None = None
         self._reader: LogReader | None = None
+        self._reading: Reading | None = None
         self.snapshotter: Snapshotter | None = None
         """Takes snapshots and drops what they cover; others only look, and ask."""
         self.fetcher: SnapshotFetcher | None = None
@@ -291,6 +291,9 @@ class Node:
         self.replica.on_change = self._on_change
         self._on_change()
         self._replica_ref = self._system.spawn(self.replica, name="replica")
+        self._reading = Reading(
+            self.replica, self._replica_ref, self._reader, wal, host.clock, request_seconds=options.request_seconds
+        )
         self._system.spawn(self.snapshotter, name="snapshotter")
         self._system.spawn(self.fetcher, name="snapshot-fetcher")
         self._system.spawn(self.digests, name="digests")
@@ -427,85 +430,12 @@ class Node:
         """
         self._running_replica().tell(Proposal(batch, answer))
 
-    async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
-        """Ask the state machine; unless ``stale``, after all that was committed when the question came."""
-        if self.replica is None:
+    @property
+    def reading(self) -> Reading:
+        """What is asked of this member's state; raises UnavailableError while there is none."""
+        if self._reading is None:
             raise self._not_ready()
-        if not stale:
-            await self._barrier()
-        return self.machine.query(question, **arguments)
-
-    async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
-        """Wait until ``applied_index`` has been applied here, and up to ``wait`` seconds for ``position`` to exist."""
-        replica = self.replica
-        if replica is None:
-            raise self._not_ready()
-        await self._wait_applied(applied_index)
-        if wait > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    while self._last_position(topic) < position:
-                        await self._wait_applied(replica.applier.applied_end)
-
-    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Batch], Position]:
-        """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
-
-        Args:
-          topic: which topic.
-          position: the first wanted; the first batch returned holds it; nothing comes where it does not exist yet.
-          bytes_max: stop before this many bytes; at least one batch comes.
-        """
-        replica, reader = self.replica, self._reader
-        if replica is None or reader is None:
-            raise self._not_ready()
-        last_position = self._last_position(topic)
-        if last_position < position:
-            return [], last_position
-        scan_from = self.machine.query("locate", topic=topic, position=position)
-        assert isinstance(scan_from, int)
-        if self.wal is not None and scan_from < self.wal.first_index:
-            raise UnavailableError(
-                f"{self.options.node} began from a snapshot and has not applied yet what trimmed the topic",
-                remedy="try again in a moment, or ask another node",
-            )
-        end = replica.applier.applied_end
-        return await reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
-
-    async def call_query(
-        self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
-    ) -> tuple[bytes, float]:
-        """Run a query of an actor; return its packed result, and for how many seconds it may have been out of date."""
-        replica = self.replica
-        if replica is None:
-            raise self._not_ready()
-        if stale:
-            await self._wait_applied(applied_index)
-        else:
-            await self._barrier()
-        result = self.machine.query("call_query", actor=actor, key=key, method=method, arguments=arguments)
-        assert isinstance(result, bytes)
-        return result, max(0.0, self.host.clock.monotonic() - replica.fresh_at) if stale else 0.0
-
-    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
-        """Return the changes of an actor from ``index`` on (0 = from now), and where to go on; empty after ``wait``."""
-        replica = self.replica
-        if replica is None:
-            raise self._not_ready()
-        index = index or replica.applier.applied_end
-
-        def look() -> tuple[list[object], int]:
-            found, following = cast(
-                "tuple[list[object], int]", self.machine.query("changes", actor=actor, key=key, index=index)
-            )
-            return found, following
-
-        found, following = look()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait):
-                while not found:
-                    await self._wait_applied(replica.applier.applied_end)
-                    found, following = look()
-        return found, following
+        return self._reading
 
     async def create_snapshot(self) -> dict[str, object]:
         """Take a snapshot of this node's state; see ``Snapshotter.create``."""
@@ -648,37 +578,6 @@ class Node:
         if self._stopping:
             return ClosedError(f"{self.options.node} is stopping", remedy="ask another node")
         return UnavailableError(f"{self.options.node} is replaying its log", remedy="try again in a moment")
-
-    async def _barrier(self) -> None:
-        """Wait until all that was committed when this was called has been applied here (read-index)."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._running_replica().tell(WaitForIndex(future))
-        try:
-            async with asyncio.timeout(self.options.request_seconds):
-                await future
-        except TimeoutError:
-            raise NoQuorumError(
-                f"{self.options.node} could not confirm a leader within {self.options.request_seconds:g} s",
-                remedy="start a majority of the members, or read stale from one node",
-            ) from None
-
-    async def _wait_applied(self, index: Index) -> None:
-        replica = self.replica
-        assert replica is not None
-        if index < replica.applier.applied_end:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        give_up = replica.applier.call_when_applied(index, lambda: resolve(future))
-        try:
-            async with asyncio.timeout(self.options.request_seconds):
-                await future
-        finally:
-            give_up()
-
-    def _last_position(self, topic: TopicId) -> Position:
-        last = self.machine.query("last_position", topic=topic)
-        assert isinstance(last, int)
-        return Position(last)
 
     def _why_not_running(self) -> str:
         if self.replica is None:

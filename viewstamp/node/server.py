@@ -17,6 +17,7 @@ from viewstamp.errors import (
     PeerError,
     RecordTooLargeError,
     RequestError,
+    TrimmedError,
     UnavailableError,
     ViewstampError,
     WrongClusterError,
@@ -24,6 +25,7 @@ from viewstamp.errors import (
 from viewstamp.host.seam import Connection
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.codec import decode_message
+from viewstamp.node.reading import Reading
 from viewstamp.node.replica import FromPeer
 from viewstamp.node.state_machine import CommandResults, Receipt, Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
@@ -85,16 +87,9 @@ class Service(Protocol):
         """Propose ``batch``; ``answer`` is told once. Raises UnavailableError."""
         ...
 
-    async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
-        """Ask the state machine, linearizably unless ``stale``."""
-        ...
-
-    async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
-        """Wait until ``applied_index`` is applied, and ``wait`` seconds for the position to exist."""
-        ...
-
-    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Batch], Position]:
-        """Return batches of a topic, and its last position."""
+    @property
+    def reading(self) -> Reading:
+        """What is asked of the member's state. Raises UnavailableError."""
         ...
 
     def step(self, message: FromPeer) -> None:
@@ -103,16 +98,6 @@ class Service(Protocol):
 
     def meet(self, peer: NodeId, incarnation: str) -> None:
         """Check who opens a peer connection. Raises WrongClusterError."""
-        ...
-
-    async def call_query(
-        self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
-    ) -> tuple[bytes, float]:
-        """Run a query of an actor; return its packed result and its age in seconds."""
-        ...
-
-    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
-        """Return an actor's changes from ``index`` on, and where to go on."""
         ...
 
     async def create_snapshot(self) -> dict[str, object]:
@@ -434,21 +419,21 @@ class _ServerConnection:
                 remedy=f"ask for at least one byte from position 1 on, within 0 to {_WAIT_SECONDS_MAX:g} s",
             )
         topic, applied_index = TopicId(body["topic"]), Index(body["applied_index"])
-        await self._service.wait_readable(topic, position, applied_index=applied_index, wait=wait)
+        await self._service.reading.wait_readable(topic, position, applied_index=applied_index, wait=wait)
         async with self._reading:
             bytes_max = min(bytes_max, self._server.limits.batch_bytes_max)
-            batches, last_position = await self._service.read(topic, position, bytes_max=bytes_max)
+            batches, last_position = await self._service.reading.read(topic, position, bytes_max=bytes_max)
             fields: dict[str, object] = {"last_position": last_position, "applied_index": self._service.applied_index}
             self._ok(request, fields, [batch.buffer for batch in batches])
             self._flush()
             await self._connection.drain()
 
     async def _query(self, request: int, question: str, key: str, *, stale: bool, **arguments: object) -> None:
-        result = await self._service.query(question, stale=stale, **arguments)
+        result = await self._service.reading.query(question, stale=stale, **arguments)
         self._ok(request, {key: result, "applied_index": self._service.applied_index})
 
     async def _call_query(self, request: int, body: dict[str, Any]) -> None:
-        result, age = await self._service.call_query(
+        result, age = await self._service.reading.call_query(
             body["actor"],
             body["key"],
             body["method"],
@@ -465,7 +450,7 @@ class _ServerConnection:
                 f"a watch of key {key!r} for {body['wait']} s",
                 remedy=f"name a key or none, and wait 0 to {_WAIT_SECONDS_MAX:g} s",
             )
-        changes, index = await self._service.watch(body["actor"], key, body["index"], wait=body["wait"])
+        changes, index = await self._service.reading.watch(body["actor"], key, body["index"], wait=body["wait"])
         self._ok(request, {"changes": changes, "index": index})
 
     async def _create_snapshot(self, request: int) -> None:
@@ -519,6 +504,8 @@ def _describe(error: ViewstampError) -> dict[str, object]:
         "message": error.message,
         "remedy": error.remedy,
     }
+    if isinstance(error, TrimmedError):
+        fields["first"] = error.first
     if isinstance(error, NotLeaderError):
         fields |= {"leader": error.leader, "address": error.address}
     return fields

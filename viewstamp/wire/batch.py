@@ -74,9 +74,7 @@ assert _HEADER.size == HEADER_SIZE
 
 
 class Kind(IntEnum):
-    """What a batch is for. Topics hold RECORDS, COMMANDS are calls of replicated actors (``wire/commands.py``); every
-    other kind is one command to the node's own state.
-    """
+    """What a batch is for: RECORDS of a topic, COMMANDS of actors, or else one command to the node's own state."""
 
     RECORDS = 1
     MEMBERSHIP = 2

@@ -53,7 +53,7 @@ What OK carries beside ``id``:
 * TRIM_TOPIC, CONFIGURE_TOPIC: ``topic`` as DESCRIBE_TOPIC
 * CREATE_SNAPSHOT: ``snapshot`` = {index, term, bytes, seconds}; LIST_SNAPSHOTS: ``snapshots``, a list of
   {index, term, bytes, created}, the newest first
-* READ_SNAPSHOT: ``size`` and ``identity`` of the file; payload: its bytes from ``offset`` on. On a connection of its own.
+* READ_SNAPSHOT: ``size`` and ``identity`` of the file; payload: its bytes from ``offset`` on; a connection of its own
 * a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
 """
 

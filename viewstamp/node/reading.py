@@ -1,0 +1,128 @@
+"""Reading: what is asked of one member's state, and how up to date an answer has to be."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import cast
+
+from viewstamp.actors import Ref
+from viewstamp.errors import NoQuorumError, UnavailableError
+from viewstamp.host.seam import Clock
+from viewstamp.ids import Index, Position, TopicId
+from viewstamp.node.log_reader import LogReader
+from viewstamp.node.replica import Item, Replica, WaitForIndex, resolve
+from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Reading"]
+
+
+class Reading:
+    """Answers from what this member has applied: linearizably, after an index, or as it stands."""
+
+    def __init__(
+        self, replica: Replica, ref: Ref[Item], log_reader: LogReader, wal: Wal, clock: Clock, *, request_seconds: float
+    ) -> None:
+        self._replica = replica
+        self._applier = replica.applier
+        self._machine = replica.applier.machine
+        self._me = replica.raft.core.me
+        self._ref = ref
+        self._log_reader = log_reader
+        self._wal = wal
+        self._clock = clock
+        self._request_seconds = request_seconds
+
+    async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
+        """Ask the state machine; unless ``stale``, after all that was committed when the question came."""
+        if not stale:
+            await self._barrier()
+        return self._machine.query(question, **arguments)
+
+    async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
+        """Wait until ``applied_index`` has been applied here, and up to ``wait`` seconds for ``position`` to exist."""
+        await self._wait_applied(applied_index)
+        if wait > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while self._last_position(topic) < position:
+                        await self._wait_applied(self._applier.applied_end)
+
+    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Batch], Position]:
+        """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
+
+        Args:
+          topic: which topic.
+          position: the first wanted; the first batch returned holds it; nothing comes where it does not exist yet.
+          bytes_max: stop before this many bytes; at least one batch comes.
+        """
+        last_position = self._last_position(topic)
+        if last_position < position:
+            return [], last_position
+        scan_from = self._machine.query("locate", topic=topic, position=position)
+        assert isinstance(scan_from, int)
+        if scan_from < self._wal.first_index:
+            raise UnavailableError(
+                f"{self._me} began from a snapshot and has not applied yet what trimmed the topic",
+                remedy="try again in a moment, or ask another node",
+            )
+        end = self._applier.applied_end
+        return await self._log_reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
+
+    async def call_query(
+        self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
+    ) -> tuple[bytes, float]:
+        """Run a query of an actor; return its packed result, and for how many seconds it may have been out of date."""
+        if stale:
+            await self._wait_applied(applied_index)
+        else:
+            await self._barrier()
+        result = self._machine.query("call_query", actor=actor, key=key, method=method, arguments=arguments)
+        assert isinstance(result, bytes)
+        return result, max(0.0, self._clock.monotonic() - self._replica.fresh_at) if stale else 0.0
+
+    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
+        """Return the changes of an actor from ``index`` on (0 = from now), and where to go on; empty after ``wait``."""
+        following = index or int(self._applier.applied_end)
+        found: list[object] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while not found:
+                    before = following
+                    answer = self._machine.query("changes", actor=actor, key=key, index=following)
+                    found, following = cast("tuple[list[object], int]", answer)
+                    if not found and following == before:
+                        await self._wait_applied(self._applier.applied_end)
+                    elif not found:
+                        await asyncio.sleep(0)  # A piece of what others' actors did was passed over.
+        return found, following
+
+    async def _barrier(self) -> None:
+        """Wait until all that was committed when this was called has been applied here (read-index)."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ref.tell(WaitForIndex(future))
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                await future
+        except TimeoutError:
+            raise NoQuorumError(
+                f"{self._me} could not confirm a leader within {self._request_seconds:g} s",
+                remedy="start a majority of the members, or read stale from one node",
+            ) from None
+
+    async def _wait_applied(self, index: Index) -> None:
+        if index < self._applier.applied_end:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        give_up = self._applier.call_when_applied(index, lambda: resolve(future))
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                await future
+        finally:
+            give_up()
+
+    def _last_position(self, topic: TopicId) -> Position:
+        last = self._machine.query("last_position", topic=topic)
+        assert isinstance(last, int)
+        return Position(last)
