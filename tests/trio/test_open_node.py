@@ -216,3 +216,21 @@ def test_appends_under_way_when_the_context_is_left_are_answered(tmp_path: Path)
     written = sum(isinstance(result, vs.Receipt) for result in results)
     refused = sum(isinstance(result, vs.UnavailableError) for result in results)
     assert written <= last <= 200 - refused
+
+
+def test_a_failure_of_the_node_is_shown_and_calls_end(tmp_path: Path) -> None:
+    """Files that are taken away from under it, for one: the node stops; its program is told and lives on."""
+    (file,) = cluster(tmp_path, 1)
+    with open(file, "a", encoding="utf-8") as stream:
+        stream.write("\n[wal]\nsegment_bytes = 1048576\n")
+
+    async def main() -> None:
+        async with open_node(file) as node:
+            await node.create_topic("orders")
+            (tmp_path / "n1" / "wal").rename(tmp_path / "n1" / "taken")
+            with pytest.raises((vs.UnavailableError, vs.OutcomeUnknownError)):  # noqa: PT012 - whichever append it is
+                for _ in range(60):
+                    await node.append("orders", b"." * 100_000, timeout=0.5)
+            assert isinstance(node.failure, vs.StorageError)
+
+    trio.run(main)
