@@ -25,6 +25,7 @@ class LateNews(RealDisk):
     """A disk whose lane that prepares segments tells what it has done when the test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.news: list[Callable[[], None]] = []
 
     def lane(

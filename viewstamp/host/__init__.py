@@ -8,6 +8,7 @@ one seed.
 ``seam``           the protocols, and what each call promises  what everybody imports
 ``clock``          ``RealClock``                               simulated: ``sim.loop.SimulatedClock``
 ``disk``           ``RealDisk``: files, names, lanes, locks    simulated: ``sim.disk.SimulatedDisk``
+``lane``           ``RealLane``: one thread, or some in turn   simulated: in ``sim.disk``
 ``network``        ``RealNetwork``: TCP on asyncio             simulated: ``sim.network.SimulatedNetwork``
 ``blocking``       ``in_thread``: blocking calls that end      on the executor of the real or simulated loop
 ``conformance``    the behaviours that both must show          run by tests against the real and the simulated

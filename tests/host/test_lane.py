@@ -1,0 +1,82 @@
+"""Lanes of one thread and of a rotating pool: the same behaviour behind the same seam."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.host.conformance import DISK_BEHAVIOURS
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.seam import Disk
+
+LANES = [behaviour for behaviour in DISK_BEHAVIOURS if "a_lane" in behaviour.__name__]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("behaviour", LANES, ids=lambda each: each.__name__)
+async def test_a_lane_conforms_however_many_threads_it_has(
+    behaviour: Callable[[Disk, str], Coroutine[Any, Any, None]], threads: int, tmp_path: Path
+) -> None:
+    assert len(LANES) >= 3
+    await behaviour(RealDisk(lane_threads=threads), str(tmp_path))
+
+
+async def test_the_threads_of_a_pool_take_turns_and_the_order_is_kept() -> None:
+    workers: list[str] = []
+    reported: list[int] = []
+    at_once = 0
+
+    def work(items: list[int]) -> int:
+        nonlocal at_once
+        at_once += 1
+        assert at_once == 1, "one thread at a time"
+        workers.append(threading.current_thread().name)
+        at_once -= 1
+        return items[0]
+
+    def done(items: list[int], outcome: int | BaseException) -> None:
+        assert outcome == items[0]
+        reported.extend(items)
+        if reported[-1] < 99:
+            lane.put(reported[-1] + 1)
+
+    lane = RealDisk(lane_threads=3).lane("sync", work, done)
+    lane.put(0)
+    async with asyncio.timeout(10):
+        while len(reported) < 100:  # noqa: ASYNC110  # what happens on threads can only be looked for
+            await asyncio.sleep(0.001)
+    await lane.close()
+    assert reported == list(range(100))
+    assert workers == [f"sync-{number % 3}" for number in range(100)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+async def test_no_thread_is_left_when_a_lane_is_closed(threads: int) -> None:
+    before = set(threading.enumerate())
+    lane = RealDisk(lane_threads=threads).lane("sync", lambda items: None, lambda items, outcome: None)
+    lane.put(1)
+    await asyncio.gather(lane.close(), lane.close())
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_threads_end_where_the_loop_is_closed_before_they_can_report(threads: int) -> None:
+    release = threading.Event()
+    before = set(threading.enumerate())
+    mine: list[threading.Thread] = []
+
+    async def run() -> None:
+        lane = RealDisk(lane_threads=threads).lane("sync", lambda items: release.wait(10), lambda *_: None)
+        mine.extend(set(threading.enumerate()) - before)
+        lane.put(1)
+
+    asyncio.run(run())
+    release.set()
+    for thread in mine:
+        thread.join(10)
+        assert not thread.is_alive()

@@ -1,0 +1,123 @@
+"""A lane on real threads: one that does all the work, or a small pool that takes turns (design note 0001)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+__all__ = ["RealLane"]
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class _Stop:
+    """The last thing in a lane's queue."""
+
+
+class RealLane(Generic[ItemT, ResultT]):
+    """Daemon threads fed by a SimpleQueue, one of them at a time; reports through ``call_soon_threadsafe``.
+
+    One wake-up each way: 34-52 µs, half of what ``run_in_executor`` costs. With more than one thread, the one that has
+    done its turn hands the lane to the next and sleeps: the seed system's rotating pool of sync threads.
+
+    Invariants:
+      * only the thread whose turn it is takes items, works and reports, so both keep their order
+      * ``work`` never runs twice at once, and never again after it has raised
+      * ``done`` has been called for every item when :meth:`close` returns
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[list[ItemT]], ResultT],
+        done: Callable[[list[ItemT], ResultT | BaseException], None],
+        *,
+        threads: int = 1,
+    ) -> None:
+        """Start the threads; reports go to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._work = work
+        self._done = done
+        self._queue: SimpleQueue[ItemT | _Stop] = SimpleQueue()
+        self._finished: asyncio.Future[None] = self._loop.create_future()
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._turns: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(threads)]
+        """By thread: True = it is its turn, False = the lane has stopped."""
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=f"{name}-{number}" if threads > 1 else name)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+        self._turns[0].put(True)
+
+    def put(self, item: ItemT) -> None:
+        """Queue ``item``; dropped after :meth:`close`."""
+        if not self._closed:
+            self._queue.put(item)
+
+    async def close(self) -> None:
+        """Finish what is queued, report it, and stop. Idempotent; safe to cancel (it goes on finishing)."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(_Stop())
+        await asyncio.shield(self._finished)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int) -> None:
+        turns = self._turns
+        following = turns[(number + 1) % len(turns)]
+        while turns[number].get():
+            if self._turn():
+                following.put(True)
+                continue
+            for turn in turns:
+                turn.put(False)
+            self._report(self._finish)
+
+    def _turn(self) -> bool:
+        """Wait for items, work on all of them, report; say whether the lane goes on."""
+        items: list[ItemT] = []
+        stopping = self._take(items)
+        if items:
+            outcome: ResultT | BaseException
+            if self._failure is None:
+                try:
+                    outcome = self._work(items)
+                except BaseException as error:
+                    # The root of this thread: whatever it was, it is reported and nothing is tried again.
+                    outcome = self._failure = error
+            else:
+                outcome = self._failure
+            if not self._report(self._done, items, outcome):
+                return False
+        return not stopping
+
+    def _take(self, items: list[ItemT]) -> bool:
+        """Wait for an item and take all that are there; say whether the lane is to stop after them."""
+        item = self._queue.get()
+        try:
+            while not isinstance(item, _Stop):
+                items.append(item)
+                item = self._queue.get_nowait()
+        except Empty:
+            return False
+        return True
+
+    def _report(self, callback: Callable[..., None], *arguments: object) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            return False  # the loop is closed: nobody is left to be told
+        return True
+
+    def _finish(self) -> None:
+        if not self._finished.done():
+            self._finished.set_result(None)
