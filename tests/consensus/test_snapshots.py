@@ -1,4 +1,4 @@
-"""Snapshots in the core: who is offered one, when it is installed, in which order it is written, what it must not undo."""
+"""Snapshots in the core: who is offered one, when and in which order it is installed, what it must not undo."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def test_a_restart_does_not_take_a_member_back_behind_the_term_that_it_has_reach
 
     n2 holds records 1 to 4 of term 1 in a snapshot, and has reached the start of term 5, which is 5: so the leader of
     term 5 may have committed 1 to 4 through it. n3 holds another record 4, of term 3, that nobody else has. Taking the
-    snapshot's history at each start, n2 would advertise (1, 5) again, vote for n3, and lose record 4: figure 8, by way of
-    a restart.
+    snapshot's history at each start, n2 would advertise (1, 5) again, vote for n3, and lose record 4: figure 8 by a
+    restart.
     """
     members = Membership({NodeId(f"n{number}"): f"at-n{number}" for number in (1, 2, 3)})
     applied = tuple(record(1, index) for index in range(1, 5))
