@@ -114,10 +114,16 @@ def _pack(value: object, depth: int) -> bytes:
 def _extend(depth: int, value: object) -> ExtType:
     """Turn what msgpack does not know into one of our extensions; msgpack calls it back."""
     entry = _ENCODERS.get(type(value))
-    if entry is None or depth == DEPTH_MAX or _reason(value):
+    if entry is None or depth == DEPTH_MAX:
         raise RequestError("unsupported")  # pack() looks for the path
     code, encode = entry
     return ExtType(code, encode(value, depth + 1))
+
+
+def _pack_datetime(value: datetime, depth: int) -> bytes:
+    if _reason_of_datetime(value):
+        raise RequestError("unsupported")
+    return value.isoformat().encode()
 
 
 def _pack_set(value: Iterable[object], depth: int) -> bytes:
@@ -130,7 +136,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any, int], bytes]]] = {
     set: (2, _pack_set),
     frozenset: (3, _pack_set),
     int: (4, lambda value, depth: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)),
-    datetime: (5, lambda value, depth: value.isoformat().encode()),
+    datetime: (5, _pack_datetime),
     date: (6, lambda value, depth: value.isoformat().encode()),
     timedelta: (7, lambda value, depth: _pack([value.days, value.seconds, value.microseconds], depth)),
     Decimal: (8, lambda value, depth: str(value).encode()),
