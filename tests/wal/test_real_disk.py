@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.wal.logs import make_batch
-from viewstamp.errors import StorageError
+from viewstamp.errors import StorageError, StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index
 from viewstamp.wal.verify import verify
@@ -95,3 +99,60 @@ async def test_reads_on_other_threads_go_on_while_the_log_is_written_and_cut(tmp
     assert reads > 1
     assert failures == []
     assert verify(disk, str(tmp_path / "wal")).last_index == end - 1
+
+
+@pytest.mark.slow
+async def test_a_bounded_log_is_filled_and_trimmed_many_times_beside_readers(tmp_path: Path) -> None:
+    """Writer, preparing thread, readers and the loop share the spares and the budget: nobody is ever over it."""
+    disk = RealDisk()
+    directory = tmp_path / "wal"
+    options = Options(segment_bytes=64 * 1024, bytes_max=512 * 1024, margin_bytes=4096, reserve_bytes=0)
+    wal = Wal.open(disk, str(directory), options, on_batch=lambda *_: None)
+    failures: list[StorageError] = []
+    wal.start(failures.append)
+    stop = False
+    most = reads = trimmed = refused = 0
+
+    def watch() -> None:
+        nonlocal most
+        while not stop:
+            sizes = {}
+            for path in directory.iterdir():
+                with suppress(FileNotFoundError):
+                    found = path.stat()
+                    sizes[found.st_ino] = found.st_size
+            most = max(most, sum(sizes.values()))
+            time.sleep(0.001)
+
+    def read() -> None:
+        nonlocal reads, trimmed
+        while not stop:
+            start = wal.first_index
+            try:
+                batches = wal.read(start, 1 << 20)
+            except TrimmedError:
+                trimmed += 1
+                continue
+            assert [batch.first_index for batch in batches] == list(range(start, start + len(batches)))
+            reads += 1
+
+    beside = asyncio.gather(asyncio.to_thread(watch), asyncio.to_thread(read))
+    while wal.end < 2000:
+        batches = [make_batch(wal.end + i, size=1500) for i in range(20)]
+        try:
+            await asyncio.gather(*(wal.append([batch]) for batch in batches))
+        except StorageFullError:
+            refused += 1
+            done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+            wal.trim(Index(wal.end - 100), done.set_result)
+            assert await done is None
+    stop = True
+    await beside
+    end = wal.end
+    await wal.close()
+    assert failures == []
+    assert refused > 3
+    assert reads > 10
+    assert most <= options.bytes_max
+    found = verify(disk, str(directory))
+    assert (found.verdict, found.last_index) == ("clean", end - 1)
