@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from viewstamp.consensus.roles import Lifecycle
 from viewstamp.sim.checkers.calls import check_calls, check_states
 from viewstamp.sim.checkers.history import Kept, check_history, check_replicas
 from viewstamp.sim.checkers.violation import Violation
@@ -18,10 +17,6 @@ from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import Member, World
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.commands import decode_result, encode_arguments
-
-if TYPE_CHECKING:
-    from viewstamp.node.node import Node
-    from viewstamp.node.state_machine import StateMachine
 
 __all__ = ["Verdict", "run_seed"]
 
@@ -102,44 +97,19 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     breaking.cancel()
     world.calm()
     workload.stop()
-    if not loop.run_until(lambda: _has_recovered(world, workload), seconds=_RECOVERY_SECONDS):
-        raise Violation("Liveness", f"not recovered {_RECOVERY_SECONDS:g} s after the last fault: {_describe(world)}")
+    if not loop.run_until(lambda: workload.is_done and world.has_settled, seconds=_RECOVERY_SECONDS):
+        raise Violation("Liveness", f"not recovered {_RECOVERY_SECONDS:g} s after the last fault: {world.describe()}")
     loop.check()
     contents = {member.id: _contents(member) for member in world.members}
     check_replicas(contents)
     check_history(workload.appends, next(iter(contents.values())))
-    check_states({member.id: machine_of(member) for member in world.members})
+    check_states({member.id: member.machine for member in world.members})
     check_calls(workload.calls, _journals(world.members[0], workload))
-
-
-def _has_recovered(world: World, workload: Workload) -> bool:
-    """Say whether every node is RUNNING with the same, wholly committed log, and every client has its answers."""
-    if not workload.is_done:
-        return False
-    ends = set()
-    for member in world.members:
-        node = _node(member)
-        if node is None or node.lifecycle is not Lifecycle.RUNNING or node.replica is None:
-            return False
-        log = node.replica.raft.core.log
-        ends |= {log.end, log.durable_end, log.commit_end}
-    return len(ends) == 1
-
-
-def _node(member: Member) -> Node | None:
-    return member.node if member.is_up else None
-
-
-def machine_of(member: Member) -> StateMachine:
-    """Return the state of a member that runs."""
-    node = _node(member)
-    assert node is not None, f"{member.id} is down"
-    return node.machine
 
 
 def _contents(member: Member) -> dict[str, Kept]:
     """Read every topic from the member's own log on disk, as an offline reader would."""
-    node = _node(member)
+    node = member.node
     assert node is not None
     assert node.wal is not None
     topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
@@ -173,18 +143,11 @@ def _contents(member: Member) -> dict[str, Kept]:
 
 def _journals(member: Member, workload: Workload) -> dict[str, list[str]]:
     """Return the entries of every journal, by its key, as a member holds them."""
-    machine = machine_of(member)
     journals = {}
     for key in workload.keys:
-        packed = machine.query(
+        packed = member.machine.query(
             "call_query", actor="journal", key=key, method="read", arguments=encode_arguments([], {})
         )
         assert isinstance(packed, bytes)
         journals[key] = decode_result(packed)
     return journals
-
-
-def _describe(world: World) -> str:
-    return "; ".join(
-        f"{member.id}: {node.status if (node := _node(member)) is not None else 'down'}" for member in world.members
-    )

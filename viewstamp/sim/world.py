@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextvars
 import random
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from structlog.typing import FilteringBoundLogger
 
-from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.consensus import core as consensus
+from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import StorageError, ViewstampError
 from viewstamp.host.seam import Host
-from viewstamp.ids import ClusterId, NodeId
+from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.node import Node, Options
 from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.disk import DiskOptions, SimulatedDisk
@@ -32,9 +32,7 @@ from viewstamp.sim.trace import Trace
 from viewstamp.streams.machine import Streams
 from viewstamp.wal import wal
 
-__all__ = ["JOURNAL", "Member", "World"]
-
-JOURNAL: Final[Mapping[str, type[ReplicatedActor]]] = MappingProxyType({"journal": Journal})
+__all__ = ["Member", "World"]
 
 _TICK_SECONDS = 0.02
 _RESTART_SECONDS = 0.3
@@ -65,6 +63,22 @@ class Member:
         """Whether a process of it lives."""
         return self.process is not None and not self.process.is_dead
 
+    @property
+    def machine(self) -> StateMachine:
+        """The state of the node, which must run."""
+        assert self.is_up, f"{self.id} is down"
+        assert self.node is not None, f"{self.id} starts"
+        return self.node.machine
+
+    @property
+    def settled_end(self) -> Index | None:
+        """The end of its log, if it is RUNNING and all of that is durable, committed and applied; None = it is not."""
+        node = self.node if self.is_up else None
+        if node is None or node.lifecycle is not Lifecycle.RUNNING or node.replica is None:
+            return None
+        log, applied_end = node.replica.raft.core.log, node.replica.applier.applied_end
+        return log.end if log.end == log.durable_end == log.commit_end == applied_end else None
+
 
 class World:
     """A cluster and what is done to it.
@@ -79,12 +93,13 @@ class World:
         seed: int | str,
         swarm: Swarm,
         *,
-        classes: Mapping[str, type[ReplicatedActor]] = JOURNAL,
+        machine: Callable[[NodeId], StateMachine] | None = None,
         trace: Trace | None = None,
     ) -> None:
+        """Make a world in which nothing runs yet; ``machine`` makes what a member replicates, at each of its starts."""
         self.loop = SimulatedLoop(seed, trace=trace)
         self.swarm = swarm
-        self.classes = classes
+        self._make_machine = machine or _journals
         self.entropy: random.Random = self.loop.entropy("world")
         self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
         self.members = [
@@ -165,7 +180,7 @@ class World:
 
     async def _live(self, member: Member, process: Process) -> None:
         """Run one node until it fails; one that its disk failed is started again, like any service."""
-        node = Node(self._options(member), member.host, Streams(classes=self.classes), _node_log(self, member.id))
+        node = Node(self._options(member), member.host, self._make_machine(member.id), _node_log(self, member.id))
         member.node = node
         try:
             await node.start()
@@ -174,7 +189,9 @@ class World:
             failure = error
         if not isinstance(failure, StorageError):
             if not isinstance(failure, Violation):
-                failure = Violation("a node fails only when its disk does", f"{member.id}: {failure!r}")
+                violation = Violation("a node fails only when its disk does", f"{member.id}: {failure!r}")
+                violation.__cause__ = failure
+                failure = violation
             self.fail(failure)
             return
         self.note(member.id, "!", f"stops: {failure}")
@@ -234,9 +251,26 @@ class World:
         return leaders[max(leaders)] if leaders else None
 
     @property
+    def has_settled(self) -> bool:
+        """Whether every member is RUNNING, with the same log, of which nothing is outstanding."""
+        end = self.members[0].settled_end
+        return end is not None and all(member.settled_end == end for member in self.members)
+
+    def describe(self) -> str:
+        """Say how each member is, for people."""
+        return "; ".join(
+            f"{member.id}: {member.node.status if member.is_up and member.node is not None else 'down'}"
+            for member in self.members
+        )
+
+    @property
     def addresses(self) -> list[str]:
         """Where clients connect."""
         return [member.address for member in self.members]
+
+
+def _journals(_: NodeId) -> StateMachine:
+    return Streams(classes={"journal": Journal})
 
 
 class _NodeLog:
