@@ -3,8 +3,9 @@
 This text is the specification of the core. ``docs/protocol.md`` tells the same as a story, with the messages and the
 table of who handles what.
 
-The core has five inputs, ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``,
-and one output, :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
+The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``, and
+``install(snapshot)`` and ``trimmed(first_index)`` for a log that does not begin at 1; and one output,
+:class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
 randomness. Its owner steps everything that has arrived, takes one Ready and does as it says.
 
 What it promises, to an owner that keeps to the Ready
@@ -23,7 +24,8 @@ What it assumes
   * Messages may be lost, doubled, delayed and reordered, but not changed: frames carry checksums. They come from
     members of this cluster, in the incarnation that they say: the handshake of the connection refuses others.
   * Writes become durable in the order in which they were handed out, and ``durable`` is called for each Ready that
-    had writes, in that order. A failed write ends the node; it is never repeated.
+    waits for that, in that order. A failed write ends the node; it is never repeated.
+  * The log on disk reaches back to the end of the snapshot that is offered, whose state is all that was before.
   * What is durable stays. A disk that lost something comes back as another member (new incarnation), never as this.
   * ``Stored`` is what the disk holds *and has synced*: recovery syncs what it found before it starts a core.
 
@@ -36,7 +38,8 @@ State, and the order of its cursors
   * ``accept_term``: the leadership under which the newest batches were taken. ``durable`` notices of another one are
     dropped: the same record can be cut and written again, and the first write must not speak for the second.
   * ``announced_number``: which announcement of this term has been taken; 0 = none since this process began.
-  * ``installing``: from taking an announcement, or winning, until its writes are durable. The member is silent.
+  * ``installing``: from taking an announcement, a snapshot, or winning, until its writes are durable: silence.
+  * ``first_index``: where the log on disk begins; ``history`` describes it from there on, and the record before.
 
 The rules in short (numbers: protocol rules; each has its tests in ``tests/consensus``)
   * **Advertise and commit are a pair** (1, 7). Because the advertised history includes its boundary, a quorum that
@@ -54,6 +57,8 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **A leader that steps down keeps its tail** (10); only an announcement cuts it. Cut is not "did not happen" (12).
   * **Pre-vote and check-quorum together** (13): a member that hears a leader gives no votes; a leader that hears no
     quorum steps down; a request of a lower term is always answered with the present one.
+  * **A snapshot** (19) is offered where no common point is at or behind the log's begin; it is installed with no write
+    under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
   * **Learners** acknowledge, read and answer votes; nobody counts them (14).
   * **The membership** in the newest membership record of the log is in force, committed or not (15). Each new leader
     replicates the one it finds as its first record: that record's commit is what RUNNING means.
@@ -62,10 +67,9 @@ Files
   ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``roles``: nouns without
   decisions, but for the arithmetic of histories and quorums. ``core``: the state and its moves. ``voter``
   ``follower`` ``candidate`` ``leader``: the decisions, a function for each cell of the table in ``roles``. ``raft``:
-  the five inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
+  the inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
 
 What it deliberately lacks, and where it would go
-  * snapshots and trimming: a member without a common point is asked again and again (``leader._announce``)
   * changes of membership: a new input beside ``propose``; the guard is that a quorum has reached the term start
   * leadership transfer: a message that starts ``candidate.start`` without the pre-vote
   * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead
