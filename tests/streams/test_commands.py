@@ -8,6 +8,7 @@ import pytest
 
 from tests.streams.actors import CLASSES, Counter, EmptyError, arguments, call, commands, decoded, result_of
 from tests.streams.log import Log, create_topic, fence, records, restored
+from viewstamp.actors.replicated import ActorHost
 from viewstamp.errors import (
     OutdatedCodeError,
     RequestError,
@@ -19,6 +20,7 @@ from viewstamp.errors import (
 from viewstamp.ids import Index, Position, Term
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Waiting
 from viewstamp.streams import Streams
+from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import RECEIPTS_MAX, RESULT_BYTES_MAX, RESULTS_MAX
 from viewstamp.wire.batch import Batch
 
@@ -308,3 +310,12 @@ def test_the_chain_of_members_that_agree_is_equal_whatever_was_applied(log: Log)
         seen.add(other.chain)
     assert other.chain == log.machine.chain
     assert len(seen) == len(log.applied)
+
+
+def test_a_leader_keeps_what_it_has_read_only_until_it_is_applied() -> None:
+    view = AdmissionView()
+    batch = commands(1, 1, call("add", 1))
+    read = ActorHost(CLASSES).decode(batch)
+    view.keep_commands(batch, read)
+    assert view.take_commands(batch) is read
+    assert view.take_commands(batch) is None

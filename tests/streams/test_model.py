@@ -131,6 +131,8 @@ class History(RuleBasedStateMachine):
         self.applied.append(batch)
         for copy in self.copies.values():
             copy.hand_out(copy.pace)
+        for topic in self.topics.values():
+            topic.let_age(batch.log_time)
         result: Any
         try:
             result = self.log.apply()
