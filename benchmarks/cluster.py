@@ -1,0 +1,81 @@
+"""Three members of a cluster of one's own: the leader in this process, the others in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from viewstamp.cli.local import LocalCluster
+from viewstamp.cli.node import logger
+from viewstamp.embed import EmbeddedNode, open_node
+from viewstamp.errors import UnavailableError
+
+__all__ = ["Members", "cpu_seconds", "own_cluster", "own_directory"]
+
+_WAIT_SECONDS = 30.0
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Members:
+    """The leader, which is embedded here, and the processes of the others."""
+
+    def __init__(self, node: EmbeddedNode, others: list[int]) -> None:
+        self.node = node
+        self.others = others
+        """Process ids."""
+
+
+@contextmanager
+def own_directory() -> Iterator[Path]:
+    """Make a directory in ./viewstamp-data, which is no memory, and remove it in the end with all that is in it."""
+    parent = Path("viewstamp-data").absolute()
+    parent.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="benchmark-", dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        if not any(parent.iterdir()):
+            parent.rmdir()
+
+
+@asynccontextmanager
+async def own_cluster(directory: Path, settings: Mapping[str, str], *, thread: bool) -> AsyncIterator[Members]:
+    """Run three members; the first, which campaigns first, leads in this process.
+
+    Args:
+      directory: for their files and data.
+      settings: ``section.key`` to text, for all of them.
+      thread: the leader has a loop and a thread of its own, as programs have it by default.
+
+    Raises:
+      UnavailableError: another one was elected, or a member did not start.
+    """
+    local = LocalCluster.open_or_create(directory, 3, settings)
+    first, *others = local.nodes.values()
+    try:
+        for node in others:
+            local.spawn(node)
+        async with open_node(first.file, thread=thread, timeout=_WAIT_SECONDS, log=logger("error")) as leader:
+            await local.wait_running(others, _WAIT_SECONDS)
+            if leader.node_status["role"] != "leader":
+                raise UnavailableError("another member was elected than the one in this process", remedy="run it again")
+            pids = [node.pid() for node in others]
+            yield Members(leader, [pid for pid in pids if pid is not None])
+    finally:
+        for node in others:
+            await node.kill()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return how much processor time a process has used so far; 0.0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+            fields = stream.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND

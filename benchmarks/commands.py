@@ -1,0 +1,190 @@
+"""How many commands a second does a replicated counter take?
+
+256 callers in the leader's process each await a call before the next; the two other members are processes of their own
+on the same machine and disk, and everything is synced on a majority before it is acknowledged. In the same run the same
+callers append records as large as the packed commands, in turns with the commands; then PySyncObj's counter, with its
+journal as it is and patched to sync.
+
+What to expect. A command is an append that is also packed by its caller, decoded, checked and applied by the leader,
+which packs result and state for the digest and hands the result back: some 5 us of Python on top of an append's 8 or 9,
+so the ratio should lie near 0.6. The followers' share, decode and apply, is 4 us each in processes of their own: with
+fewer than three cores they take it from the leader. The disk matters little: with 256 callers one sync carries many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from benchmarks.cluster import Members, cpu_seconds, own_cluster, own_directory
+from benchmarks.report import conditions, percentile, print_json, print_table
+from viewstamp.config.create import free_addresses
+from viewstamp.wire.commands import encode_command
+
+_TOPIC = "raw"
+_WARM_UP_SECONDS = 0.3
+_PERIODS = (0.1, 0.01)
+"""How often PySyncObj's leader sends, seconds: its default, and what it may gain by another choice."""
+_EXPECTED_RATIO = 0.6
+_WANTED_RATIO = 0.5
+_WANTED_TIMES = 20
+
+Call = Callable[[], Awaitable[object]]
+Figures = dict[str, Any]
+
+
+async def drive(members: Members, call: Call, callers: int, seconds: float) -> Figures:
+    """Keep ``callers`` calls going for a while; the first moments do not count."""
+    latencies = array("d")
+    clock = time.perf_counter
+    start = clock() + _WARM_UP_SECONDS
+    end = start + seconds
+
+    async def caller() -> None:
+        began = clock()
+        while began < end:
+            await call()
+            now = clock()
+            if began >= start and now <= end:
+                latencies.append(now - began)
+            began = now
+
+    async def watch_cpu() -> list[float]:
+        await asyncio.sleep(_WARM_UP_SECONDS)
+        before = [time.process_time(), *map(cpu_seconds, members.others)]
+        await asyncio.sleep(seconds)
+        after = [time.process_time(), *map(cpu_seconds, members.others)]
+        return [later - earlier for earlier, later in zip(before, after, strict=True)]
+
+    cpu, *_ = await asyncio.gather(watch_cpu(), *(caller() for _ in range(callers)))
+    count = max(1, len(latencies))
+    return {
+        "per_second": len(latencies) / seconds,
+        "p50_ms": percentile(latencies, 50) * 1000,
+        "p99_ms": percentile(latencies, 99) * 1000,
+        "leader_us": cpu[0] / count * 1e6,
+        "others_us": sum(cpu[1:]) / max(1, len(cpu) - 1) / count * 1e6,
+    }
+
+
+async def measure(options: argparse.Namespace, directory: Path) -> Figures:
+    """Measure appends and commands in turns."""
+    settings = {"actors.counter": "benchmarks.actors:Counter"}
+    async with own_cluster(directory, settings, thread=options.thread) as members:
+        node = members.node
+        counter = node.actor("counter")
+        value = encode_command("counter", "", 0, "add", [1], {})
+        await node.create_topic(_TOPIC)
+        receipt = await node.append(_TOPIC, value)
+        await counter.add(1)
+        kinds: dict[str, Call] = {"append": lambda: node.append(_TOPIC, value), "command": lambda: counter.add(1)}
+        rounds: dict[str, list[Figures]] = {name: [] for name in kinds}
+        for _ in range(options.rounds):
+            for name, call in kinds.items():
+                rounds[name].append(await drive(members, call, options.callers, options.seconds))
+        total = await counter.read()
+        counted = sum(round(each["per_second"] * options.seconds) for each in rounds["command"])
+        assert total > counted, f"{counted} commands were acknowledged, the counter is at {total}"
+        ratios = [c["per_second"] / a["per_second"] for a, c in zip(rounds["append"], rounds["command"], strict=True)]
+        return {
+            "durability": receipt.durability,
+            "record_bytes": len(value),
+            **{name: {key: median(each[key] for each in found) for key in found[0]} for name, found in rounds.items()},
+            "ratio": median(ratios),
+            "ratios": [round(each, 3) for each in ratios],
+        }
+
+
+def measure_rival(options: argparse.Namespace, directory: Path, *, period: float, sync: bool) -> Figures:
+    """Measure PySyncObj in three processes; the elected one calls."""
+    addresses = free_addresses(3)
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for number, address in enumerate(addresses):
+            others = [other for other in addresses if other != address]
+            journal = directory / f"rival-{period}-{sync}-{number}"
+            command = [sys.executable, "-m", "benchmarks.rival", address, *others, "--journal", str(journal)]
+            command += ["--callers", str(options.callers), "--seconds", str(options.seconds), "--period", str(period)]
+            command += ["--sync"] if sync else []
+            processes.append(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            )
+        line = _first_line([process.stdout for process in processes if process.stdout], 60 + options.seconds)
+        return dict(json.loads(line))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _first_line(streams: list[IO[str]], seconds: float) -> str:
+    import selectors
+
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for key, _ in selector.select(1.0):
+                line = str(key.fileobj.readline())  # type: ignore[union-attr]
+                if line:
+                    return line
+                selector.unregister(key.fileobj)
+    raise SystemExit("PySyncObj elected nobody, or its processes ended")
+
+
+def show(result: Figures) -> None:
+    """Print it for people."""
+    print(__doc__)
+    rows = [["raw append", *_row(result["append"])], ["command", *_row(result["command"])]]
+    rows += [[f"PySyncObj, {name}", *_row(each)] for name, each in result["rivals"].items()]
+    columns = ["", "per second", "p50 ms", "p99 ms", "leader us/op", "each other us/op"]
+    print_table(f"{result['callers']} callers in the leader's process", columns, rows)
+    goals = [["command / append", result["ratio"], _EXPECTED_RATIO, _WANTED_RATIO]]
+    goals += [[f"command / PySyncObj, {name}", times, "", _WANTED_TIMES] for name, times in result["times"].items()]
+    print_table("", ["ratio", "found", "expected", "at least"], goals)
+    shown = ("durability", "filesystem", "sync_ms_p50", "machine", "python", "commit", "load_average", "ratios")
+    print_table("", ["", "conditions"], [[name.replace("_", " "), str(result[name])] for name in shown])
+
+
+def _row(figures: Figures) -> list[object]:
+    return [figures.get(name, "") for name in ("per_second", "p50_ms", "p99_ms", "leader_us", "others_us")]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--callers", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=7, help="of appends and commands in turns; medians count")
+    parser.add_argument("--thread", action="store_true", help="the leader on a thread and a loop of its own")
+    parser.add_argument("--no-rival", action="store_true", help="leave out PySyncObj")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    options = parser.parse_args()
+    with own_directory() as directory:
+        result: Figures = {**conditions(directory), "callers": options.callers, "thread": options.thread}
+        result |= asyncio.run(measure(options, directory))
+        rivals = {}
+        for sync in (False, True) if not options.no_rival else ():
+            for period in _PERIODS:
+                name = f"{'synced' if sync else 'not synced'}, every {period * 1000:.0f} ms"
+                rivals[name] = measure_rival(options, directory, period=period, sync=sync)
+    result["rivals"] = rivals
+    result["times"] = {name: result["command"]["per_second"] / each["per_second"] for name, each in rivals.items()}
+    if options.output == "json":
+        print_json(result)
+    else:
+        show(result)
+
+
+if __name__ == "__main__":
+    main()
