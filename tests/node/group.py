@@ -139,7 +139,11 @@ class Group:
         """Return a node that is not started."""
         entropy = random.Random(self.entropy.random())
         host = Host(RealClock(), self._disks(NodeId(name)), self.board.network(name), entropy)
-        return Node(self.options(name, **changes), host, Streams(), self.journal.logger())
+        return Node(self.options(name, **changes), host, self.machine(NodeId(name)), self.journal.logger())
+
+    def machine(self, node: NodeId) -> Streams:
+        """Return the empty state machine of one member."""
+        return Streams()
 
     async def start(self, *names: str, **changes: Any) -> None:
         """Start members, all of them where none is named; they may not be RUNNING yet."""
