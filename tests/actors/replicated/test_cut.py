@@ -101,13 +101,18 @@ def test_what_is_commanded_before_its_turn_is_held_until_it_is_handed_out() -> N
     held = cut.held_bytes
     assert held > 0
     call(host, 6, "box", "k1", "put", 1)
-    call(host, 7, "box", "new", "put", 1)
+    for index in (7, 8):
+        call(host, index, "box", "new", "put", 1)
     assert cut.held_bytes == held, "once an instance, and none that the cut does not have"
-    while cut.next_piece(1) is not None:
-        pass
+    cut.next_piece(1)
+    cut.next_piece(1)
     assert cut.held_bytes == 0
-    call(host, 8, "crate", "k2", "put", 1)
-    assert cut.held_bytes == 0
+    for index in (9, 10):
+        call(host, index, "box", "k1", "put", 1)
+    assert cut.held_bytes == 0, "it has been handed out"
+    cut.next_piece(1)
+    call(host, 11, "box", "k3", "put", 1)
+    assert cut.held_bytes == 0, "that one too, and was not put aside before"
 
 
 def test_a_closed_cut_holds_nothing_and_costs_nothing() -> None:
@@ -221,6 +226,24 @@ def test_a_class_that_can_not_take_over_its_states_is_found_before_they_are_adop
 
     with pytest.raises(OutdatedCodeError, match=r"Failing of version 2 can not take over the state of box\['k1'\]"):
         ActorHost({"box": Failing, "crate": Box}).prepare(pieces_of(filled()))
+
+
+def test_when_a_state_is_taken_over_does_not_show_in_it() -> None:
+    """One member wakes an instance at its next command, another one long before, by a query."""
+
+    class Stamped(NewerBox):
+        def set_state(self, state: Any, version: int) -> None:
+            super().set_state(state, version)
+            self.values.append(self.now)
+
+    pieces = pieces_of(filled())
+    early, late = restored(pieces, Stamped), restored(pieces, Stamped)
+    ask(early, "box", "k1", "all")
+    for host in (early, late):
+        call(host, 6, "box", "k3", "put", 1)
+        call(host, 7, "box", "k1", "put", 1)
+    assert early.digest() == late.digest()
+    assert early.chain == late.chain
 
 
 @pytest.mark.parametrize("damage", ["none", "no head", "one is missing", "head", "rows", "format", "bytes"])
