@@ -105,6 +105,7 @@ class Snapshotter(AsyncActor[None]):
         self._sent: dict[StoredSnapshot, float] = {}
         """When a piece of a snapshot was last asked for."""
         self._not_before = 0.0
+        self._was_pressed = False
         self._trimmed: LogTrimmed | None = None
         """What the replica was told last."""
 
@@ -302,6 +303,11 @@ class Snapshotter(AsyncActor[None]):
         if self._raft.core.installing:
             return
         is_pressed = self._is_pressed
+        if is_pressed != self._was_pressed:
+            self._was_pressed = is_pressed
+            if is_pressed:
+                left = self._wal.bytes_left
+                self._log.warning("! the log is filling up", left=left, of=self._wal.bytes_max, held=self.explain_full())
         now = self._clock.monotonic()
         self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
         keep_from, log_begin = self._applier.machine.keep_from(), self._wal.first_index

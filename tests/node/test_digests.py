@@ -1,0 +1,184 @@
+"""Comparing states: who is found to differ, who stops, and what is said about it. No network, no disk: the rules alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.consensus.group import Group
+from tests.streams.log import Log
+from viewstamp.actors.replicated import ReplicatedActor, command
+from viewstamp.errors import DivergedError, FrameError
+from viewstamp.ids import Index, NodeId, Sequence, SessionId
+from viewstamp.node.digests import Digests
+from viewstamp.streams import Streams
+from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.commands import encode_command
+
+
+class Counter(ReplicatedActor):
+    """Counts; one whose class attribute is set counts otherwise from some moment on."""
+
+    skew = 0
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    @command
+    def add(self, amount: int) -> int:
+        self.total += amount + type(self).skew
+        return self.total
+
+
+@dataclass
+class Time:
+    now: float = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_us(self) -> int:
+        return 0
+
+
+def commands(session: int, sequence: int, *amounts: int) -> Batch:
+    values = [encode_command("counter", "", 1, "add", [amount], {}) for amount in amounts]
+    return build_batch(values, kind=Kind.COMMANDS, session=SessionId(session), sequence=Sequence(sequence))
+
+
+@dataclass
+class Members:
+    """Three members' states and comparers; n1 leads. Frames are passed on by hand."""
+
+    group: Group = field(default_factory=lambda: Group(3))
+    time: Time = field(default_factory=Time)
+    logs: dict[NodeId, Log] = field(default_factory=dict)
+    digests: dict[NodeId, Digests] = field(default_factory=dict)
+    frames: list[tuple[NodeId, NodeId, dict[str, object]]] = field(default_factory=list)
+    failures: dict[NodeId, DivergedError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.group.elect("n1")
+        for me in self.group.members:
+            raft = self.group[me].raft
+            assert raft is not None
+            self.logs[me] = Log(Streams(classes={"counter": Counter}))
+            self.digests[me] = self.comparer(me, raft)
+        for log in self.logs.values():
+            log.run(build_batch([b""], kind=Kind.OPEN_SESSION))
+
+    def comparer(self, me: NodeId, raft: Any) -> Digests:
+        return Digests(
+            raft,
+            self.logs[me].machine,
+            self.time,
+            send=lambda peer, body: self.frames.append((me, peer, body)),
+            fail=lambda error: self.failures.__setitem__(me, error),
+        )
+
+    def run(self, sequence: int, *amounts: int, skewed: tuple[str, ...] = ()) -> None:
+        """Apply one batch everywhere; ``skewed`` members count otherwise."""
+        for me, log in self.logs.items():
+            Counter.skew = int(me in skewed)
+            log.run(commands(1, sequence, *amounts))
+            self.digests[me].note(log.applied[-1].end, log.machine.chain)
+        Counter.skew = 0
+
+    def compare(self, *silent: str) -> None:
+        """Let the followers report, and the leader judge; what is said about it is passed on until nobody speaks."""
+        for me, digests in self.digests.items():
+            if me != "n1" and me not in silent:
+                digests.report(NodeId("n1"))
+        self.deliver()
+        self.digests[NodeId("n1")].judge(3)
+        self.deliver()
+
+    def deliver(self) -> None:
+        while self.frames:
+            source, target, body = self.frames.pop(0)
+            self.digests[target].on_frame(source, body)
+
+
+def test_members_that_agree_are_left_alone() -> None:
+    members = Members()
+    for sequence in range(1, 20):
+        members.run(sequence, 1, 2, 3)
+        members.compare()
+    assert members.failures == {}
+
+
+def test_the_odd_member_stops_and_names_the_first_command_that_differed() -> None:
+    members = Members()
+    members.run(1, 10)
+    members.run(2, 20, 30)
+    members.run(3, 1, 2, 3, skewed=("n3",))
+    members.run(4, 5)
+    members.compare()
+    assert list(members.failures) == ["n3"]
+    error = members.failures[NodeId("n3")]
+    assert error.index == 5, "1 opened the session, 2 to 4 were equal"
+    assert "add" in str(error)
+    assert "first command that differed is index 5" in str(error)
+
+
+def test_a_leader_that_disagrees_with_a_majority_stops_itself() -> None:
+    members = Members()
+    members.run(1, 10)
+    members.run(2, 20, skewed=("n1",))
+    members.compare()
+    assert list(members.failures) == ["n1"]
+    assert members.failures[NodeId("n1")].index == 3
+
+
+def test_where_no_majority_speaks_the_leaders_state_counts_after_a_while() -> None:
+    """Its answers are what clients have had; a member that is away must not keep a wrong one alive."""
+    members = Members()
+    members.run(1, 10, skewed=("n3",))
+    members.compare("n2")
+    assert members.failures == {}
+    members.time.now += 2.5
+    members.run(2, 10)
+    members.compare("n2")
+    assert list(members.failures) == ["n3"]
+
+
+def test_a_report_of_what_is_not_applied_here_yet_waits() -> None:
+    members = Members()
+    members.run(1, 10)
+    ahead = members.logs[NodeId("n2")]
+    ahead.run(commands(1, 2, 7))
+    members.digests[NodeId("n2")].note(ahead.applied[-1].end, ahead.machine.chain)
+    members.compare()
+    assert members.failures == {}
+
+
+def test_after_a_snapshot_nothing_old_is_compared() -> None:
+    """The chain comes with the snapshot; what was remembered belongs to the state that was replaced."""
+    members = Members()
+    members.run(1, 10, skewed=("n3",))
+    for digests in members.digests.values():
+        digests.forget()
+    members.compare()
+    assert members.failures == {}
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"end": "x", "chain": 1}, {"odd": "n1", "end": 1}, [1], {"odd": "n1", "end": 1, "trail": 5}]
+)
+def test_a_frame_that_is_no_digest_ends_the_connection(body: object) -> None:
+    members = Members()
+    with pytest.raises(FrameError):
+        members.digests[NodeId("n1")].on_frame(NodeId("n2"), body)
+
+
+def test_ends_rise() -> None:
+    """What is looked up by halves has to be in order."""
+    members = Members()
+    members.run(1, 1)
+    members.run(2, 1)
+    chains = members.digests[NodeId("n1")]._chains
+    assert [end for end, _ in chains] == sorted(end for end, _ in chains)
+    assert isinstance(chains[0][0], int)
+    assert Index(chains[0][0]) > 1
