@@ -28,6 +28,7 @@ from typing import IO, Any
 from benchmarks.cluster import Members, cpu_seconds, own_cluster, own_directory
 from benchmarks.report import conditions, percentile, print_json, print_table
 from viewstamp.config.create import free_addresses
+from viewstamp.embed.run_node import new_event_loop
 from viewstamp.wire.commands import encode_command
 
 _TOPIC = "raw"
@@ -65,7 +66,9 @@ async def drive(members: Members, call: Call, callers: int, seconds: float) -> F
         after = [time.process_time(), *map(cpu_seconds, members.others)]
         return [later - earlier for earlier, later in zip(before, after, strict=True)]
 
-    cpu, *_ = await asyncio.gather(watch_cpu(), *(caller() for _ in range(callers)))
+    watching = asyncio.create_task(watch_cpu())
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    cpu = await watching
     count = max(1, len(latencies))
     return {
         "per_second": len(latencies) / seconds,
@@ -91,6 +94,7 @@ async def measure(options: argparse.Namespace, directory: Path) -> Figures:
         for _ in range(options.rounds):
             for name, call in kinds.items():
                 rounds[name].append(await drive(members, call, options.callers, options.seconds))
+                members.check_leading()
         total = await counter.read()
         counted = sum(round(each["per_second"] * options.seconds) for each in rounds["command"])
         assert total > counted, f"{counted} commands were acknowledged, the counter is at {total}"
@@ -172,7 +176,8 @@ def main() -> None:
     options = parser.parse_args()
     with own_directory() as directory:
         result: Figures = {**conditions(directory), "callers": options.callers, "thread": options.thread}
-        result |= asyncio.run(measure(options, directory))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            result |= runner.run(measure(options, directory))
         rivals = {}
         for sync in (False, True) if not options.no_rival else ():
             for period in _PERIODS:
