@@ -48,9 +48,8 @@ class Applier:
         """The membership in force at ``applied_end``, where a record or a snapshot has said one."""
         self.unsaved_bytes = 0
         """Bytes of the batches applied since the newest snapshot's cut: what a restart has to apply again."""
-        self.bytes = 0
-        self.seconds = 0.0
-        """What was applied since the start, and how long that took: the speed of a replay."""
+        self.unsaved_seconds = 0.0
+        """How long applying those took here, so about how long it will take again."""
         self.on_applied: Callable[[Index, int], None] = lambda end, chain: None
         """Hears the end and the machine's chain after each batch."""
         self._clock = clock
@@ -81,24 +80,23 @@ class Applier:
         """
         if not self._pending:
             return
-        started = self._clock.monotonic()
         left = _TURN_BYTES
         while self._pending and left > 0:
             batch = self._pending.popleft()
             if batch.kind is Kind.COMMANDS:
                 left -= batch.size
             self.apply(batch)
-            self.bytes += batch.size
-        self.seconds += self._clock.monotonic() - started
         self._call_waiting()
 
     def apply(self, batch: Batch) -> None:
         """Apply one committed batch; see :meth:`apply_turn`."""
         assert batch.first_index == self.applied_end, f"{batch!r} after {self.applied_end}"
+        started = self._clock.monotonic()
         try:
             result: Result | ViewstampError = self.machine.apply(batch)
         except RequestError as error:
             result = error  # A deterministic refusal is the replicated result.
+        self.unsaved_seconds += self._clock.monotonic() - started
         self.applied_end = batch.end
         self.applied_term = batch.term
         self.log_time = batch.log_time
@@ -122,7 +120,7 @@ class Applier:
         self.applied_term = point.last_term
         self.log_time = point.log_time
         self.membership = point.membership
-        self.unsaved_bytes = 0
+        self.unsaved_bytes, self.unsaved_seconds = 0, 0.0
         self._call_waiting()
 
     def _call_waiting(self) -> None:

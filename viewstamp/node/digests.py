@@ -8,7 +8,8 @@ and the odd one out stops: that is whoever disagrees with a majority; where no m
 
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
-* report, follower → leader: ``end``, ``chain``
+* report, follower → leader: ``end``, ``chain``, ``lineage``. Of members that run different versions of a class the
+  lineages differ, as do the chains although all is well: nothing is compared until they run the same again
 * verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
   leader is, the other sends it a verdict with its own trail.
 """
@@ -45,8 +46,7 @@ class _Peer:
 
     end: Index = Index(0)
     chain: int = 0
-    agreed_end: Index = Index(0)
-    """Up to here it was the same."""
+    lineage: int = 0
     differed_at: float = 0.0
     """When it was first found to differ; 0 = it does not."""
 
@@ -73,13 +73,14 @@ class Digests(AsyncActor[None]):
         self._clock = clock
         self._send = send
         self._fail = fail
-        self._chains: deque[tuple[Index, int]] = deque(maxlen=_REMEMBERED)
+        self._chains: deque[tuple[Index, int, int]] = deque(maxlen=_REMEMBERED)
+        """(end, chain, lineage) of each batch."""
         self._peers: dict[NodeId, _Peer] = {}
         self._reported = Index(0)
 
     def note(self, end: Index, chain: int) -> None:
         """Remember the chain after a batch. Called for each, so it does no more than that."""
-        self._chains.append((end, chain))
+        self._chains.append((end, chain, self._machine.lineage))
 
     def forget(self) -> None:
         """Begin anew: the state has been replaced by a snapshot's."""
@@ -99,8 +100,8 @@ class Digests(AsyncActor[None]):
     def report(self, leader: NodeId) -> None:
         """Tell the leader how far this member is, if it has gone on since."""
         if self._chains and self._chains[-1][0] != self._reported:
-            self._reported, chain = self._chains[-1]
-            self._send(leader, {"end": self._reported, "chain": chain})
+            self._reported, chain, lineage = self._chains[-1]
+            self._send(leader, {"end": self._reported, "chain": chain, "lineage": lineage})
 
     def judge(self, voters: int) -> None:
         """On the leader: compare what members have reported with what was applied here.
@@ -112,11 +113,11 @@ class Digests(AsyncActor[None]):
         differing: dict[NodeId, _Peer] = {}
         agreeing = 1
         for member, peer in self._peers.items():
-            mine = self._chain_at(peer.end)
-            if mine is None:
+            found = self._chain_at(peer.end)
+            if found is None or found[1] != peer.lineage:
                 continue
-            if mine == peer.chain:
-                peer.agreed_end, peer.differed_at = peer.end, 0.0
+            if found[0] == peer.chain:
+                peer.differed_at = 0.0
                 agreeing += 1
             else:
                 peer.differed_at = peer.differed_at or now
@@ -137,7 +138,8 @@ class Digests(AsyncActor[None]):
         try:
             if "odd" not in body:
                 peer = self._peers.setdefault(source, _Peer())
-                peer.end, peer.chain = Index(int(body["end"])), int(body["chain"])
+                peer.end = Index(int(body["end"]))
+                peer.chain, peer.lineage = int(body["chain"]), int(body["lineage"])
                 return
             odd, end = str(body["odd"]), int(body["end"])
             trail = [(int(index), int(chain)) for index, chain in body["trail"]]
@@ -176,8 +178,8 @@ class Digests(AsyncActor[None]):
             " snapshots that end behind that index (its data_dir, snapshots/), and start it again",
         )
 
-    def _chain_at(self, end: Index) -> int | None:
-        """Return the chain after the batch that ends at ``end``; None = not known (yet)."""
+    def _chain_at(self, end: Index) -> tuple[int, int] | None:
+        """Return chain and lineage after the batch that ends at ``end``; None = not known (yet)."""
         low, high = 0, len(self._chains)
         while low < high:
             middle = (low + high) // 2
@@ -185,4 +187,4 @@ class Digests(AsyncActor[None]):
                 low = middle + 1
             else:
                 high = middle
-        return self._chains[low][1] if low < len(self._chains) and self._chains[low][0] == end else None
+        return self._chains[low][1:] if low < len(self._chains) and self._chains[low][0] == end else None

@@ -50,9 +50,11 @@ _HELD_SECONDS = 5.0
 """A snapshot of which a piece was asked for so lately is being sent: the log behind its end stays, if there is room."""
 _RETRY_SECONDS = 5.0
 """How long to wait after a snapshot for which there was no room."""
-_BYTES_PER_SECOND = 20e6
-"""How fast loading and applying are reckoned to be until they have been measured here."""
+_LOAD_BYTES_PER_SECOND = 20e6
+"""How fast loading is reckoned to be until it has been measured here."""
 _MEASURED_BYTES = 1 << 20
+_SCAN_BYTES_PER_SECOND = 300e6
+"""How fast a log is read and checked: little beside applying it, which is measured."""
 _FULL = 0.75
 
 
@@ -150,8 +152,15 @@ class Snapshotter(AsyncActor[None]):
     def restart_seconds(self) -> float:
         """How long a restart would take now: loading the newest snapshot, applying what came since. Estimated."""
         newest = self.newest
-        load = newest.size / _speed(self._load_bytes, self._load_seconds) if newest is not None else 0.0
-        return load + self._applier.unsaved_bytes / _speed(self._applier.bytes, self._applier.seconds)
+        speed = _LOAD_BYTES_PER_SECOND
+        if self._load_bytes >= _MEASURED_BYTES and self._load_seconds > 0:
+            speed = self._load_bytes / self._load_seconds
+        return (newest.size / speed if newest is not None else 0.0) + self._replay_seconds
+
+    @property
+    def _replay_seconds(self) -> float:
+        """How long it would take to read and apply what came since the newest snapshot's cut."""
+        return self._applier.unsaved_seconds + self._applier.unsaved_bytes / _SCAN_BYTES_PER_SECOND
 
     def explain_full(self) -> str:
         """Say what would let a part of the log go; "" where nothing is known to."""
@@ -190,8 +199,7 @@ class Snapshotter(AsyncActor[None]):
         keep_from = applier.machine.keep_from()
         if self._is_pressed and (keep_from is None or keep_from > (newest.end if newest is not None else 1)):
             return True
-        replay = applier.unsaved_bytes / _speed(applier.bytes, applier.seconds)
-        if options.restart_seconds_max and replay > options.restart_seconds_max / 2:
+        if options.restart_seconds_max and self._replay_seconds > options.restart_seconds_max / 2:
             return True
         return applier.unsaved_bytes >= max(options.log_bytes, newest.size if newest is not None else 0)
 
@@ -214,14 +222,16 @@ class Snapshotter(AsyncActor[None]):
         asked, self._wanted = self._wanted, []
         started = self._clock.monotonic()
         cut = self._cut = self._applier.machine.begin_snapshot()
-        unsaved, self._applier.unsaved_bytes = self._applier.unsaved_bytes, 0
+        covered = self._applier.unsaved_bytes, self._applier.unsaved_seconds
         result: StoredSnapshot | ViewstampError
         try:
             result = await self._write(cut, meta)
+            if self._cut is cut:
+                self._applier.unsaved_bytes -= covered[0]
+                self._applier.unsaved_seconds -= covered[1]
         except StorageFullError as error:
             self._log.error("! no room for a snapshot", reason=error.message, remedy=error.remedy)
             self._not_before = self._clock.monotonic() + _RETRY_SECONDS
-            self._applier.unsaved_bytes += unsaved
             result = error
         except UnavailableError as error:
             result = error
@@ -306,8 +316,8 @@ class Snapshotter(AsyncActor[None]):
         if is_pressed != self._was_pressed:
             self._was_pressed = is_pressed
             if is_pressed:
-                left = self._wal.bytes_left
-                self._log.warning("! the log is filling up", left=left, of=self._wal.bytes_max, held=self.explain_full())
+                left, total = self._wal.bytes_left, self._wal.bytes_max
+                self._log.warning("! the log is filling up", left=left, of=total, remedy=self.explain_full())
         now = self._clock.monotonic()
         self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
         keep_from, log_begin = self._applier.machine.keep_from(), self._wal.first_index
@@ -337,8 +347,3 @@ class Snapshotter(AsyncActor[None]):
         await done
         if self._wal.first_index > before:
             self._log.info("= log dropped", first_index=self._wal.first_index, bytes=self._wal.bytes_used)
-
-
-def _speed(size: int, seconds: float) -> float:
-    """Return bytes a second as measured, or what is reckoned where too little was."""
-    return size / seconds if size >= _MEASURED_BYTES and seconds > 0 else _BYTES_PER_SECOND
