@@ -1,4 +1,4 @@
-"""Comparing states: who is found to differ, who stops, what is said about it. The rules alone, without network or disk."""
+"""Comparing states: who is found to differ, who stops, what is said about it. The rules, without network or disk."""
 
 from __future__ import annotations
 

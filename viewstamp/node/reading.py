@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import cast
 
 from viewstamp.actors import Ref
-from viewstamp.errors import NoQuorumError, UnavailableError
+from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
@@ -68,7 +68,11 @@ class Reading:
                 remedy="try again in a moment, or ask another node",
             )
         end = self._applier.applied_end
-        return await self._log_reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
+        try:
+            return await self._log_reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
+        except TrimmedError:
+            self._machine.query("locate", topic=topic, position=position)  # Says which positions are left.
+            raise UnavailableError(f"{self._me} dropped that part of its log meanwhile", remedy="try again") from None
 
     async def call_query(
         self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
