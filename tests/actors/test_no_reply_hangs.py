@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -232,6 +233,7 @@ def check(number: int, changes: bool, future: asyncio.Future[int], story: Story)
     assert error is None or isinstance(error, ViewstampError | ValueError)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     steps=st.lists(STEPS, max_size=20),

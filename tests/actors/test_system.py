@@ -171,6 +171,19 @@ async def test_nothing_is_spawned_once_it_stops() -> None:
     await system.stop()
 
 
+async def test_a_factory_that_stops_the_system_spawns_nothing() -> None:
+    system = System()
+
+    def make() -> Worker:
+        system.begin_stop()
+        return Worker([], "late")
+
+    with pytest.raises(ClosedError):
+        system.spawn(make, name="late")
+    await system.stop()
+    assert system.refs == []
+
+
 async def test_an_actor_is_spawned_once_and_under_a_name_of_its_own() -> None:
     system = System()
     worker = Worker([], "a")

@@ -110,11 +110,10 @@ class System:
         bounds: Bounds[MessageT],
     ) -> Ref[MessageT]:
         """Give life to an actor and to its cell; ``parent`` is None for one of the system's own."""
-        if self.is_stopping:
-            raise ClosedError(f"the system {self.name!r} is stopping: {name!r} was not spawned")
-        assert name not in self._cells, f"an actor named {name!r} lives already"
+        self._check_spawn(name)
         factory = None if isinstance(actor, Actor | AsyncActor) else actor
         first = actor if isinstance(actor, Actor | AsyncActor) else actor()
+        self._check_spawn(name)  # the factory is somebody else's code: it may have stopped everything
         kind = TurnCell if isinstance(first, Actor) else TaskCell
         cell: Cell[MessageT] = kind(self, name, parent=parent, supervisor=supervisor, factory=factory, **bounds)
         self._cells[name] = cell
@@ -126,6 +125,11 @@ class System:
             cell.stop(error)
             raise
         return cell.ref
+
+    def _check_spawn(self, name: str) -> None:
+        if self.is_stopping:
+            raise ClosedError(f"the system {self.name!r} is stopping: {name!r} was not spawned")
+        assert name not in self._cells, f"an actor named {name!r} lives already"
 
     def fail(self, error: BaseException) -> None:
         """Stop everything: something outside the actors has failed which they cannot do without."""
