@@ -138,3 +138,17 @@ async def test_a_wrong_setting_makes_no_cluster() -> None:
     with pytest.raises(vs.ConfigError, match=r"--set wal\.durabilty=sync: there is no key durabilty in \[wal\]"):
         async with vs.local_cluster(settings={"wal.durabilty": "sync"}):
             pytest.fail("there is no such setting")
+
+
+async def test_a_reader_begins_at_the_first_record_that_is_kept_unless_it_names_another(tmp_path: Path) -> None:
+    """What a topic has let go is an error for who asks for it by position, and no error for who wants what there is."""
+    async with vs.local_cluster(nodes=1, directory=tmp_path) as cluster:
+        node = cluster.nodes["n1"]
+        await node.create_topic("orders")
+        await node.append_many("orders", [b"%d" % number for number in range(1, 11)])
+        await node.append_many("orders", [b"%d" % number for number in range(11, 21)])
+        await node.trim_topic("orders", 15)
+        assert [record.value async for record in node.read("orders")] == [b"%d" % number for number in range(15, 21)]
+        with pytest.raises(vs.TrimmedError) as caught:
+            [record async for record in node.read("orders", 1)]
+        assert caught.value.first == 15

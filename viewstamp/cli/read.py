@@ -40,7 +40,9 @@ ReadOutputOption = Annotated[
 
 def read(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    start: Annotated[int, typer.Option("--from", metavar="P", min=1, help="First position.")] = 1,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="P", min=1, help="First position; else the first that is kept.")
+    ] = None,
     last: Annotated[int | None, typer.Option("--to", metavar="P", min=1, help="Last position, inclusive.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended later.")] = False,
     node: Annotated[
@@ -55,7 +57,7 @@ def read(
 
     The timeout is for one answer, not for all of it: a reader that follows waits for records as long as it takes.
     """
-    if last is not None and last < start:
+    if last is not None and start is not None and last < start:
         raise typer.BadParameter(f"--to {last} is before --from {start}")
     target = Target.resolve(directory, cluster)
 

@@ -603,7 +603,7 @@ class BaseClient(Sender):
     def read(
         self,
         topic: str,
-        start: int = 1,
+        start: int | None = None,
         *,
         end: int | None = None,
         follow: bool = False,
@@ -617,13 +617,14 @@ class BaseClient(Sender):
 
         Args:
           topic: its name.
-          start: the first position, from 1.
+          start: the first position, from 1; None = the first that is kept, where the topic has been trimmed.
           end: the position after the last one; None = see above.
           follow: wait for records that are not there yet, for ever or up to ``end``.
           node: read what this member alone has applied, be it behind or cut off.
 
         Raises:
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
+          TrimmedError: what comes next has been trimmed; ``first`` is the first position that is left.
           UnavailableError: nobody answered for as long as the default timeout.
         """
         self._start()
@@ -634,7 +635,7 @@ class BaseClient(Sender):
     def read_batches(
         self,
         topic: str,
-        start: int = 1,
+        start: int | None = None,
         *,
         end: int | None = None,
         follow: bool = False,

@@ -130,7 +130,7 @@ class Links:
                 )
         if failures:
             raise UnavailableError(
-                f"node {node!r} does not answer: {failures[-1]}", remedy="start it, or read from another one"
+                f"node {node!r} does not answer: {failures[-1]}", remedy="start it, or ask another one"
             ) from failures[-1]
         raise RequestError(
             f"no node is named {node!r}; there are {', '.join(sorted(seen))}", remedy="take one of these"

@@ -10,7 +10,7 @@ from typing import Protocol
 from viewstamp.client.connection import Link
 from viewstamp.client.options import Options
 from viewstamp.client.shell import Future, Shell
-from viewstamp.errors import PeerError, RequestError
+from viewstamp.errors import PeerError, RequestError, TrimmedError
 from viewstamp.ids import Position, TopicId
 from viewstamp.wire.batch import Batch, Kind, Record
 from viewstamp.wire.frame import Frame
@@ -44,13 +44,13 @@ class Reader:
         nodes: Nodes,
         options: Options,
         topic: str,
-        start: int,
+        start: int | None,
         *,
         end: int | None,
         follow: bool,
         node: str | None,
     ) -> None:
-        if start < 1:
+        if start is not None and start < 1:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
         self.end = end
         """The position after the last one; None = none, the reader follows."""
@@ -59,7 +59,9 @@ class Reader:
         self._options = options
         self._topic = topic
         self._topic_id = TopicId(0)
-        self._start = self._position = Position(start)
+        self._is_from_first = start is None
+        """Whether it begins at whatever record is the first that is kept, and has not begun."""
+        self._start = self._position = Position(start or 1)
         """``_position``: the next one to fetch."""
         self._is_begun = False
         self._ahead: Future[list[Batch]] | None = None
@@ -95,8 +97,15 @@ class Reader:
         if not self._wants(self._position):
             return None
         ahead, self._ahead = self._ahead, None
-        batches = await (ahead or self._fetch(self._position))
+        try:
+            batches = await (ahead or self._fetch(self._position))
+        except TrimmedError as error:
+            if not self._is_from_first:
+                raise
+            self._start = self._position = Position(max(error.first, self._position + 1))
+            return []
         if batches:
+            self._is_from_first = False
             self._position = Position(batches[-1].first_position + batches[-1].count)
             if self._wants(self._position):
                 self._ahead = self._shell.spawn(self._fetch(self._position))
@@ -125,6 +134,8 @@ class Reader:
         _, frame = await self._ask(FrameKind.DESCRIBE_TOPIC, body, wait=0.0)
         topic = frame.body["topic"]
         self._topic_id = TopicId(topic["id"])
+        if self._is_from_first:
+            self._start = self._position = Position(topic["first_position"])
         if self._node is None:
             self._applied_index = int(frame.body["applied_index"])
         if not self._follow:

@@ -57,7 +57,7 @@ class Client(BaseClient):
     def read(  # type: ignore[override]  # asyncio's is a generator; one that is dropped in trio cannot end by itself
         self,
         topic: str,
-        start: int = 1,
+        start: int | None = None,
         *,
         end: int | None = None,
         follow: bool = False,
@@ -72,7 +72,7 @@ class Client(BaseClient):
 
         Args:
           topic: its name.
-          start: the first position, from 1.
+          start: the first position, from 1; None = the first that is kept, where the topic has been trimmed.
           end: the position after the last one; None = see above.
           follow: wait for records that are not there yet, for ever or up to ``end``.
           node: read what this member alone has applied, be it behind or cut off.
@@ -93,7 +93,7 @@ class Client(BaseClient):
     def read_batches(  # type: ignore[override]  # as ``read``
         self,
         topic: str,
-        start: int = 1,
+        start: int | None = None,
         *,
         end: int | None = None,
         follow: bool = False,
@@ -122,7 +122,7 @@ class Client(BaseClient):
 
         return Items(fetch, lambda: None)  # Outside ``fetch`` nothing is under way.
 
-    def _reader(self, topic: str, start: int, *, end: int | None, follow: bool, node: str | None) -> Reader:
+    def _reader(self, topic: str, start: int | None, *, end: int | None, follow: bool, node: str | None) -> Reader:
         self._start()
         return Reader(self._shell, self._links, self._options, topic, start, end=end, follow=follow, node=node)
 
