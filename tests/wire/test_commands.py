@@ -168,7 +168,13 @@ def test_calls_that_can_work_pass(method: str, arguments: list[Any], named: dict
     ("method", "arguments", "named", "query", "message"),
     [
         ("reserv", [], {}, False, "Inventory has no command 'reserv'; its commands: reserve, spread"),
-        ("reserv", [], {}, True, "Inventory has no query 'reserv'; its queries: available"),
+        (
+            "reserv",
+            [],
+            {},
+            True,
+            "Inventory has no query 'reserv'; its queries: available; its commands: reserve",
+        ),
         ("available", ["A"], {}, False, "Inventory.available is a query, not a command"),
         ("reserve", ["A"], {}, True, "Inventory.reserve is a command, not a query"),
         ("reserve", [], {}, False, "does not take ()"),

@@ -245,6 +245,7 @@ class LocalCluster:
         path = os.path.abspath(directory)
         settings = settings or {}
         if not os.path.exists(node_file(path, "n1")):
+            _check_actors(settings, path)
             create_cluster(path, 3 if nodes is None else nodes, settings)
         cluster = cls.open(path)
         for node in cluster.nodes.values():
@@ -357,3 +358,16 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """Leave out what can only be meant for one node: every node has its own in its file."""
     single = ("VIEWSTAMP_NODE__", "VIEWSTAMP_CLUSTER__")
     return {name: value for name, value in environment.items() if not name.startswith(single)}
+
+
+def _check_actors(settings: Mapping[str, str], directory: str) -> None:
+    """Import what ``actors.NAME`` names, before there are files of which each would have to be corrected.
+
+    Raises:
+      ConfigError: what a node would say of it. What is no "module:Class" at all is refused with the other settings.
+    """
+    entries = {name: target for name, target in settings.items() if name.startswith("actors.") and ":" in target}
+    if entries:
+        from viewstamp.embed import import_actors  # Slow to import, and rarely needed.
+
+        import_actors({name.removeprefix("actors."): target for name, target in entries.items()}, directory)

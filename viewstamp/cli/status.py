@@ -124,7 +124,9 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _megabytes(node: Mapping[str, Any]) -> str:
     used, total = node["log_bytes"], node["log_bytes_max"]
-    return f"{used / MIB:.1f} of {total / MIB:.1f} MiB" if total else f"{used / MIB:.1f} MiB"
+    if total:
+        return f"{used / MIB:.1f} of {total / MIB:.1f} MiB"
+    return f"{used / MIB:.1f} MiB" if used >= MIB else f"{used / 1024:.1f} KiB"
 
 
 def print_summary(result: Mapping[str, Any], *, with_processes: bool = False) -> None:

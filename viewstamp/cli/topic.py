@@ -30,11 +30,16 @@ SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
 def parse_age(text: str) -> float:
-    """Return the seconds of a text such as ``7d``, ``12h``, ``30m``, ``45s``; a number alone is seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms]?)", text.strip())
+    """Return the seconds of a text such as ``7d``, ``12h``, ``30m``, ``45s``; 0 alone needs no unit.
+
+    A number without a unit is refused: who means 7 days by ``7`` would lose what is older than 7 seconds.
+    """
+    if text.strip() == "0":
+        return 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is no age; write 7d, 12h, 30m or 45s, or 0 for no bound")
-    return float(match[1]) * SECONDS[match[2] or "s"]
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def show_age(seconds: float) -> str:

@@ -78,7 +78,7 @@ class State:
         """Return a topic by its name. Raises UnknownTopicError."""
         topic = self.names.get(name)
         if topic is None:
-            raise UnknownTopicError(f"no topic is named {name!r}", remedy="create it: viewstamp topic create NAME")
+            raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic
 
     def session(self, session_id: SessionId) -> Session:

@@ -275,13 +275,12 @@ class Interface:
             raise UnknownActorError(f"{self.name}.{method}{found} does not take ({given:.200})")
 
     def _explain(self, method: str, *, query: bool) -> str:
-        word, plural, other, others = "command", "commands", "query", self.queries
-        if query:
-            word, plural, other, others = "query", "queries", "command", self.commands
-        if method in others:
+        word, other = ("query", "command") if query else ("command", "query")
+        if method in (self.commands if query else self.queries):
             return f"{self.name}.{method} is a {other}, not a {word}"
-        names = ", ".join(sorted(self.queries if query else self.commands)) or "none"
-        return f"{self.name} has no {word} {method!r}; its {plural}: {names}"
+        there = [("commands", self.commands), ("queries", self.queries)]
+        listed = [f"its {kind}: {', '.join(sorted(methods)) or 'none'}" for kind, methods in there]
+        return f"{self.name} has no {word} {method!r}; {'; '.join(reversed(listed) if query else listed)}"
 
     def to_wire(self) -> dict[str, Any]:
         """Return what DESCRIBE_ACTOR answers: all but the classes of errors, as plain values."""
