@@ -179,6 +179,8 @@ class Replica(Actor[Item]):
         """Called before the state is replaced: whoever copies it has to let go."""
         self._explain_full = explain_full
         """Says what would make room in a full log."""
+        self._explained = (0, "")
+        """The tick in which that was asked last, and what it said."""
         self._to_install: InstallSnapshot | None = None
         self.fresh_at = clock.monotonic()
         """When this member was last known to have applied all that its leader had committed."""
@@ -292,9 +294,10 @@ class Replica(Actor[Item]):
         return True
 
     def _note_full(self, error: StorageFullError) -> None:
-        explained = self._explain_full()
-        if explained:
-            error.remedy = f"{explained}; {error.remedy}"
+        if self.full is None or self._explained[0] != self._ticks:  # Once a tick: it looks at every topic.
+            self._explained = self._ticks, self._explain_full()
+        if self._explained[1]:
+            error.remedy = f"{self._explained[1]}; {error.remedy}"
         if self.full is None:
             self._log.error("! full", reason=error.message, remedy=error.remedy)
         self.full = error
