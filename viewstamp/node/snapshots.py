@@ -31,7 +31,7 @@ from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.raft import Raft
-from viewstamp.errors import ClosedError, StorageFullError, UnavailableError, ViewstampError
+from viewstamp.errors import ClosedError, RequestError, StorageFullError, UnavailableError, ViewstampError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
@@ -49,7 +49,7 @@ _PIECE_BYTES = 256 * 1024
 _HELD_SECONDS = 5.0
 """A snapshot of which a piece was asked for so lately is being sent: the log behind its end stays, if there is room."""
 _RETRY_SECONDS = 5.0
-"""How long to wait after a snapshot for which there was no room."""
+"""How long to wait after a snapshot that could not be taken."""
 _LOAD_BYTES_PER_SECOND = 20e6
 """How fast loading is reckoned to be until it has been measured here."""
 _MEASURED_BYTES = 1 << 20
@@ -120,6 +120,7 @@ class Snapshotter(AsyncActor[None]):
 
         Raises:
           StorageFullError: there is no room for it.
+          RequestError: an actor holds what cannot be packed; the message says what.
           UnavailableError: the state was replaced by a leader's snapshot, or the node stops; try again.
         """
         future: asyncio.Future[StoredSnapshot] = asyncio.get_running_loop().create_future()
@@ -229,8 +230,9 @@ class Snapshotter(AsyncActor[None]):
             if self._cut is cut:
                 self._applier.unsaved_bytes -= covered[0]
                 self._applier.unsaved_seconds -= covered[1]
-        except StorageFullError as error:
-            self._log.error("! no room for a snapshot", reason=error.message, remedy=error.remedy)
+        except (StorageFullError, RequestError) as error:
+            # No room for it, or an actor holds what cannot be packed: the log has to grow meanwhile.
+            self._log.error("! no snapshot", reason=error.message, remedy=error.remedy)
             self._not_before = self._clock.monotonic() + _RETRY_SECONDS
             result = error
         except UnavailableError as error:
