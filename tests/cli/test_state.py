@@ -164,11 +164,22 @@ def test_settings_of_a_cluster_that_is_there_are_not_changed_by_a_flag(run: Run,
 def test_a_node_whose_class_is_nowhere_says_so_in_the_command_that_starts_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["cluster", "start", "--nodes", "1", "--dir", str(tmp_path / "c"), "--output", "json"]
-    assert main.run([*arguments, "--set", "actors.inventory=nowhere_at_all:Inventory"]) == 2
+    setting = ["--set", "actors.inventory=nowhere_at_all:Inventory"]
+    assert main.run(["config", "new", "--nodes", "1", str(tmp_path / "c"), *setting]) == 0
+    assert main.run(["cluster", "start", "--dir", str(tmp_path / "c"), "--output", "json"]) == 2
     told = json.loads(capfd.readouterr().err)
     assert told["error"] == "ConfigError"
     assert "[actors] inventory = 'nowhere_at_all:Inventory': there is no module nowhere_at_all" in told["message"]
+
+
+def test_a_class_that_is_nowhere_leaves_no_new_cluster_behind(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else the corrected command would be refused: by the files of a cluster that never ran."""
+    arguments = ["cluster", "start", "--nodes", "1", "--dir", str(tmp_path / "c"), "--output", "json"]
+    assert main.run([*arguments, "--set", "actors.inventory=nowhere_at_all:Inventory"]) == 2
+    assert "there is no module nowhere_at_all" in json.loads(capfd.readouterr().err)["message"]
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_reader_gives_up_after_its_timeout(capfd: pytest.CaptureFixture[str]) -> None:
