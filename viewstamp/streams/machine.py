@@ -412,7 +412,7 @@ class Streams:
         return self._actors.lineage
 
     def trail(self) -> list[tuple[int, int]]:
-        """Return (index, the actors' part of the chain after it) of the newest commands, oldest first.
+        """Return (index, checksum after it) of the newest commands, oldest first.
 
         Where chains differ and trails do not, it is topics or sessions that differ, or a command of long ago.
         """

@@ -1,9 +1,10 @@
 """The chain: a running checksum by which members find that they do not agree, and since which command.
 
 Every actor's name has 64 bits of checksum, two CRCs with different polynomials, over the results of its commands and
-over its instances' packed states. The chain takes in every batch and, after each command, the checksum of its name. So
-two chains that differ once differ for ever, and the first index at which they do is that of the first command that
-differed.
+over its instances' packed states. The chain takes in every batch, and at its end the checksums of all names that it
+touched. So two chains that differ once differ for ever. Which command was the first is told by the *trail*: for each,
+32 bits over the chain before its batch and over what the batch's commands came to, up to this one. The trail only
+finds the place; that there is one to be found, the chain says.
 
 A state is packed and folded in when its instance has earned it: each command is worth ``CREDIT`` bytes of packing, and
 when the credit reaches the size of the state at its last digest, it is spent. A state of up to ``CREDIT`` bytes is

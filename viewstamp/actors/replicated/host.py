@@ -40,6 +40,7 @@ from viewstamp.wire.values import make_packer
 __all__ = ["ActorHost", "Prepared"]
 
 _PLACE = struct.Struct("<Qq")
+_CHAIN = struct.Struct("<Q")
 _NOWHERE = -1
 """The index of a first command that there has not been."""
 _SMALL = 4096
@@ -117,7 +118,9 @@ class ActorHost:
         moment.log_time = batch.log_time
         all_hosted, era, pack_small, trail = self._hosted, self._era, self._pack_small, self._trail
         cut = None if self._cut is None or self._cut.is_closed else self._cut
-        chain = self._begin_batch(batch)
+        self._begin_batch(batch)
+        total = crc32(_CHAIN.pack(self._chain))
+        touched: list[Hosted] = []
         results: list[bytes] = []
         # Per command and hot: what is rare stands in methods, what is not stands here.
         for index, command in enumerate(commands, batch.first_index):
@@ -126,7 +129,8 @@ class ActorHost:
             function = None if hosted is None else hosted.commands.get(method)
             if hosted is None or function is None or version > hosted.log_version:
                 function = self._begin_era(index, command)
-                hosted, chain, era = all_hosted[name], 0, self._era
+                hosted, era, total = all_hosted[name], self._era, 0
+                touched = []
             moment.index, moment.version = index, version
             instance = hosted.instances.get(key)
             if instance is None:
@@ -162,24 +166,34 @@ class ActorHost:
                         instance.era = era
                 else:
                     instance.credit = credit
-            low = hosted.low = crc32c(data, hosted.low)
-            high = hosted.high = crc32(data, hosted.high)
-            chain = (chain * MULTIPLIER + (high << 32 | low)) & CHAIN_MASK
-            trail.append((index, chain))
+            if not hosted.applied:
+                touched.append(hosted)
+            hosted.applied.append(data)
+            total = crc32(data, total)
+            trail.append((index, total))
             results.append(result)
         moment.index = moment.version = 0
-        self._chain = chain
+        self._end_batch(touched)
         self._changes.add(batch, results)
         if self.on_change is not None:
             self.on_change(batch.end)
         return results
 
-    def _begin_batch(self, batch: Batch) -> int:
-        """Return the chain after the batch itself has been taken in: its index, log time and body."""
+    def _begin_batch(self, batch: Batch) -> None:
+        """Take the batch itself into the chain: its index, log time and body."""
         view = memoryview(batch.buffer)[HEADER_SIZE:]
         place = _PLACE.pack(batch.first_index, batch.log_time)
         body = crc32(view, crc32(place)) << 32 | crc32c(view, crc32c(place))
-        return (self._chain * MULTIPLIER + body) & CHAIN_MASK
+        self._chain = (self._chain * MULTIPLIER + body) & CHAIN_MASK
+
+    def _end_batch(self, touched: Iterable[Hosted]) -> None:
+        """Take in what its commands came to: into the checksums of their names, and these into the chain."""
+        for hosted in touched:
+            data = b"".join(hosted.applied)
+            hosted.applied.clear()
+            hosted.low = crc32c(data, hosted.low)
+            hosted.high = crc32(data, hosted.high)
+            self._chain = (self._chain * MULTIPLIER + (hosted.high << 32 | hosted.low)) & CHAIN_MASK
 
     def _begin_era(self, index: int, command: Command) -> Callable[..., Any]:
         """Begin checksums and budgets anew for a command of a higher version than any before; returns its function.
@@ -194,8 +208,10 @@ class ActorHost:
         hosted.log_version = command.version
         self._era = index
         self._lineage = derive_lineage(self._fingerprint(), index)
+        self._chain = 0
         for each in self._hosted.values():
             each.low = each.high = 0
+            each.applied.clear()
         self._trail.clear()  # what stands there was reckoned with other code, perhaps
         return function
 
@@ -292,7 +308,10 @@ class ActorHost:
 
     @property
     def trail(self) -> deque[tuple[int, int]]:
-        """(index, chain after it) of the newest commands of this lineage, at most 65,536, oldest first. Not a copy."""
+        """(index, checksum of the chain before its batch and of all in it up to this command), oldest first, no copy.
+
+        Of the newest commands of this lineage, at most 65,536. A checksum that differs once differs ever after.
+        """
         return self._trail
 
     def describe_index(self, index: int) -> str:
@@ -404,7 +423,8 @@ class ActorHost:
         self._moment = prepared.moment
         self._moment.log_time = prepared.log_time
         self._hosted = prepared.hosted
-        self._chain, self._era, self._lineage = prepared.chain, prepared.era, prepared.lineage
+        self._chain: int = prepared.chain
+        self._era, self._lineage = prepared.era, prepared.lineage
         self._trail.clear()
         self._changes: Changes = Changes(self._changes_bytes_max, end=prepared.end)
 

@@ -47,11 +47,12 @@ class Hosted:
 
     ``order``: the instances as they were first commanded; it only grows, so a cut knows its own by their number.
     ``log_version``: the highest version that a command in the log has carried, 0 = none yet. ``low``, ``high``: the
-    checksums over this name's results and states.
+    checksums over this name's results and states. ``applied``: those of the batch that is being applied, which come
+    into the checksums at its end.
     """
 
     __slots__ = (
-        *("cls", "commands", "has_plain_state", "high", "instances", "interface", "log_version", "low"),
+        *("applied", "cls", "commands", "has_plain_state", "high", "instances", "interface", "log_version", "low"),
         *("moment", "name", "order", "queries", "version"),
     )
 
@@ -70,6 +71,7 @@ class Hosted:
         self.instances: dict[str, Instance] = {}
         self.order: list[Instance] = []
         self.log_version = 0
+        self.applied: list[bytes] = []
         self.low = 0
         self.high = 0
 
