@@ -6,8 +6,16 @@ Promises
     * The order of reservation is the order on disk and the order of completion. A batch is there whole or not at all.
     * Opening finds a prefix of what was handed over, in order, that holds everything acknowledged; or it refuses.
       It never silently cuts what may have been acknowledged, with one exception that is stated below.
+    * ``trim`` drops whole segments from the beginning, and at least the open one stays. What is dropped can never be
+      told apart from a file that was lost; so the owner says, at the next start, up to where the log may begin.
+    * ``reset`` empties the log, which then begins elsewhere: for a crash, one step.
     * A full disk or log is refused at ``reserve``, before anything is harmed, and the log goes on when there is room.
+      With ``bytes_max`` all files of the log together never exceed it, at any instant; what was accepted has its room.
     * A failed write or sync is final: every waiter gets the error, nothing is written afterwards.
+    * In the interval mode (``Options.sync_seconds``) the first promise is weaker: an append returns when it is
+      *complete*, which is written; it is durable at most ``sync_seconds`` later, and a power cut, but no death of
+      the process, may take a tail of what was completed since the last sync. All else holds. Jobs (the control file),
+      truncations, trims, resets, new segments and closing sync first. A slow disk pushes back.
 
 Assumes
     * one process writes a directory at a time (the node holds its lock);
@@ -16,8 +24,9 @@ Assumes
 
 Files of a log directory
     ``<20 digits>.segment``   segments, numbered without gaps; the last is the open one, zero-filled to its full length
-    ``next.prepared``         zero-filled and synced: the next segment, waiting for its name
-    ``truncation.mark``       a truncation that has been decided and not finished (``wal/truncation.py``)
+    ``<20 digits>.prepared``  zero-filled and synced: a segment to be, waiting for its name
+    ``<20 digits>.dropped``   a segment that was trimmed, to be overwritten with zeros and prepared again
+    ``truncation.mark``       a truncation or reset that has been decided and not finished (``wal/truncation.py``)
     ``*.temporary``           leftovers of a crash, never read
 
 Bytes, little-endian. A segment is a header, then groups; a group is what one write and one sync carry::
@@ -50,11 +59,17 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
 * Old bytes never read as new: a group header counts only at the location, in the generation and with a higher
   number than the one before. Group numbers and generations only rise, over truncations too.
 * ``durable`` is what tells a torn tail from damage. One group is unsynced at a time, so it is the group's own
-  location, and 0 in the first group of a segment, which is written together with the segment header.
+  location, and 0 in the first group of a segment, which is written together with the segment header. In the interval
+  mode several are, all in the open segment: it is where the first of them stands.
 * The seal is an empty group at the end of a segment. It is written after the next segment's name is durable, and the
   next segment is written after the seal is: so a seal proves that another file must be there.
+* Spares are zeros, recycled ones too: their old bytes are overwritten in the background before they get a name from
+  which a segment is made. They would not read as new; but where they could stand behind the last group, "nothing but
+  zeros follows" could not be asked any more, and a torn tail not be told from the end. The zeros go to blocks that are
+  there, so they cost a sequential write and no allocation.
 
-Recovery reads every segment once, forward, and stops at the first byte that is not the next header or batch. What that
+Recovery reads every segment once, forward (of segments wholly below ``scan_from``, which a snapshot covers, only the
+headers: where the next one begins, such a segment ends), and stops at the first byte that is not the next header or batch. What that
 place is, this table decides; the first row that holds wins (``recovery.DECISIONS`` is the same table as data)::
 
     1  a file that must be there is not                                                                     corruption
@@ -67,17 +82,24 @@ place is, this table decides; the first row that holds wins (``recovery.DECISION
     8  anything else: what was being written, of which some pages arrived                                   torn-tail
 
 corruption: :class:`CorruptionError`, nothing on the disk is changed. torn-tail: cut, and the cut is in ``Recovery``.
-Before ``open`` returns, the last group is written again and synced, since it may have been in the page cache only, and
-closed by an empty group.
+Before ``open`` returns, what no group calls durable (the last group; in the interval mode those of an interval) is
+written again and synced, since it may have been in the page cache only, and closed by an empty group.
 
 What stays ambiguous is rot in the very last group, if no other followed: it reads as a torn tail. So a log that has
 been idle for ``idle_seconds`` writes an empty group, and so do opening, truncating and closing.
 
 State and invariants (``Wal``): ``first_index <= durable_end <= end``; ``end`` falls with a truncation as soon as it is
-handed over; the commit hint in a group header is at most what was durable when it was written.
+handed over; the commit hint in a group header is at most what was durable when it was written; ``durable_end`` is the
+end of what is complete, so in the interval mode more than what is durable; ``bytes_allocated <= bytes_max``.
 
-What it lacks, and where that would go: trimming a prefix and recycling segments (``catalogue``; generations and
-numbers are made for it); repair of damage from peers (``node``; it needs the protocol); compression (the batch's).
+The bound: bytes are taken from one budget before a file grows, and given back after it became shorter, or lost its
+name, durably. Everything not written is preallocated as spares, and a spare can be given up so that the open segment
+can grow beyond its length: so what ``bytes_max`` leaves can be written whatever the sizes of batches, and only bytes
+in files that are being made ready do not count. Costs are reckoned high: headers, seals and closing groups are in.
+
+What it lacks, and where that would go: repair of damage from peers (``node``; it needs the protocol); compression (the
+batch's); giving the space of a log without ``bytes_max`` back to the disk beyond the segments trimmed: its two spares
+stay.
 """
 
 from viewstamp.wal.control_file import ControlFile, ControlState

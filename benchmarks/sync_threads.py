@@ -1,0 +1,219 @@
+"""Which threads should sync the log: a dedicated one, or a small pool that takes turns?
+
+VoltDB's command log syncs from a rotating pool of threads, because a thread that has just been busy is scheduled late.
+Here that is measured with the log of one node on a real disk, with appends of 4 KiB, under three loads beside it:
+
+* ``idle``: nothing, with 8 appends in flight; ``one caller``: with 1;
+* ``busy processor``: a process for each core that only computes, so that the kernel has something better to run;
+* ``busy loop``: every turn of the event loop computes for 2 ms, so that the interpreter lock is mostly taken.
+
+Units: microseconds. ``sync`` is the call of ``fdatasync`` in the thread that makes it; ``append`` is from the hand-over
+on the loop to the answer on the loop; ``stall`` is the longest time for which the loop did nothing that was due.
+
+Expected: a sync of 4 KiB on this kind of machine takes 150-250 µs, a wake-up of a thread 15-50 µs. A pool adds one
+wake-up for each group, which is in the way only while groups follow each other closely. It could win where the
+scheduler punishes the thread that has just used its share; but a thread that syncs sleeps most of the time, so the
+kernel takes it for interactive and runs it at once.
+
+    python -m benchmarks.sync_threads [--seconds 1] [--rounds 7] [--output json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import uvloop
+
+from benchmarks.report import conditions, percentile, print_json, print_table
+from viewstamp.host.disk import RealDisk, RealFile
+from viewstamp.host.seam import File
+from viewstamp.ids import Index, Position, Term
+from viewstamp.wal.wal import Options, Wal
+from viewstamp.wire.batch import Batch, build_batch
+
+THREADS = (1, 2, 4)
+LOADS = ("one caller", "idle", "busy processor", "busy loop")
+IN_FLIGHT = 8
+VALUE_BYTES = 4096 - 96 - 16
+SEGMENT_BYTES = 64 * 1024 * 1024
+BUSY_SECONDS = 0.002
+TICK_SECONDS = 0.001
+WARM_SECONDS = 0.3
+
+
+@dataclass
+class Sample:
+    """What one run of one kind of lane showed; seconds."""
+
+    syncs: list[float] = field(default_factory=list)
+    appends: list[float] = field(default_factory=list)
+    stall: float = 0.0
+    appends_a_second: float = 0.0
+
+
+class _TimedFile(RealFile):
+    __slots__ = ("seconds",)
+
+    def sync_data(self) -> None:
+        started = time.perf_counter()
+        super().sync_data()
+        self.seconds.append(time.perf_counter() - started)
+
+
+class _TimedDisk(RealDisk):
+    """Knows how long each sync inside a segment took."""
+
+    def __init__(self, *, lane_threads: int) -> None:
+        super().__init__(lane_threads=lane_threads)
+        self.seconds: list[float] = []
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        assert isinstance(file, RealFile)
+        timed = _TimedFile(path, file._descriptor)
+        timed.seconds = self.seconds
+        return timed
+
+
+async def measure(directory: str, threads: int, load: str, seconds: float) -> Sample:
+    """Append with ``IN_FLIGHT`` in flight for some seconds, without a new segment meanwhile."""
+    disk = _TimedDisk(lane_threads=threads)
+    wal = Wal.open(disk, directory, Options(segment_bytes=SEGMENT_BYTES), on_batch=lambda *_: None)
+    wal.start(_fail)
+    loop = asyncio.get_running_loop()
+    while wal.bytes_allocated < 2 * SEGMENT_BYTES:  # noqa: ASYNC110  # what a thread does can only be looked for
+        await asyncio.sleep(0.01)
+    sample = Sample()
+    is_over = False
+    started_at: deque[float] = deque()
+
+    def append() -> None:
+        batch = _batch(wal.end)
+        started_at.append(time.perf_counter())
+        wal.fill(wal.reserve(batch.size), [batch], done)
+
+    def done(error: BaseException | None) -> None:
+        sample.appends.append(time.perf_counter() - started_at.popleft())
+        if not is_over and error is None:
+            append()
+
+    def tick(due: float) -> None:
+        sample.stall = max(sample.stall, time.perf_counter() - due)
+        if load == "busy loop":
+            until = time.perf_counter() + BUSY_SECONDS
+            while time.perf_counter() < until:
+                pass
+        if not is_over:
+            loop.call_later(TICK_SECONDS, tick, time.perf_counter() + TICK_SECONDS)
+
+    for _ in range(1 if load == "one caller" else IN_FLIGHT):
+        append()
+    tick(time.perf_counter())
+    await asyncio.sleep(WARM_SECONDS)
+    disk.seconds.clear()
+    sample.appends.clear()
+    sample.stall = 0.0
+    await asyncio.sleep(seconds)
+    is_over = True
+    sample.syncs = list(disk.seconds)
+    sample.appends_a_second = len(sample.appends) / seconds
+    await wal.close()
+    return sample
+
+
+def _batch(index: int) -> Batch:
+    batch = build_batch([bytes(VALUE_BYTES)])
+    batch.stamp(
+        term=Term(1), first_index=Index(index), previous_term=Term(1), log_time=index, first_position=Position(index)
+    )
+    return batch
+
+
+def _fail(error: BaseException) -> None:
+    raise error
+
+
+def _compute() -> None:
+    while True:
+        sum(range(1000))
+
+
+def _run(directory: Path, threads: int, load: str, seconds: float) -> Sample:
+    beside = []
+    if load == "busy processor":
+        beside = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(os.cpu_count() or 1)]
+    for process in beside:
+        process.start()
+    path = tempfile.mkdtemp(dir=directory)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(measure(path, threads, load, seconds))
+    finally:
+        for process in beside:
+            process.terminate()
+            process.join()
+        shutil.rmtree(path)
+
+
+def _row(samples: list[Sample]) -> dict[str, float]:
+    """Return the medians over the rounds, in microseconds; of each round its longest stall."""
+
+    def of(percent: float, what: str) -> float:
+        return round(median(percentile(getattr(sample, what), percent) for sample in samples) * 1e6)
+
+    return {
+        "sync_us_p50": of(50, "syncs"),
+        "sync_us_p99": of(99, "syncs"),
+        "append_us_p50": of(50, "appends"),
+        "append_us_p99": of(99, "appends"),
+        "loop_stall_us": round(median(sample.stall for sample in samples) * 1e6),
+        "appends_a_second": round(median(sample.appends_a_second for sample in samples)),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Measure how the threads of a lane matter to the log.")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each run")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each kind, in turn")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    arguments = parser.parse_args()
+    directory = Path("viewstamp-data/sync-threads").absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        found = conditions(directory)
+        samples: dict[tuple[str, int], list[Sample]] = {(load, n): [] for load in LOADS for n in THREADS}
+        kinds = list(samples)
+        for number in range(arguments.rounds):
+            # In turn, each round in another order, so that what the machine does meanwhile meets all kinds.
+            for load, threads in random.Random(number).sample(kinds, len(kinds)):
+                samples[load, threads].append(_run(directory, threads, load, arguments.seconds))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    results = [{"load": load, "threads": n, **_row(each)} for (load, n), each in samples.items()]
+    if arguments.output == "json":
+        print_json({"conditions": found, "results": results})
+        return
+    columns = ["load", "n", "sync p50", "p99", "append p50", "p99", "loop stall", "appends/s"]
+    print_table(
+        "n threads for the lane that syncs the log; microseconds, medians of the rounds",
+        columns,
+        [list(row.values()) for row in results],
+    )
+    for name, value in found.items():
+        print(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The log's behaviour as text: each script of ``tests/scripts/wal`` is one named behaviour, disk call by disk call."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.datadriven import compare, parse
+from tests.wal.script import Script
+
+SCRIPTS = sorted((Path(__file__).parents[1] / "scripts" / "wal").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_does_what_it_says(path: Path, rewrite: bool) -> None:
+    compare(path, Script().run, rewrite=rewrite)
+
+
+def test_every_script_begins_by_saying_what_it_shows() -> None:
+    assert len(SCRIPTS) >= 7
+    for path in SCRIPTS:
+        first = parse(path.read_text(encoding="utf-8"))[0]
+        assert first.text[0].startswith("# "), path.name
