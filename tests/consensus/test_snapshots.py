@@ -222,3 +222,9 @@ def test_the_slowest_member_that_is_being_sent_batches_is_known() -> None:
     group.drop(AppendRequest, target="n3")
     group.settle("n1", "n2")
     assert raft.slowest_end == end < raft.core.log.end
+    group.crash("n3")
+    for _ in range(11 * raft.core.options.election_timeout_ticks):
+        group.tick("n1")
+        group.settle("n1", "n2")
+    assert raft.core.leader == "n1"
+    assert raft.slowest_end == raft.core.log.end

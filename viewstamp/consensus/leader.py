@@ -98,7 +98,7 @@ def on_history_response(core: Core, message: HistoryResponse) -> None:
     progress = core.progress.get(message.source)
     if progress is None:
         return
-    progress.is_heard = True
+    progress.heard()
     is_wanted = {
         ProgressState.ASKING: True,
         ProgressState.ANNOUNCING: message.number == progress.number,
@@ -118,7 +118,7 @@ def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
     if progress is None or progress.state is ProgressState.REPLICATING or message.number != progress.number:
         return
     _check_end(core, message.source, message.end)
-    progress.is_heard = True
+    progress.heard()
     progress.become_replicating(message.end)
     _maybe_commit(core)
 
@@ -178,6 +178,7 @@ def on_tick(core: Core) -> None:
     patience = _PATIENCE_HEARTBEATS * core.options.heartbeat_ticks
     for member, progress in core.progress.items():
         progress.ticks_in_state += 1
+        progress.silent_ticks += 1
         if progress.state is ProgressState.REPLICATING:
             if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
                 progress.probe(progress.probed_from)
@@ -330,7 +331,7 @@ def _replicating(core: Core, member: NodeId, number: int) -> Progress | None:
 
 def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index) -> None:
     _check_end(core, member, end)
-    progress.is_heard = True
+    progress.heard()
     if progress.acknowledged(end):
         _maybe_commit(core)
 

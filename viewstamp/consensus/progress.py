@@ -56,8 +56,15 @@ class Progress:
     """The newest round that it confirmed."""
     is_heard: bool = True
     """Whether it was heard since the last check for a quorum."""
+    silent_ticks: int = 0
+    """Ticks since it was heard."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
+
+    def heard(self) -> None:
+        """It has answered something."""
+        self.is_heard = True
+        self.silent_ticks = 0
 
     def become_asking(self) -> None:
         """Start again from what the member will report."""

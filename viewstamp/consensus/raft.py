@@ -28,6 +28,8 @@ __all__ = ["Raft"]
 
 _FROM_A_LEADER = (HistoryRequest, Announcement, SnapshotOffer, AppendRequest, HeartbeatRequest)
 _REQUESTS = (*_FROM_A_LEADER, ReadIndexRequest)
+_PATIENCE_TIMEOUTS = 10
+"""A member that has not answered for so many election timeouts is down."""
 _MODULES = {"voter": voter, "follower": follower, "candidate": candidate, "leader": leader}
 
 Handler = Callable[[Core, Message], None]
@@ -218,12 +220,19 @@ class Raft:
 
     @property
     def slowest_end(self) -> Index:
-        """The least durable end of the members that batches are being sent to; the own end where there is none.
+        """The least durable end of the members that take batches; the own end where there is none.
 
-        What it holds back is a convenience: a member that falls behind the log's begin gets a snapshot.
+        Who has been silent for some election timeouts is down, and holds nothing. Also what this holds back is a
+        convenience: a member that falls behind the log's begin gets a snapshot.
         """
         core = self.core
-        ends = [each.durable_end for each in core.progress.values() if each.state is ProgressState.REPLICATING]
+        patience = _PATIENCE_TIMEOUTS * core.options.election_timeout_ticks
+        taking = [
+            each
+            for each in core.progress.values()
+            if each.state is ProgressState.REPLICATING and each.silent_ticks <= patience
+        ]
+        ends = [each.durable_end for each in taking]
         return min([core.log.end, *(end for end in ends if end > 0)])
 
     def _dispatch(self, message: Message) -> None:
