@@ -132,6 +132,15 @@ def test_only_what_changes_before_its_turn_waits_in_memory(log: Log) -> None:
     assert not cut.is_waiting
 
 
+def test_what_has_been_handed_out_may_change_without_being_kept_again(log: Log) -> None:
+    cut = log.machine.begin_snapshot()
+    for _ in ("state", "sessions"):
+        assert cut.next_piece(1 << 20) is not None
+    log.run(fence(sessions_of(log)[0], 3))
+    assert not cut.is_waiting
+    cut.close()
+
+
 def test_there_is_one_cut_at_a_time_and_the_next_one_after_it(log: Log) -> None:
     cut = log.machine.begin_snapshot()
     with pytest.raises(AssertionError, match="already"):
