@@ -39,6 +39,9 @@ class ActorGroup(Group):
         super().__init__(directory, size, disks=disks, seed=seed, **options)
         self.classes = classes
 
+    async def __aenter__(self) -> ActorGroup:
+        return self
+
     def machine(self, node: NodeId) -> Streams:
         return Streams(self.classes(node))
 

@@ -6,11 +6,12 @@ Real disks, whose files are looked at by their own sizes and blocks.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from tests.integration.ledger import Ledger
 from tests.node.group import PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.client import Client
-from viewstamp.errors import OutcomeUnknownError, StorageFullError, TrimmedError
+from viewstamp.errors import StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node.snapshots import SnapshotOptions
@@ -31,6 +32,7 @@ from viewstamp.wal.wal import Options as WalOptions
 KIB, MIB = 1024, 1024 * 1024
 TIGHT = WalOptions(segment_bytes=64 * KIB, bytes_max=MIB, reserve_bytes=0, margin_bytes=8 * KIB)
 """Sixteen small segments: full after a moment."""
+ROOMY = replace(TIGHT, bytes_max=4 * MIB)
 OFTEN = SnapshotOptions(log_bytes=128 * KIB)
 
 ResultT = TypeVar("ResultT")
@@ -93,3 +95,289 @@ async def test_commands_never_go_over_the_bound_and_none_is_lost_and_a_restart_i
         await group.caught_up()
         await callers.send(1)
         await callers.check(group.client())
+
+
+class Slow(vs.ReplicatedActor):
+    """An actor whose commands are small, and take long."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @vs.command
+    def work(self) -> int:
+        """Take about a millisecond."""
+        until = time.thread_time() + 0.001
+        while time.thread_time() < until:
+            pass
+        self.count += 1
+        return self.count
+
+
+async def restart_seconds(group: Group, name: str) -> float:
+    """Stop a member, start it again; return how much of the processor the start took, whatever else it is busy with."""
+    await group.stop(name)
+    started = time.process_time()
+    await group.start(name)
+    return time.process_time() - started
+
+
+async def work(client: Client, count: int, at_once: int = 50) -> None:
+    slow = client.actor("slow", Slow)
+    for _ in range(count // at_once):
+        await asyncio.gather(*(slow.work() for _ in range(at_once)))
+
+
+async def test_the_estimate_of_a_restart_is_honest_also_for_few_commands_that_take_long(tmp_path: Path) -> None:
+    """Nothing in the log's size says that replaying it takes a second."""
+    async with ActorGroup(tmp_path, 1, classes=lambda _: {"slow": Slow}) as group:
+        await group.run()
+        await work(group.client(), 1000)
+        (node,) = group.nodes.values()
+        estimate = float(str(node.status["restart_seconds_estimate"]))
+        took = await restart_seconds(group, "n1")
+        assert took > 0.9, "the commands are too quick for this test"
+        assert took / 3 < estimate < took * 3
+        await group.leader()
+        again = float(str(group.nodes[NodeId("n1")].status["restart_seconds_estimate"]))
+        assert took / 3 < again < took * 3, "nothing was saved meanwhile, so the next restart takes as long"
+
+
+async def test_a_restart_takes_no_longer_than_it_may_however_little_log_there_is(tmp_path: Path) -> None:
+    """Two seconds' worth of commands in 100 KiB of log: a snapshot is due because of the time alone."""
+    options = SnapshotOptions(log_bytes=64 * MIB, restart_seconds_max=0.8)
+    async with ActorGroup(tmp_path, 1, classes=lambda _: {"slow": Slow}, snapshots=options) as group:
+        await group.run()
+        await work(group.client(), 2000)
+        (node,) = group.nodes.values()
+        assert node.snapshotter is not None
+        await wait_for(lambda: node.snapshotter.restart_seconds < 0.8, lambda: str(node.status))  # type: ignore[union-attr]
+        assert await restart_seconds(group, "n1") < 0.8
+        await work(group.client(), 50)
+
+
+# A log that is full.
+
+VALUE = bytes(4000)
+
+
+async def fill(client: Client, topic: str = "orders") -> tuple[int, StorageFullError]:
+    """Append until it is refused; return how many were taken, and the refusal."""
+    for number in range(10_000):
+        try:
+            await client.append(topic, VALUE)
+        except StorageFullError as error:
+            return number, error
+    raise AssertionError("it is never full")
+
+
+async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Try until it is taken, with the patience of a caller who was told that the log goes on by itself."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                return await call()
+            except StorageFullError:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def full(directory: Path) -> AsyncIterator[tuple[ActorGroup, Client, int, StorageFullError]]:
+    """Run a group whose log is full of a topic's records, and three entries of a ledger."""
+    async with ActorGroup(directory, wal=TIGHT, snapshots=OFTEN) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        for number in range(1, 4):
+            await client.actor("ledger", Ledger).enter("first", number)
+        count, error = await fill(client)
+        yield group, client, count, error
+        for node in group.nodes.values():
+            assert not node.failed.done(), group.journal.tail()
+            assert node.replica is not None
+            assert node.replica.led_terms <= 1, "nobody was restarted or deposed for it"
+
+
+def check_refusal(error: StorageFullError) -> None:
+    """See that it says what is left, what holds the log, and which command would free it."""
+    assert "bytes can still be written" in error.message
+    assert "'orders'" in error.remedy
+    assert "viewstamp topic trim orders" in error.remedy
+
+
+async def check_still_readable(group: ActorGroup, client: Client, count: int) -> None:
+    """See that a full log serves reads, on each member, and linearizable queries."""
+    for name in group.members:
+        await group.caught_up_with_leader(name)
+        assert len([record async for record in client.read("orders", node=name)]) == count
+    assert (await client.actor("ledger", Ledger).state())[0] == 3
+    assert (await client.describe_topic("orders")).last_position == count
+
+
+async def check_goes_on(group: ActorGroup, client: Client, count: int) -> None:
+    """See that appends and commands are taken again, and that all members hold the same."""
+    receipt = await as_soon_as_there_is_room(lambda: client.append("orders", b"more"))
+    assert receipt.position == count + 1, "nothing that was refused is there"
+    entered = await as_soon_as_there_is_room(lambda: client.actor("ledger", Ledger).enter("first", 4))
+    assert entered == 4
+    for _ in range(30):
+        await as_soon_as_there_is_room(lambda: client.append("orders", VALUE))
+    await group.caught_up()
+    assert len(set(group.digests().values())) == 1
+    first = (await client.describe_topic("orders")).first_position
+    contents = [
+        [(record.position, record.value) async for record in client.read("orders", first, node=name)]
+        for name in group.members
+    ]
+    assert contents[0] == contents[1] == contents[2]
+    assert (count + 1, b"more") in contents[0]
+
+
+async def test_a_log_full_of_records_refuses_early_and_goes_on_after_a_trim(tmp_path: Path) -> None:
+    async with full(tmp_path) as (group, client, count, error):
+        check_refusal(error)
+        assert count * len(VALUE) > 0.7 * MIB, "that is very early"
+        leader = await group.leader()
+        assert int(str(leader.status["log_bytes"])) > 0.75 * MIB, "`viewstamp status` warns from there on"
+        assert group.journal.of("! the log is filling up", node=leader.options.node), "and the log said so before"
+        with pytest.raises(StorageFullError) as refused:
+            await client.actor("ledger", Ledger).enter("first", 4, VALUE)
+        check_refusal(refused.value)
+        await check_still_readable(group, client, count)
+        trimmed = await client.trim_topic("orders", count // 2)
+        assert trimmed.first_position == count // 2
+        await check_goes_on(group, client, count)
+        with pytest.raises(TrimmedError):
+            [record async for record in client.read("orders", 1)]
+
+
+async def test_a_log_full_of_records_goes_on_when_the_topic_is_told_to_keep_less(tmp_path: Path) -> None:
+    async with full(tmp_path) as (group, client, count, error):
+        check_refusal(error)
+        await check_still_readable(group, client, count)
+        configured = await client.configure_topic("orders", retain_bytes=200_000)
+        assert configured.first_position > count / 2
+        await check_goes_on(group, client, count)
+        before = (await client.describe_topic("orders")).last_position
+        for _ in range(600):
+            receipt = await as_soon_as_there_is_room(lambda: client.append("orders", VALUE))
+        assert receipt.position == before + 600, "more than twice the bound goes through a topic that keeps little"
+
+
+class SlowSyncs:
+    """The disks of a group, of which one takes its time to sync."""
+
+    def __init__(self, seconds: float = 0.2) -> None:
+        self.slow = ""
+        self._seconds = seconds
+
+    def of(self, node: NodeId) -> HookedDisk:
+        def hook(call: str, path: str, caller: str) -> bool:
+            if node == self.slow and call in ("sync_data", "sync") and "/wal/" in path:
+                time.sleep(self._seconds)
+            return not_on_the_loop(call, path, caller)
+
+        return HookedDisk(RealDisk(), hook)
+
+
+class NoSnapshots:
+    """A device that has no room for snapshots, for as long as the test says so."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.refused = 0
+
+    def disk(self, _: NodeId) -> HookedDisk:
+        def hook(call: str, path: str, caller: str) -> bool:
+            if self.is_full and call == "async create" and "/snapshots/" in path:
+                self.refused += 1
+                raise StorageFullError("no room for a snapshot", remedy="free space")
+            return not_on_the_loop(call, path, caller)
+
+        return HookedDisk(RealDisk(), hook)
+
+
+async def enter_until_full(ledger: type[Ledger]) -> tuple[int, StorageFullError]:
+    """Enter until it is refused; return how many were taken, and the refusal."""
+    for number in range(10_000):
+        try:
+            await ledger.enter("only", number + 1, VALUE)
+        except StorageFullError as error:
+            return number, error
+    raise AssertionError("it is never full")
+
+
+async def test_a_log_full_of_commands_goes_on_as_soon_as_a_snapshot_can_be_taken(tmp_path: Path) -> None:
+    device = NoSnapshots()
+    async with ActorGroup(tmp_path, wal=TIGHT, snapshots=OFTEN, disks=device.disk) as group:
+        await group.run()
+        client = group.client()
+        ledger = client.actor("ledger", Ledger)
+        entered, error = await enter_until_full(ledger)
+        assert "viewstamp snapshot create" in error.remedy
+        assert entered > 100
+        assert (await ledger.state())[0] == entered, "queries are answered"
+        await wait_for(lambda: device.refused, group.journal.tail)
+        device.is_full = False
+        for name in group.members:
+            await client.create_snapshot(name)
+        for number in range(entered + 1, 3 * entered):
+            entered = await as_soon_as_there_is_room(partial(ledger.enter, "only", number, VALUE))
+        await group.caught_up()
+        assert await ledger.state() == (entered, {"only": entered}, [])
+        assert len(set(group.digests().values())) == 1
+        assert not any(node.failed.done() for node in group.nodes.values())
+
+
+# What is kept for others.
+
+
+async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is_short(tmp_path: Path) -> None:
+    """A member that takes batches, however slowly, holds the log; three quarters full, it does not any more."""
+    disk = SlowSyncs()
+    async with ActorGroup(tmp_path, wal=ROOMY, snapshots=OFTEN, disks=disk.of) as group:
+        await group.run()
+        callers = Callers(group.client(), ["one", "two"], padding=VALUE)
+        leader = await group.leader()
+        assert leader.wal is not None
+        assert leader.replica is not None
+        assert leader.snapshotter is not None
+        disk.slow = next(name for name in group.members if name != leader.options.node)
+        begins: set[int] = set()
+        was_held = False
+        while leader.wal.first_index == 1:
+            was_pressed = leader.wal.bytes_left < 0.25 * ROOMY.bytes_max
+            await callers.send(10)
+            begins |= {segment.first_index for segment in leader.wal.segments()}
+            first, behind = leader.wal.first_index, leader.replica.raft.core.progress[disk.slow].durable_end
+            newest = leader.snapshotter.newest
+            if leader.wal.bytes_left >= 0.25 * ROOMY.bytes_max and not was_pressed:
+                assert first <= behind, "it needs what was dropped"
+                was_held |= newest is not None and newest.end > behind + 100
+        assert was_held, "nothing was held for it"
+        first, behind = leader.wal.first_index, leader.replica.raft.core.progress[disk.slow].durable_end
+        assert first > behind, "it held a log that is full"
+        assert first in begins, "a part of a segment was dropped"
+        assert leader.wal.segments()[0].first_index == first, "one segment is left"
+        disk.slow = ""
+        await group.caught_up()
+        assert len(set(group.digests().values())) == 1
+        await callers.check()
+
+
+async def test_a_member_that_is_away_holds_nothing_and_the_last_segment_stays(tmp_path: Path) -> None:
+    async with ActorGroup(tmp_path, wal=ROOMY, snapshots=OFTEN) as group:
+        await group.run()
+        callers = Callers(group.client(), ["one", "two"], padding=VALUE)
+        leader = await group.leader()
+        assert leader.wal is not None
+        await group.stop("n3")
+        for _ in range(20):
+            await callers.send(10)
+        for name in group.nodes:
+            await group.client().create_snapshot(name)
+            await callers.send(1)
+            await group.client().create_snapshot(name)
+        await wait_for(lambda: leader.wal.first_index > 300, lambda: str(leader.status))  # type: ignore[union-attr]
+        assert leader.wal.first_index <= leader.wal.end
+        assert len(leader.wal.segments()) >= 1
+        await callers.check()
