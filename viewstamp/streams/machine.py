@@ -349,7 +349,7 @@ class Streams:
 
     def keep_from(self) -> Index | None:
         """Return the index of the oldest batch of records that a topic keeps; None = no topic holds records."""
-        return min((topic.first_index for topic in self._state.topics.values() if topic.first_index), default=None)
+        return min(filter(None, [topic.first_index for topic in self._state.topics.values()]), default=None)
 
     def explain_kept(self) -> str:
         """Say which topic's records hold the log at ``keep_from``, and how to let them go; "" = none does."""
