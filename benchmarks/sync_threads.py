@@ -8,7 +8,8 @@ Here that is measured with the log of one node on a real disk, with appends of 4
 * ``busy loop``: every turn of the event loop computes for 2 ms, so that the interpreter lock is mostly taken.
 
 Units: microseconds. ``sync`` is the call of ``fdatasync`` in the thread that makes it; ``append`` is from the hand-over
-on the loop to the answer on the loop; ``stall`` is the longest time for which the loop did nothing that was due.
+on the loop to the answer on the loop; ``stall`` is the longest time for which the loop did nothing that was due;
+``cpu`` is what the whole process used, the appends of the group included.
 
 Expected: a sync of 4 KiB on this kind of machine takes 150-250 µs, a wake-up of a thread 15-50 µs. A pool adds one
 wake-up for each group, which is in the way only while groups follow each other closely. It could win where the
@@ -59,6 +60,8 @@ class Sample:
     syncs: list[float] = field(default_factory=list)
     appends: list[float] = field(default_factory=list)
     stall: float = 0.0
+    cpu: float = 0.0
+    """Of this process, all threads."""
     appends_a_second: float = 0.0
 
 
@@ -124,8 +127,10 @@ async def measure(directory: str, threads: int, load: str, seconds: float) -> Sa
     disk.seconds.clear()
     sample.appends.clear()
     sample.stall = 0.0
+    cpu = time.process_time()
     await asyncio.sleep(seconds)
     is_over = True
+    sample.cpu = time.process_time() - cpu
     sample.syncs = list(disk.seconds)
     sample.appends_a_second = len(sample.appends) / seconds
     await wal.close()
@@ -178,6 +183,7 @@ def _row(samples: list[Sample]) -> dict[str, float]:
         "append_us_p50": of(50, "appends"),
         "append_us_p99": of(99, "appends"),
         "loop_stall_us": round(median(sample.stall for sample in samples) * 1e6),
+        "cpu_us_a_sync": round(median(sample.cpu / max(1, len(sample.syncs)) for sample in samples) * 1e6),
         "appends_a_second": round(median(sample.appends_a_second for sample in samples)),
     }
 
@@ -205,7 +211,7 @@ def main() -> None:
     if arguments.output == "json":
         print_json({"conditions": found, "results": results})
         return
-    columns = ["load", "n", "sync p50", "p99", "append p50", "p99", "loop stall", "appends/s"]
+    columns = ["load", "n", "sync p50", "p99", "append p50", "p99", "loop stall", "cpu/sync", "appends/s"]
     print_table(
         "n threads for the lane that syncs the log; microseconds, medians of the rounds",
         columns,

@@ -68,9 +68,10 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
   zeros follows" could not be asked any more, and a torn tail not be told from the end. The zeros go to blocks that are
   there, so they cost a sequential write and no allocation.
 
-Recovery reads every segment once, forward (of segments wholly below ``scan_from``, which a snapshot covers, only the
-headers: where the next one begins, such a segment ends), and stops at the first byte that is not the next header or batch. What that
-place is, this table decides; the first row that holds wins (``recovery.DECISIONS`` is the same table as data)::
+Recovery reads every segment once, forward, and stops at the first byte that is not the next header or batch. (Of
+segments wholly below ``scan_from``, which a snapshot covers, it reads only the headers: where the next one begins, such
+a segment ends.) What that place is, this table decides; the first row that holds wins (``recovery.DECISIONS`` is the
+same table as data)::
 
     1  a file that must be there is not                                                                     corruption
     2  the mark of an unfinished truncation or reset is not readable                                        corruption

@@ -33,7 +33,7 @@ def settle_names(disk: Disk, directory: str, segment_bytes: int, bytes_max: int,
     if not found.segments and found.unused is None and found.torn_number is None:
         path = spares.pop()
         while path is None:
-            if not spares.prepare()[1]:
+            if not spares.prepare().is_made:
                 raise StorageFullError(
                     f"the disk has {disk.free_bytes(directory)} bytes left, a segment takes {segment_bytes}",
                     remedy="free space on the disk, or set a smaller [wal] segment_bytes",

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import NamedTuple
 
 from viewstamp.errors import StorageFullError
 from viewstamp.host.seam import Disk, File
 from viewstamp.wal.format import TEMPORARY_NAME, SpareKind, parse_segment_name, parse_spare_name, spare_name
 
-__all__ = ["Spares", "fill_with_zeros"]
+__all__ = ["Prepared", "Spares", "fill_with_zeros"]
 
 _PIECE_BYTES = 1024 * 1024
 _PIECE = memoryview(bytes(_PIECE_BYTES))
@@ -31,6 +32,17 @@ _KEPT_MAX = 2
 
 _OLD_PREPARED_NAME = "next.prepared"
 """What the only spare was called when there was never more than one."""
+
+
+class Prepared(NamedTuple):
+    """What became of making a spare: ``used`` is what was used up for it, None = a new file.
+
+    ``has_space`` is whether the disk had room for it; the budget may lack it all the same.
+    """
+
+    used: SpareKind | None
+    is_made: bool
+    has_space: bool
 
 
 class Spares:
@@ -127,10 +139,8 @@ class Spares:
             self._dropped.append((name, length))
         return True
 
-    def prepare(self, reserve_bytes: int = 0) -> tuple[SpareKind | None, bool]:
+    def prepare(self, reserve_bytes: int = 0) -> Prepared:
         """Make one more file ready, a dropped one before a new one, which leaves ``reserve_bytes`` free. Blocking.
-
-        Returns what was used up for it, None = a new file; and False where there is no room.
 
         Temporary name → zeros → sync → rename: whoever finds the final name finds synced zeros. The directory is synced
         when the file gets its name as a segment, before anything in it is called durable.
@@ -143,24 +153,25 @@ class Spares:
         used = None if dropped is None else SpareKind.DROPPED
         path, length = dropped or (f"{self._directory}/{TEMPORARY_NAME}", 0)
         growth = self._segment_bytes - length
-        needed = growth if dropped is not None else growth + reserve_bytes
-        if self._disk.free_bytes(self._directory) < needed or not self.take(growth):
+        free = self._disk.free_bytes(self._directory)
+        has_space = free >= growth + (reserve_bytes if dropped is None else 0)
+        if not has_space or not self.take(growth):
             if dropped is not None:
                 self._remove(path, length)
-            return used, False
+            return Prepared(used, False, has_space)
         file = self._disk.open(path, create=dropped is None)
         try:
             fill_with_zeros(file, 0, self._segment_bytes)
         except StorageFullError:
             self._remove(path, self._segment_bytes)  # somebody else took the space in between: not ours to fail for
-            return used, False
+            return Prepared(used, False, False)
         finally:
             file.close()
         name = f"{self._directory}/{spare_name(self._next(), SpareKind.PREPARED)}"
         self._disk.rename(path, name)
         with self._lock:
             self._prepared.append(name)
-        return used, True
+        return Prepared(used, True, True)
 
     def _adopt(self, path: str, number: int, kind: SpareKind) -> None:
         self._names = max(self._names, number)

@@ -28,7 +28,7 @@ from viewstamp.wal.opening import settle_names, take_over
 from viewstamp.wal.reading import read
 from viewstamp.wal.recovery import Recovery, Survey
 from viewstamp.wal.space import Space
-from viewstamp.wal.spares import Spares
+from viewstamp.wal.spares import Prepared, Spares
 from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Reset, Sync, Trim, Writer
 from viewstamp.wire.batch import Batch
 
@@ -553,22 +553,20 @@ class Wal:
         else:
             self._on_prepared([makes], self._prepare([makes]))
 
-    def _prepare(self, wanted: list[bool]) -> _Prepared:
-        """Make a spare ready if one is wanted; on a thread of its own."""
-        if not wanted[0]:
-            return _Prepared(None, True, self._disk.free_bytes(self.directory))
-        used, is_ready = self._spares.prepare(self._options.reserve_bytes)
-        return _Prepared(used, is_ready, self._disk.free_bytes(self.directory))
+    def _prepare(self, wanted: list[bool]) -> tuple[Prepared, int]:
+        """Make a spare if one is wanted, on a thread of its own; return that, and the bytes free on the disk."""
+        prepared = self._spares.prepare(self._options.reserve_bytes) if wanted[0] else Prepared(None, False, True)
+        return prepared, self._disk.free_bytes(self.directory)
 
-    def _on_prepared(self, wanted: list[bool], outcome: _Prepared | BaseException) -> None:
+    def _on_prepared(self, _: list[bool], outcome: tuple[Prepared, int] | BaseException) -> None:
         self._is_preparing = self._space.is_making = False
         if isinstance(outcome, BaseException):
             self._writer.fail(self._fail(outcome))
             return
-        self._space.free = outcome.free
-        self._space.may_grow = outcome.is_ready
-        self._space.dropped -= outcome.used is SpareKind.DROPPED
-        if wanted[0] and outcome.is_ready:
+        prepared, self._space.free = outcome
+        self._space.may_grow = prepared.has_space
+        self._space.dropped -= prepared.used is SpareKind.DROPPED
+        if prepared.is_made:
             self._space.prepared += 1
             if self._preparing_lane is not None:
                 self._prepare_next()
@@ -636,18 +634,6 @@ class Wal:
                 # Where the log was cut and written again meanwhile, this could be a mix of before and after.
                 if truncations == self._catalogue.truncations:
                     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What the thread that prepares has done. ``is_ready`` False = there was no room for what was wanted.
-
-    ``used`` is the kind of spare that was used up for it, None = a new file; ``free`` bytes are left on the disk.
-    """
-
-    used: SpareKind | None
-    is_ready: bool
-    free: int
 
 
 def _cost(size: int) -> int:
