@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
+from viewstamp.wire.batch import build_batch
 from viewstamp.wire.commands import (
     NO_RESULT,
     Command,
@@ -17,10 +18,12 @@ from viewstamp.wire.commands import (
     Method,
     decode_arguments,
     decode_command,
+    decode_commands,
     decode_result,
     encode_arguments,
     encode_command,
     encode_failure,
+    encode_head,
     encode_result,
 )
 from viewstamp.wire.values import pack
@@ -61,6 +64,25 @@ def test_a_command_comes_out_as_it_went_in(
     assert decode_command(data) == Command(actor, key, version, "reserve", arguments, named)
     assert isinstance(decode_command(memoryview(data)), Command)
     assert decode_arguments(encode_arguments(arguments, named)) == (arguments, named)
+
+
+def test_the_commands_of_a_batch_are_read_at_once() -> None:
+    values = [encode_command("a", f"k{n}", n, "m", [n] * n, {"of": (n,)}) for n in range(5)]
+    assert decode_commands(*build_batch(values).column()) == [decode_command(value) for value in values]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 9, 11, 20])
+def test_values_that_are_commands_only_when_taken_together_are_refused(cut: int) -> None:
+    """Each record is a command of its own: it has an index, a result, and a caller."""
+    both = encode_command("a", "k", 1, "m", [], {}) * 2
+    parts = [both[:cut], both[cut:]]
+    with pytest.raises(RequestError, match="no command"):
+        decode_commands(*build_batch(parts).column())
+
+
+def test_a_head_and_arguments_are_a_command() -> None:
+    whole = encode_head("a", "k", 2, "m") + pack([(1,)]) + pack({"b": 3})
+    assert whole == encode_command("a", "k", 2, "m", ((1,),), {"b": 3})
 
 
 @pytest.mark.parametrize(

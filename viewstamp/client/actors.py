@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
-from viewstamp.wire.commands import Interface, Method, Stale, encode_command
+from viewstamp.wire.commands import NO_NAMED, Interface, Method, Stale, encode_command, encode_head
+from viewstamp.wire.values import make_packer
 
 __all__ = ["Actor", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
 
@@ -50,6 +51,8 @@ class RemoteMethod:
     __slots__ = (
         "_accepted",
         "_calls",
+        "_head",
+        "_pack",
         "actor",
         "errors",
         "found",
@@ -84,8 +87,11 @@ class RemoteMethod:
         self.is_query = name in interface.queries if interface is not None and is_query is None else is_query
         """None = not known yet."""
         self.found: Method | None = None
-        self._accepted: set[tuple[object, ...]] = set()
+        self._accepted: set[int | tuple[object, ...]] = set()
         """Numbers and names of arguments that ``found`` takes: looking here is cheaper than there."""
+        self._head = b""
+        self._pack: Callable[[object], bytes] | None = None
+        """Set with ``found``: the bytes that all its commands begin with, and what packs the rest of them."""
         self.timeout = timeout
         self.node = node
         """The member to ask, for queries; None = any."""
@@ -104,7 +110,7 @@ class RemoteMethod:
 
     def accepts(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
         """Say whether ``found``, which must be there, takes such arguments."""
-        shape = (len(arguments), *named)
+        shape = (len(arguments), *named) if named else len(arguments)
         if shape in self._accepted:
             return True
         assert self.found is not None
@@ -143,11 +149,23 @@ class RemoteMethod:
         self.is_query = is_query
         methods = (mine or described).queries if is_query else (mine or described).commands
         self.found = methods[self.name]
+        if self._pack is None and not is_query:
+            self._head = encode_head(self.actor, self.key, self._version, self.name)
+            self._pack = make_packer()
 
     def encode(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes:
         """Return the command as a record's value. Raises RequestError where an argument can not be packed."""
-        version = self.interface.version if self.interface is not None else 0
-        return encode_command(self.actor, self.key, version, self.name, arguments, named)
+        if self._pack is not None:
+            try:
+                packed = self._pack(list(arguments))
+                return self._head + packed + (self._pack(named) if named else NO_NAMED)
+            except (RequestError, ValueError, TypeError, OverflowError):
+                pass  # What follows says what is wrong.
+        return encode_command(self.actor, self.key, self._version, self.name, arguments, named)
+
+    @property
+    def _version(self) -> int:
+        return self.interface.version if self.interface is not None else 0
 
 
 class ActorProxy:

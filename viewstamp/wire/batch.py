@@ -257,6 +257,14 @@ class Batch:
         values, _ = self._column(HEADER_SIZE)
         return values
 
+    def column(self) -> tuple[tuple[int, ...], bytes]:
+        """Copy the values out as they stand, one behind the other, with their offsets, one more than there are values.
+
+        Raises FrameError as :meth:`records` does.
+        """
+        offsets, data, start = self._layout(HEADER_SIZE)
+        return offsets, data[start : start + offsets[-1]]
+
     def records(self) -> list[Record]:
         """Decode every record, in order. Meant for readers and clients; a server never calls it.
 
@@ -290,18 +298,21 @@ class Batch:
 
     def _column(self, at: int) -> tuple[list[bytes], int]:
         """Return the byte strings of the column that starts at ``at``, and where the next one starts."""
-        table = 4 * (self.count + 1)
+        offsets, data, start = self._layout(at)
+        column = [data[start + a : start + b] for a, b in itertools.pairwise(offsets)]
+        return column, at + pad(start + offsets[-1])
+
+    def _layout(self, at: int) -> tuple[tuple[int, ...], bytes, int]:
+        """Return the offsets of the column at ``at``, the buffer from there on, and where in it the bytes begin."""
         data = bytes(self.buffer[at:])
         try:
             offsets = struct.unpack_from(f"<{self.count + 1}i", data)
         except struct.error:
             raise FrameError(f"the column at byte {at} of {self!r} ends inside its offsets") from None
-        start = pad(table)
-        stop = start + offsets[-1]
-        if offsets[0] != 0 or stop > len(data) or any(a > b for a, b in itertools.pairwise(offsets)):
+        start = pad(4 * (self.count + 1))
+        if offsets[0] != 0 or start + offsets[-1] > len(data) or list(offsets) != sorted(offsets):
             raise FrameError(f"the offsets of the column at byte {at} of {self!r} are not a rising run inside it")
-        column = [data[start + a : start + b] for a, b in itertools.pairwise(offsets)]
-        return column, at + pad(stop)
+        return offsets, data, start
 
 
 def build_batch(

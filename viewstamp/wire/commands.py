@@ -19,9 +19,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
 from viewstamp.wire.batch import Buffer
-from viewstamp.wire.values import pack, unpack
+from viewstamp.wire.values import UNPACK_ERRORS, pack, unpack, unpack_all
 
 __all__ = [
+    "NO_NAMED",
     "NO_RESULT",
     "Command",
     "Interface",
@@ -29,10 +30,12 @@ __all__ = [
     "Stale",
     "decode_arguments",
     "decode_command",
+    "decode_commands",
     "decode_result",
     "encode_arguments",
     "encode_command",
     "encode_failure",
+    "encode_head",
     "encode_result",
 ]
 
@@ -67,6 +70,9 @@ class Command(NamedTuple):
 
 
 _new = tuple.__new__
+_HEAD = b"\x96"
+NO_NAMED = b"\x80"
+"""No named arguments, as bytes."""
 NO_RESULT = b"\x91\xc0"
 """The result of a command that returned None."""
 
@@ -89,26 +95,52 @@ def encode_command(
         raise
 
 
+def encode_head(actor: str, key: str, version: int, method: str) -> bytes:
+    """Return what all commands for one method of one instance begin with; a packed list and a packed map follow."""
+    return b"".join([_HEAD, pack(actor), pack(key), pack(version), pack(method)])
+
+
 def decode_command(value: Buffer) -> Command:
     """Read one record of a COMMANDS batch.
 
     Raises:
       RequestError: the bytes are no command.
     """
-    fields = unpack(value)
-    # One by one: this runs for every command on every member, and a loop over the types takes three times as long.
-    if type(fields) is list and len(fields) == 6:
-        actor, key, version, method, arguments, named = fields
-        if (
-            type(actor) is str
-            and type(key) is str
-            and type(version) is int
-            and type(method) is str
-            and type(arguments) is list
-            and type(named) is dict
-        ):
-            return _new(Command, fields)
-    raise RequestError(f"no command: {fields!r:.100} is not [actor, key, version, method, arguments, named]")
+    return decode_commands((0, len(value)), value)[0]
+
+
+def decode_commands(offsets: tuple[int, ...], data: Buffer) -> list[Command]:
+    """Read the records of a COMMANDS batch, as ``Batch.column`` returns them.
+
+    Raises:
+      RequestError: one of them is no command.
+    """
+    commands = []
+    ends = [0]
+    values = unpack_all(data)
+    try:
+        for fields in values:
+            # One by one: this runs for every command on every member, and a loop over the types takes three times as
+            # long.
+            if type(fields) is list and len(fields) == 6:
+                actor, key, version, method, arguments, named = fields
+                if (
+                    type(actor) is str
+                    and type(key) is str
+                    and type(version) is int
+                    and type(method) is str
+                    and type(arguments) is list
+                    and type(named) is dict
+                ):
+                    commands.append(_new(Command, fields))
+                    ends.append(values.tell())
+                    continue
+            raise RequestError(f"no command: {fields!r:.100} is not [actor, key, version, method, arguments, named]")
+    except UNPACK_ERRORS as error:
+        raise RequestError(f"no command: {error!r}") from error
+    if tuple(ends) != offsets:
+        raise RequestError(f"{len(offsets) - 1} records are no commands: they do not end where their values do")
+    return commands
 
 
 def encode_arguments(

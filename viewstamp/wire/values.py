@@ -33,12 +33,15 @@ from typing import Any
 from uuid import UUID
 
 import msgpack
-from msgpack import ExtType, Packer
+from msgpack import ExtType, Packer, Unpacker
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Buffer
 
-__all__ = ["DEPTH_MAX", "find_unsupported", "make_packer", "pack", "unpack"]
+__all__ = ["DEPTH_MAX", "UNPACK_ERRORS", "find_unsupported", "make_packer", "pack", "unpack", "unpack_all"]
+
+UNPACK_ERRORS = (ValueError, TypeError, ArithmeticError, msgpack.UnpackException)
+"""What unpacking raises where bytes are no packed values."""
 
 DEPTH_MAX = 32
 """How deep tuples and sets may stand in one another (lists and dicts: msgpack's 511). A constant, so that members agree
@@ -87,8 +90,18 @@ def unpack(data: Buffer) -> Any:
     """
     try:
         return msgpack.unpackb(data, ext_hook=_HOOKS[0], strict_map_key=False)
-    except (ValueError, TypeError, ArithmeticError, msgpack.UnpackException) as error:
+    except UNPACK_ERRORS as error:
         raise RequestError(f"{len(data)} bytes are no packed value: {error!r}") from error
+
+
+def unpack_all(data: Buffer) -> Unpacker:
+    """Return an iterator over values that stand one behind the other; its ``tell()`` says where the last one ended.
+
+    It ends before a value that is cut off, and raises ``UNPACK_ERRORS``.
+    """
+    values = Unpacker(ext_hook=_HOOKS[0], strict_map_key=False, max_buffer_size=len(data))
+    values.feed(data)
+    return values
 
 
 def find_unsupported(value: object, path: str = "value") -> str | None:

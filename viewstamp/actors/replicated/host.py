@@ -31,7 +31,7 @@ from viewstamp.wire.commands import (
     NO_RESULT,
     Command,
     decode_arguments,
-    decode_command,
+    decode_commands,
     encode_failure,
     encode_result,
 )
@@ -71,6 +71,7 @@ class ActorHost:
             _check(name, cls)
         self._changes_bytes_max = changes_bytes_max
         self._pack_small = make_packer()
+        self._chain = 0
         self._trail: deque[tuple[int, int]] = deque(maxlen=TRAIL_MAX)
         self._adopt(self._prepare_empty())
         self._cut: ActorCut | None = None
@@ -86,7 +87,7 @@ class ActorHost:
         Raises:
           RequestError, FrameError: its records are no commands.
         """
-        return [decode_command(value) for value in batch.values()]
+        return decode_commands(*batch.column())
 
     def check(self, commands: Iterable[Command]) -> None:
         """Decide whether this member's code can apply these commands; a leader asks before it lets them in.
@@ -95,15 +96,20 @@ class ActorHost:
           UnknownActorError: no such actor or command, or it takes other arguments; the message says what there is.
           RequestError: the caller's class is newer than this member's.
         """
-        for command in commands:
-            hosted = self._named(command.actor)
-            if command.version > hosted.version:
+        known: set[tuple[str, int, str, int]] = set()
+        for actor, _, version, method, arguments, named in commands:
+            call = actor, version, method, len(arguments)
+            if call in known and not named:
+                continue
+            hosted = self._named(actor)
+            if version > hosted.version:
                 raise RequestError(
-                    f"{command.actor} is called by version {command.version} of its class, this node runs"
-                    f" version {hosted.version}",
+                    f"{actor} is called by version {version} of its class, this node runs version {hosted.version}",
                     remedy="upgrade the nodes before their callers",
                 )
-            hosted.interface.check(command.method, command.arguments, command.named, query=False)
+            hosted.interface.check(method, arguments, named, query=False)
+            if not named:
+                known.add(call)
 
     def apply(self, batch: Batch, commands: list[Command]) -> list[bytes]:
         """Apply a committed batch and return the packed results, one for each command.
@@ -423,7 +429,7 @@ class ActorHost:
         self._moment = prepared.moment
         self._moment.log_time = prepared.log_time
         self._hosted = prepared.hosted
-        self._chain: int = prepared.chain
+        self._chain = prepared.chain
         self._era, self._lineage = prepared.era, prepared.lineage
         self._trail.clear()
         self._changes: Changes = Changes(self._changes_bytes_max, end=prepared.end)
