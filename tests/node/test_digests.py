@@ -132,6 +132,23 @@ def test_a_leader_that_disagrees_with_a_majority_stops_itself() -> None:
     assert members.failures[NodeId("n1")].index == 3
 
 
+def test_a_leader_that_disagrees_stops_itself_however_much_is_going_on() -> None:
+    """Under load no two members report the same end; those who are right must not be stopped for that."""
+    members = Members()
+    members.run(1, 10)
+    members.run(2, 20, skewed=("n1",))
+    for sequence in range(3, 20, 2):
+        members.digests[NodeId("n2")].report(NodeId("n1"))
+        members.run(sequence, 1)
+        members.digests[NodeId("n3")].report(NodeId("n1"))
+        members.run(sequence + 1, 1)
+        members.deliver()
+        members.digests[NodeId("n1")].judge(3)
+        members.time.now += 0.25
+    members.deliver()
+    assert list(members.failures) == ["n1"]
+
+
 def test_members_that_run_different_versions_of_a_class_are_not_compared() -> None:
     """During an upgrade the same state has other bytes: a healthy member must not be stopped for that."""
     members = Members()
