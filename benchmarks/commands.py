@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import selectors
 import subprocess
 import sys
 import time
 from array import array
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -131,8 +133,6 @@ def measure_rival(options: argparse.Namespace, directory: Path, *, period: float
 
 
 def _first_line(streams: list[IO[str]], seconds: float) -> str:
-    import selectors
-
     with selectors.DefaultSelector() as selector:
         for stream in streams:
             selector.register(stream, selectors.EVENT_READ)
@@ -174,6 +174,8 @@ def main() -> None:
     parser.add_argument("--no-rival", action="store_true", help="leave out PySyncObj")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
+    if not options.no_rival and find_spec("pysyncobj") is None:
+        parser.error("pysyncobj is not installed: run `make bench WHAT=commands`, or leave it out by --no-rival")
     with own_directory() as directory:
         result: Figures = {**conditions(directory), "callers": options.callers, "thread": options.thread}
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
