@@ -152,3 +152,35 @@ async def test_a_reader_begins_at_the_first_record_that_is_kept_unless_it_names_
         with pytest.raises(vs.TrimmedError) as caught:
             [record async for record in node.read("orders", 1)]
         assert caught.value.first == 15
+
+
+async def test_the_files_of_a_log_whose_prefix_was_dropped_still_say_how_its_topics_are_called(tmp_path: Path) -> None:
+    """Without the node and without its actors' classes: the name of a topic may stand in a snapshot only."""
+    from viewstamp.cli.offline import offline_records
+
+    settings = {"wal.segment_bytes": 65_536}
+    async with vs.local_cluster(
+        nodes=1, actors={"inventory": Inventory}, settings=settings, directory=tmp_path
+    ) as cluster:
+        node = cluster.nodes["n1"]
+        inventory = node.actor("inventory", Inventory)
+        await node.create_topic("early")
+        for number in range(1, 41):
+            await node.append("early", b"%d" % number + bytes(10_000))
+            await inventory.receive("A", number)
+            if number == 20:
+                await node.create_snapshot()  # Everything that is kept comes behind this one.
+        await node.trim_topic("early", 31)
+        await node.create_topic("late")
+        await node.append("late", b"one")
+        await node.create_snapshot()
+        async with asyncio.timeout(10):
+            while node.node_status["first_index"] == 1:
+                await asyncio.sleep(0.01)
+    data = str(tmp_path / "n1")
+    kept = [record.position for record in offline_records(data, "early")]
+    assert kept[-10:] == list(range(31, 41))
+    assert kept[0] > 1, "the log's prefix was dropped"
+    assert [record.value for record in offline_records(data, "late")] == [b"one"]
+    with pytest.raises(vs.UnknownTopicError, match="early, late"):
+        list(offline_records(data, "never"))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,10 +14,7 @@ from viewstamp.cli.options import Output, OutputOption, print_json, print_table
 from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
 from viewstamp.errors import ConfigError
 
-if TYPE_CHECKING:
-    from viewstamp.wire.batch import Record
-
-__all__ = ["app", "offline_records"]
+__all__ = ["app"]
 
 CORRUPTION = 7
 
@@ -67,7 +63,12 @@ def read(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     output: ReadOutputOption = ReadOutput.RAW,
 ) -> None:
-    """Print a topic's records out of the files. The last of them may not be committed: one node cannot know."""
+    """Print a topic's records out of the files: all that are still there, trimmed ones too.
+
+    The last of them may not be committed: one node cannot know.
+    """
+    from viewstamp.cli.offline import offline_records
+
     printer = RecordPrinter(output)
     for record in offline_records(_log_at(path), topic):
         printer.write(record)
@@ -82,31 +83,3 @@ def _log_at(path: Path) -> str:
             remedy="name a node's data directory, its wal directory, or a file NUMBER.segment in it",
         )
     return os.path.abspath(path)
-
-
-def offline_records(path: str, topic: str) -> Iterator[Record]:
-    """Yield a topic's records by running the log through the state machine, which checks positions and sequences.
-
-    Raises:
-      UnknownTopicError: the log holds no such topic.
-      CorruptionError: damage; what stands before it has been yielded.
-    """
-    from viewstamp.errors import RequestError
-    from viewstamp.host.disk import RealDisk
-    from viewstamp.streams.machine import Streams
-    from viewstamp.wal.reader import read_batches
-    from viewstamp.wire.batch import Kind
-
-    machine = Streams()
-    names: dict[int, str] = {}
-    for batch in read_batches(RealDisk(), path):
-        try:
-            machine.apply(batch)
-        except RequestError:
-            continue  # A deterministic refusal is the result of that batch; it holds no records of the topic.
-        if batch.kind is Kind.RECORDS:
-            if batch.topic not in names:
-                names = {each["id"]: each["name"] for each in machine.query("list_topics")}  # type: ignore[attr-defined]
-            if names[batch.topic] == topic:
-                yield from batch.records()
-    machine.query("describe_topic", name=topic)

@@ -112,7 +112,7 @@ class Changes:
         applied = self._kept[self._position(index)]
         values = applied.batch().values()
         place = index - applied.first_index
-        return describe_command(decode_command(values[place])) if place < len(values) else ""
+        return describe_command(decode_command(values[place])) if 0 <= place < len(values) else ""
 
     def _position(self, index: int) -> int:
         """Return where in ``_kept`` the last batch stands that begins at or before ``index``."""

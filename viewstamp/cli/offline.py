@@ -1,0 +1,81 @@
+"""A topic's records out of a node's files, without the node and without its actors."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from viewstamp.errors import ConfigError, CorruptionError, RequestError, UnknownTopicError
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.seam import Disk
+from viewstamp.node.snapshot_file import read_header, read_pieces
+from viewstamp.streams.cut import load_state
+from viewstamp.streams.settings import decode_settings
+from viewstamp.wal.reader import read_batches
+from viewstamp.wire.batch import Batch, Kind, Record
+
+__all__ = ["offline_records"]
+
+
+def offline_records(path: str, topic: str) -> Iterator[Record]:
+    """Yield a topic's records, in order; in one forward pass, changing nothing.
+
+    A log whose prefix was dropped does not say any more how its topics are called: a snapshot beside it does.
+
+    Raises:
+      UnknownTopicError: neither log nor snapshots know such a topic.
+      CorruptionError: damage, or positions that do not follow; what stands before it has been yielded.
+    """
+    disk = RealDisk()
+    names, named_end = _topics_of_snapshot(disk, path)
+    expected: dict[int, int] = {}
+    for batch in read_batches(disk, path):
+        if batch.kind is Kind.CREATE_TOPIC and batch.first_index >= named_end:
+            _note_topic(names, batch)
+        elif batch.kind is Kind.RECORDS:
+            if expected.get(batch.topic, batch.first_position) != batch.first_position:
+                raise CorruptionError(
+                    f"{batch!r} follows position {expected[batch.topic] - 1} of its topic",
+                    path=path,
+                    expected=str(expected[batch.topic]),
+                    found=str(batch.first_position),
+                    remedy="read another member's files, and report this",
+                )
+            expected[batch.topic] = batch.first_position + batch.count
+            if names.get(batch.topic) == topic:
+                yield from batch.records()
+    if topic not in names.values():
+        raise UnknownTopicError(
+            f"the log in {path} knows no topic {topic!r}; there are: {', '.join(names.values()) or 'none'}",
+            remedy="name one of them, or the whole data directory, so that its snapshots are found",
+        )
+
+
+def _note_topic(names: dict[int, str], batch: Batch) -> None:
+    """Give a new topic the next id, as every member did; a refused creation made none."""
+    try:
+        name = decode_settings(batch).name
+    except RequestError:
+        return
+    if name not in names.values():
+        names[len(names) + 1] = name
+
+
+def _topics_of_snapshot(disk: Disk, path: str) -> tuple[dict[int, str], int]:
+    """Return the topics by id of the newest snapshot near ``path`` that can be read, and its end; {} and 1 = none."""
+    path = posixpath.normpath(path)
+    for parent in (path, posixpath.dirname(path), posixpath.dirname(posixpath.dirname(path))):
+        directory = f"{parent}/snapshots"
+        for name in sorted(disk.list_directory(directory), reverse=True):
+            if not name.endswith(".snapshot"):
+                continue
+            file = disk.open_read(f"{directory}/{name}")
+            try:
+                header = read_header(file)
+                state = load_state(read_pieces(file, header))
+                return {int(id_): topic.name for id_, topic in state.topics.items()}, header.meta.end
+            except (CorruptionError, ConfigError):
+                continue  # An older one will do: the log says what was created since.
+            finally:
+                file.close()
+    return {}, 1
