@@ -26,7 +26,7 @@ The class says what to do next, the message names the values and the remedy:
         StorageFullError        refused before anything was harmed: the disk or the log is full
         DirectoryInUseError     another process has this data directory open
       CorruptionError           bytes that were durable are wrong or missing; nothing was cut
-        DivergedError           this member's state is not the others': it stops, and names the first command that differed
+        DivergedError           this member's state is not the others'; names the first command that differed
 """
 
 from __future__ import annotations
