@@ -13,6 +13,7 @@ from tests.integration.ledger import Ledger
 from tests.node.group import Group
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client
+from viewstamp.errors import StorageFullError
 from viewstamp.host.seam import Disk
 from viewstamp.ids import NodeId
 from viewstamp.streams import Streams
@@ -59,6 +60,8 @@ class Callers:
     padding: bytes = b""
     acknowledged: dict[str, int] = field(default_factory=dict)
     results: list[int] = field(default_factory=list)
+    refused: int = 0
+    """How often the log was full: certainly nothing was written then, and they tried again."""
 
     async def send(self, each: int) -> None:
         """Let every caller send ``each`` commands more."""
@@ -68,8 +71,16 @@ class Callers:
         ledger = self.client.actor("ledger", Ledger)
         for _ in range(count):
             number = self.acknowledged.get(name, 0) + 1
-            self.results.append(await ledger.enter(name, number, self.padding))
+            self.results.append(await self._enter(ledger, name, number))
             self.acknowledged[name] = number
+
+    async def _enter(self, ledger: type[Ledger], name: str, number: int) -> int:
+        while True:
+            try:
+                return await ledger.enter(name, number, self.padding)
+            except StorageFullError:
+                self.refused += 1
+                await asyncio.sleep(0.02)
 
     async def check(self, client: Client | None = None) -> None:
         """Ask for the state: everything was applied once, in order, and every result is a different one."""
