@@ -428,8 +428,14 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._closed = True
         self._ready.clear()
         self._timers.clear()
-        for process in self._processes:
-            process.discard()
+        # Clean-up code that looks for a loop is to find this one, which refuses, and not to make a real one.
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for process in self._processes:
+                process.discard()
+        finally:
+            asyncio._set_running_loop(outer)
         self._processes.clear()
 
     async def shutdown_asyncgens(self) -> None:

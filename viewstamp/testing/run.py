@@ -1,0 +1,271 @@
+"""One seed: users' actors and scenarios in one simulated cluster, from the swarm to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from viewstamp.actors.replicated import MACHINE_FAILURES, ReplicatedActor
+from viewstamp.errors import DivergedError, OutdatedCodeError
+from viewstamp.ids import NodeId
+from viewstamp.sim.checkers.calls import check_states
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.faults import Faults
+from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.swarm import Swarm, draw_swarm
+from viewstamp.sim.trace import Trace
+from viewstamp.sim.world import World
+from viewstamp.testing.cluster import SimulatedCluster
+from viewstamp.testing.member import MemberState
+from viewstamp.testing.waiting import describe_waiting
+from viewstamp.testing.watched import WatchedStreams
+
+__all__ = ["Invariant", "Plan", "Run", "Scenario", "Verdict"]
+
+Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, object]]
+Invariant = Callable[[MemberState], object]
+
+_PATIENCE_SECONDS = 60.0
+"""How long, in simulated seconds, a cluster may take to recover, and the scenarios to end, after the last fault."""
+_COMMANDS_SHOWN = 12
+_EVENTS_SHOWN = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is the same for all seeds. ``nodes`` None = drawn; ``faults`` None = drawn, () = none."""
+
+    actors: Mapping[str, type[ReplicatedActor]]
+    scenarios: Sequence[Scenario]
+    invariant: Invariant | None
+    check_each_command: bool
+    nodes: int | None
+    faults: Sequence[str] | None
+    seconds: float
+
+    def draw(self, seed: int) -> Swarm:
+        """Draw what the seed decides beforehand."""
+        entropy = SimulatedLoop(seed).entropy("swarm of users' actors")
+        swarm = draw_swarm(entropy)
+        faults = swarm.faults
+        if self.faults is not None:
+            faults = {kind: entropy.choice((0.5, 1.0, 3.0)) for kind in self.faults}
+        with_snapshots = entropy.random() < 0.6
+        return replace(
+            swarm,
+            nodes=swarm.nodes if self.nodes is None else self.nodes,
+            seconds=self.seconds if faults else _PATIENCE_SECONDS,
+            # A scenario is short: there is to be a fault in it all the same.
+            fault_seconds=entropy.choice((0.1, 0.2, 0.5)),
+            faults=faults,
+            segment_bytes=4 * 1024,
+            bytes_max=0,
+            snapshot_bytes=entropy.choice((512, 2048, 8192)) if with_snapshots else 1 << 40,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a seed came to.
+
+    ``finding`` is empty where nothing was found; ``error`` is the exception behind it, where there is one. ``digest``
+    is over every event: equal in each run of the seed. ``seconds`` are simulated.
+    """
+
+    seed: int
+    nodes: int
+    seconds: float
+    commands: int
+    faults: Mapping[str, int]
+    digest: str
+    finding: str = ""
+    detail: str = ""
+    error: BaseException | None = None
+    last_commands: Sequence[str] = ()
+    last_events: Sequence[str] = field(default=(), repr=False)
+
+
+class Run:
+    """One run of one seed.
+
+    Invariants:
+      * ``finding`` is the first thing that was found, and the last
+      * an index is announced, and judged by the invariant, once: members that apply it later are compared by digests
+    """
+
+    def __init__(self, plan: Plan, seed: int, sink: Callable[[str], None] | None = None) -> None:
+        self._plan = plan
+        self._seed = seed
+        self._trace = Trace(sink=sink)
+        swarm = plan.draw(seed)
+        self._streams: dict[NodeId, WatchedStreams] = {}
+        """The state of each member in its present life, or in its last."""
+        self._world = World(seed, swarm, machine=self._make_machine, trace=self._trace)
+        self._faults = Faults(self._world, self._world.loop.entropy("faults"))
+        self._scenarios: list[asyncio.Task[None]] = []
+        self._commands: deque[str] = deque(maxlen=_COMMANDS_SHOWN)
+        self._calls: dict[int, str] = {}
+        self._newest = 0
+        self._found: Violation | None = None
+
+    def run(self) -> Verdict:
+        """Run it, once."""
+        try:
+            self._run()
+        except Violation as violation:
+            self._found = self._found or _for_users(violation)
+        except Exception as error:
+            self._found = self._found or _caused(f"no {type(error).__name__}", _text(error), error)
+        finally:
+            world, found = self._world, self._found
+            verdict = Verdict(
+                seed=self._seed,
+                nodes=world.swarm.nodes,
+                seconds=world.loop.time(),
+                commands=len(self._calls),
+                faults=self._faults.counts,
+                digest=self._trace.digest(),
+                finding=found.invariant if found is not None else "",
+                detail=found.detail if found is not None else "",
+                error=found.__cause__ if found is not None else None,
+                last_commands=tuple(self._commands),
+                last_events=tuple(self._trace.lines)[-_EVENTS_SHOWN:],
+            )
+            world.close()
+        return verdict
+
+    def _run(self) -> None:
+        world, loop = self._world, self._world.loop
+        for member in world.members:
+            world.bring_up(member)
+        for number, scenario in enumerate(self._plan.scenarios, 1):
+            self._start(scenario, f"scenario-{number}")
+        breaking = loop.create_task(self._faults.run())
+        loop.run_until(self._is_done, seconds=world.swarm.seconds)
+        breaking.cancel()
+        world.calm()
+        if not loop.run_until(lambda: self._is_done() and world.has_settled, seconds=_PATIENCE_SECONDS):
+            if not self._is_done():
+                where = describe_waiting(loop)
+                raise Violation("ScenariosEnd", f"not ended {_PATIENCE_SECONDS:g} s after the last fault\n{where}")
+            raise Violation(
+                "Liveness", f"not recovered {_PATIENCE_SECONDS:g} s after the last fault: {world.describe()}"
+            )
+        loop.check()
+        self._check_states()
+        for member in world.members:
+            self._check_invariant(member.id, f"on {member.id} in the end")
+            for lost in self._streams[member.id].host.lost_in_snapshots():
+                raise Violation("SnapshotsKeepState", lost)
+        if self._found is not None:
+            raise self._found
+
+    # Scenarios.
+
+    def _start(self, scenario: Scenario, name: str) -> None:
+        process = self._world.loop.process(name)
+        self._scenarios.append(process.spawn(self._play(scenario, SimulatedCluster(self._world, name)), name=name))
+
+    async def _play(self, scenario: Scenario, cluster: SimulatedCluster) -> None:
+        __tracebackhide__ = True
+        try:
+            await scenario(cluster)
+        except Exception as error:
+            self._fail(
+                _caused("ScenariosPass", f"{getattr(scenario, '__name__', 'a scenario')}: {_text(error)}", error)
+            )
+        await cluster.close()
+
+    def _is_done(self) -> bool:
+        return all(task.done() for task in self._scenarios)
+
+    # Members' states.
+
+    def _make_machine(self, member: NodeId) -> WatchedStreams:
+        machine = self._streams[member] = WatchedStreams(self._plan.actors, _Ear(self, member))
+        return machine
+
+    def commanded(self, member: NodeId, index: int, call: str, end: str) -> None:
+        """Hear that a member has applied a command."""
+        if index <= self._newest or self._found is not None:
+            return
+        self._newest = index
+        self._world.note(member, "=", f"command {index}: {call}{end}")
+        self._calls[index] = call
+        self._commands.append(f"{self._world.loop.time():.6f} #{index} {call}{end}")
+        if self._plan.check_each_command:
+            self._check_invariant(member, f"after command {index}, {call}{end}")
+
+    def changed_by_query(self, member: NodeId, call: str) -> None:
+        """Hear that a query has changed a member's state."""
+        self._fail(
+            Violation("QueriesChangeNothing", f"{call} has changed the state of {member}, and of no other member")
+        )
+
+    def _check_states(self) -> None:
+        try:
+            check_states({member.id: member.machine for member in self._world.members})
+        except Violation as violation:
+            trails = [dict(self._streams[member.id].host.trail) for member in self._world.members]
+            for index, call in self._calls.items():
+                if len({trail[index] for trail in trails if index in trail}) > 1:
+                    raise Violation("StatesEqual", f"members differ since command {index}, {call}") from violation
+            raise
+
+    def _check_invariant(self, member: NodeId, when: str) -> None:
+        __tracebackhide__ = True
+        if self._plan.invariant is None:
+            return
+        try:
+            if self._plan.invariant(MemberState(member, self._streams[member].host)) is False:
+                self._fail(Violation("Invariant", f"is False {when}"))
+        except Exception as error:
+            self._fail(_caused("Invariant", f"{when}: {_text(error)}", error))
+
+    def _fail(self, violation: Violation) -> None:
+        """Keep what was found first; the run ends after this event."""
+        if self._found is None:
+            self._found = violation
+            self._world.fail(violation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ear:
+    """One member's ``Watch``."""
+
+    run: Run
+    member: NodeId
+
+    def commanded(self, index: int, call: str, end: str) -> None:
+        self.run.commanded(self.member, index, call, end)
+
+    def changed_by_query(self, call: str) -> None:
+        self.run.changed_by_query(self.member, call)
+
+
+def _caused(invariant: str, detail: str, error: BaseException) -> Violation:
+    violation = Violation(invariant, detail)
+    violation.__cause__ = error
+    return violation
+
+
+def _for_users(violation: Violation) -> Violation:
+    """Return what was found, under the name that users know it by."""
+    match violation.__cause__:
+        case DivergedError() as error:
+            return _caused("StatesEqual", str(error), error)
+        case OutdatedCodeError() as error:
+            return _caused("SnapshotsKeepState", str(error), error)
+        case BaseException() as error if isinstance(error, MACHINE_FAILURES):
+            where = "; ".join(getattr(error, "__notes__", ()))
+            return _caused("CommandsEnd", f"{type(error).__name__} stops the node: {error}; {where}", error)
+    return violation
+
+
+def _text(error: BaseException) -> str:
+    """Return an exception in one line: with its type, unless that says nothing more than "it does not hold"."""
+    first = (str(error).splitlines() or [""])[0]
+    return first if isinstance(error, AssertionError) and first else f"{type(error).__name__}: {first}"

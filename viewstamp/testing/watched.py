@@ -1,0 +1,131 @@
+"""Members' states that tell what happens to them: each command, and what a query did to the state."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any, Protocol
+
+from viewstamp.actors.replicated import ActorHost, ReplicatedActor
+from viewstamp.actors.replicated.host import Prepared
+from viewstamp.actors.replicated.hosted import Hosted, Instance
+from viewstamp.errors import RequestError, ViewstampError
+from viewstamp.streams.machine import Streams
+
+__all__ = ["Watch", "WatchedHost", "WatchedStreams"]
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
+class Watch(Protocol):
+    """Who is told."""
+
+    def commanded(self, index: int, call: str, end: str) -> None:
+        """Hear that a command was applied: ``bank.transfer('a', 'b', 3)``, and `` -> 7`` or `` raised ...``."""
+        ...
+
+    def changed_by_query(self, call: str) -> None:
+        """Hear that a query has changed the state that it was to read."""
+        ...
+
+
+class WatchedHost(ActorHost):
+    """An ``ActorHost`` whose methods are watched. The users' classes stay as they are."""
+
+    def __init__(self, classes: Mapping[str, type[ReplicatedActor]], watch: Watch) -> None:
+        self._watch = watch
+        super().__init__(classes)
+
+    def instance(self, name: str, key: str) -> ReplicatedActor:
+        """Return an instance as it stands; where no command has made one, a fresh one."""
+        hosted = self._named(name)
+        instance = hosted.instances.get(key)
+        return self._imagine(hosted, key) if instance is None else hosted.wake(instance)
+
+    def instances(self, name: str) -> dict[str, ReplicatedActor]:
+        """Return all instances by their keys, in the order in which they were made."""
+        hosted = self._named(name)
+        return {instance.key: hosted.wake(instance) for instance in hosted.order}
+
+    def lost_in_snapshots(self) -> Iterator[str]:
+        """Yield what is wrong with each instance whose state does not come back from a snapshot as it was."""
+        for name, hosted in self._hosted.items():
+            for instance in hosted.order:
+                try:
+                    version, packed = hosted.packed_state(instance)
+                    revived = hosted.pack_state(hosted.revive(Instance(instance.key, None, packed, version)))
+                except ViewstampError as error:
+                    yield f"{_place(name, instance.key)}: {error}"
+                else:
+                    if revived != packed:
+                        yield f"{_place(name, instance.key)}: set_state() makes another state than get_state() gave"
+
+    def _prepare_empty(self) -> Prepared:
+        prepared = super()._prepare_empty()
+        for hosted in prepared.hosted.values():
+            for method, function in hosted.commands.items():
+                hosted.commands[method] = self._watched_command(hosted, method, function)
+            for method, function in hosted.queries.items():
+                hosted.queries[method] = self._watched_query(hosted, method, function)
+        return prepared
+
+    def _watched_command(self, hosted: Hosted, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(actor: ReplicatedActor, *arguments: Any, **named: Any) -> Any:
+            call, index = _describe(hosted, actor, method, arguments, named), hosted.moment.index
+            result = failure = None
+            try:
+                result = function(actor, *arguments, **named)
+            except Exception as error:
+                failure = error
+            # Not in the `except`: what an invariant raises has nothing to do with what the command raised.
+            if failure is None:
+                self._watch.commanded(index, call, "" if result is None else f" -> {_REPR.repr(result)}")
+                return result
+            self._watch.commanded(index, call, f" raised {_REPR.repr(failure)}")
+            try:
+                raise failure
+            finally:
+                failure = None  # Its traceback holds this frame.
+
+        return command
+
+    def _watched_query(self, hosted: Hosted, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def query(actor: ReplicatedActor, *arguments: Any, **named: Any) -> Any:
+            before = _packed(hosted, actor)
+            try:
+                return function(actor, *arguments, **named)
+            finally:
+                if _packed(hosted, actor) != before:
+                    self._watch.changed_by_query(_describe(hosted, actor, method, arguments, named))
+
+        return query
+
+
+class WatchedStreams(Streams):
+    """The real state machine, with a ``WatchedHost`` in it."""
+
+    def __init__(self, classes: Mapping[str, type[ReplicatedActor]], watch: Watch) -> None:
+        super().__init__()
+        self.host = self._actors = WatchedHost(classes, watch)
+
+
+def _packed(hosted: Hosted, actor: ReplicatedActor) -> bytes:
+    try:
+        return hosted.pack_state(actor)
+    except RequestError:
+        return b""
+
+
+def _describe(
+    hosted: Hosted, actor: ReplicatedActor, method: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> str:
+    shown = [*map(_REPR.repr, arguments), *(f"{name}={_REPR.repr(value)}" for name, value in named.items())]
+    return f"{_place(hosted.name, actor.key)}.{method}({', '.join(shown)})"
+
+
+def _place(name: str, key: str) -> str:
+    return f"{name}[{key!r}]" if key else name
