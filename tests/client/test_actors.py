@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -208,6 +209,26 @@ async def test_a_result_may_be_any_plain_value_and_none_is_one(cluster: Cluster)
 
 
 # What is checked before anything is sent.
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda client: client.actor("inventory", Inventory, key=42).put("A"), "key .* inventory must be text, not 42"),
+        (lambda client: client.query("inventory", "available", "A", key=b"k"), "key .* must be text, not b'k'"),
+        (lambda client: client.call(7, "put", "A"), "name of an actor must be text, not 7"),
+        (lambda client: client.trim_topic("orders", -1), "the position to trim to must be a whole number, not -1"),
+        (lambda client: client.trim_topic("orders", "3"), "must be a whole number, not '3'"),
+        (lambda client: client.configure_topic("orders", retain_bytes=1 << 80), "retain_bytes must be a whole number"),
+        (lambda client: client.create_topic("orders", retain_bytes=True), "retain_bytes must be .* not True"),
+    ],
+)
+async def test_what_no_node_could_make_sense_of_is_refused_by_its_name(
+    cluster: Cluster, call: Callable[[Client], Any], message: str
+) -> None:
+    client = await ready(cluster)
+    with pytest.raises(RequestError, match=message):
+        await call(client)
 
 
 @pytest.mark.parametrize(

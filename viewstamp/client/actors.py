@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from viewstamp.client.checks import as_text
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
 from viewstamp.wire.commands import NO_NAMED, Interface, Method, Stale, encode_command, encode_head
 from viewstamp.wire.values import make_packer
@@ -77,9 +78,9 @@ class RemoteMethod:
         node: str | None = None,
     ) -> None:
         self._calls = calls
-        self.actor = actor
+        self.actor = as_text(actor, "the name of an actor")
         self.name = name
-        self.key = key
+        self.key = as_text(key, f"the key of an instance of {actor}")
         self.interface = interface
         """What the caller's class says; None = the caller has none, and what the nodes say counts."""
         self.errors: Mapping[str, type[CommandError]] = interface.errors if interface is not None else _NO_ERRORS

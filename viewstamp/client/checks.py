@@ -9,7 +9,18 @@ from viewstamp.client.draft import Receipt
 from viewstamp.errors import RequestError
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["as_bytes", "as_headers", "as_seconds", "is_answer", "read_receipt", "read_results"]
+__all__ = [
+    "as_bytes",
+    "as_headers",
+    "as_seconds",
+    "as_text",
+    "as_whole",
+    "is_answer",
+    "read_receipt",
+    "read_results",
+]
+
+_WHOLE_MAX = (1 << 63) - 1
 
 
 def as_bytes(value: object, what: str) -> bytes:
@@ -49,6 +60,28 @@ def as_seconds(timeout: float | None, default: float) -> float:
     if not timeout > 0:
         raise RequestError(f"a timeout of {timeout} s", remedy="give a number of seconds above 0, or math.inf")
     return timeout
+
+
+def as_text(value: object, what: str) -> str:
+    """Return ``value``, which must be text.
+
+    Raises:
+      RequestError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise RequestError(f"{what} must be text, not {value!r}", remedy=f"write {str(value)!r}")
+    return value
+
+
+def as_whole(value: object, what: str) -> int:
+    """Return ``value``, which must be a whole number from 0 on that every node can count.
+
+    Raises:
+      RequestError: it is something else.
+    """
+    if type(value) is not int or not 0 <= value <= _WHOLE_MAX:
+        raise RequestError(f"{what} must be a whole number, not {value!r}", remedy=f"take one from 0 to {_WHOLE_MAX}")
+    return value
 
 
 def read_receipt(packed: object) -> Receipt | None:

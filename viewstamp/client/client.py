@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, cast, overload
 
 from viewstamp.client.actors import ActorProxy, ActorT, RemoteMethod, interface_of
-from viewstamp.client.checks import as_bytes, as_headers, as_seconds, read_receipt, read_results
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_whole, read_receipt, read_results
 from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, record_size
 from viewstamp.client.line import Place
 from viewstamp.client.reader import Reader
@@ -541,6 +541,7 @@ class BaseClient(Sender):
           UnavailableError: not created; try again.
           OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
         """
+        as_whole(retain_bytes, "retain_bytes")
         retention: dict[str, object] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
         return await self._change_topic(FrameKind.CREATE_TOPIC, {"name": name, **retention}, timeout)
 
@@ -559,6 +560,8 @@ class BaseClient(Sender):
           RequestError: the retention is not allowed.
           UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
         """
+        if retain_bytes is not None:
+            as_whole(retain_bytes, "retain_bytes")
         body: dict[str, object] = {"name": name, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
         return await self._change_topic(FrameKind.CONFIGURE_TOPIC, body, timeout)
 
@@ -570,7 +573,8 @@ class BaseClient(Sender):
           RequestError: the position is beyond the end of the topic.
           UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
         """
-        return await self._change_topic(FrameKind.TRIM_TOPIC, {"name": name, "position": position}, timeout)
+        body: dict[str, object] = {"name": name, "position": as_whole(position, "the position to trim to")}
+        return await self._change_topic(FrameKind.TRIM_TOPIC, body, timeout)
 
     async def _change_topic(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> TopicInfo:
         self._start()
