@@ -92,6 +92,9 @@ class Space:
         if self._bytes_max and left == self._limit_left:
             reason = f"{self.used} are written, [wal] bytes_max is {self._bytes_max}"
             remedy = "raise [wal] bytes_max and restart this node"
+            if self._pending_bytes:
+                reason += f", {self._pending_bytes} are in files that are being made ready"
+                remedy = f"try again in a moment, or {remedy}"
         else:
             reason = (
                 f"the disk has {self.free} bytes left, another segment takes {self._segment_bytes}"
@@ -113,5 +116,9 @@ class Space:
     @property
     def _limit_left(self) -> int:
         """Bytes of ``bytes_max`` that are neither written nor in a file that cannot be used yet."""
-        pending = max(0, self.dropped) + self.is_making
-        return max(0, self._bytes_max - self.used - pending * self._segment_bytes)
+        return max(0, self._bytes_max - self.used - self._pending_bytes)
+
+    @property
+    def _pending_bytes(self) -> int:
+        """Bytes of files that will be ready soon: dropped ones, and a new one."""
+        return (max(0, self.dropped) + self.is_making) * self._segment_bytes
