@@ -219,6 +219,14 @@ def test_code_without_an_actor_of_the_snapshot_is_refused_unless_nobody_ever_cal
         only_box.prepare(pieces_of(filled(2)))
 
 
+def test_states_of_an_actor_that_was_only_called_by_name_are_not_dropped() -> None:
+    """Such calls carry no version. Code without the actor must not go on without its states, and snapshot the rest."""
+    host = filled(1)
+    call(host, 2, "crate", "k2", "put", 2, version=0)
+    with pytest.raises(OutdatedCodeError, match="the snapshot holds actor 'crate' of version 1"):
+        ActorHost({"box": Box}).prepare(pieces_of(host))
+
+
 def test_a_class_that_can_not_take_over_its_states_is_found_before_they_are_adopted() -> None:
     class Failing(NewerBox):
         def set_state(self, state: Any, version: int) -> None:

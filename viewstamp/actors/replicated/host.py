@@ -388,8 +388,8 @@ class ActorHost:
             for name, (log_version, low, high, _) in head["actors"].items():
                 rows = image.rows[name]
                 hosted = prepared.hosted.get(name)
-                if hosted is None and not log_version:
-                    continue  # it was never called
+                if hosted is None and not log_version and not rows:
+                    continue  # It was never called. The version alone does not say so: calls by name carry 0.
                 newest = max([log_version, *(row[1] for row in rows)])
                 if hosted is None or newest > hosted.version:
                     known = _listed(prepared.hosted) if hosted is None else f"version {hosted.version} of it"
