@@ -17,6 +17,7 @@ class Ledger(vs.ReplicatedActor):
         self.last: dict[str, int] = {}
         self.total = 0
         self.wrong: list[list[object]] = []
+        self.kept: dict[int, bytes] = {}
 
     @vs.command
     def enter(self, caller: str, number: int, padding: bytes = b"") -> int:
@@ -27,6 +28,11 @@ class Ledger(vs.ReplicatedActor):
         self.last[caller] = number
         self.total += 1
         return self.total
+
+    @vs.command
+    def keep(self, place: int, value: bytes) -> None:
+        """Keep something, so that the state has a size."""
+        self.kept[place] = value
 
     @vs.query
     def state(self) -> tuple[int, dict[str, int], list[list[object]]]:

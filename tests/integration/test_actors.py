@@ -1,0 +1,233 @@
+"""Replicated actors on nodes that are killed: each acknowledged command is applied once, on all members alike.
+
+Nodes are processes, killed by SIGKILL at any moment; or they die in this process, at each call of their disks in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.integration.actor_group import ActorGroup, Callers
+from tests.integration.actor_processes import actor_processes
+from tests.integration.ledger import Ledger
+from tests.integration.test_kill import eventually, is_level, kill, start
+from viewstamp.client import Client
+from viewstamp.errors import OutcomeToken, OutcomeUnknownError, StorageFullError, UnavailableError
+from viewstamp.host.disk import RealDisk
+from viewstamp.ids import NodeId
+from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.streams import Streams
+from viewstamp.wal import read_batches
+from viewstamp.wire.batch import Batch
+
+KIB, MIB = 1024, 1024 * 1024
+SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
+ROUNDS = 30 if SOAK else 4
+CALLERS = 16
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Account:
+    """What the callers of all rounds were told."""
+
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    """The last number that each was told of."""
+    results: list[int] = field(default_factory=list)
+    unknown: list[tuple[OutcomeToken | None, str, int]] = field(default_factory=list)
+    is_over: bool = False
+
+    async def call(self, client: Client, name: str, padding: bytes) -> None:
+        """Enter one number after the other, until told to stop, or the outcome is not known."""
+        ledger = client.actor("ledger", Ledger)
+        number = 0
+        while not self.is_over:
+            number += 1
+            try:
+                result = await ledger.enter(name, number, padding)
+            except StorageFullError:
+                number -= 1  # Certainly not written, and there will be room again.
+                await asyncio.sleep(0.01)
+            except UnavailableError:
+                return  # Certainly not written.
+            except OutcomeUnknownError as error:
+                self.unknown.append((error.token, name, number))
+                return
+            else:
+                self.results.append(result)
+                self.acknowledged[name] = number
+
+    async def resolve(self, client: Client) -> int:
+        """Ask what became of what is not known; return how many that were."""
+        unknown, self.unknown = self.unknown, []
+        for token, name, number in unknown:
+            assert token is not None, "a batch of a session has a token"
+            if (await client.outcome(token)).applied:
+                self.acknowledged[name] = number
+        return len(unknown)
+
+    async def check(self, client: Client) -> None:
+        """Compare with the state: nothing is missing, doubled, out of order, or invented."""
+        total, last, wrong = await client.actor("ledger", Ledger).state()
+        assert wrong == []
+        assert last == self.acknowledged
+        assert total == sum(last.values())
+        assert len(set(self.results)) == len(self.results)
+        assert max(self.results, default=0) <= total
+
+
+async def check_members(client: Client) -> None:
+    """See that all members have come to the same, as each says it by itself."""
+
+    async def is_same() -> bool:
+        nodes = await client.status()
+        assert len(nodes) == 3
+        told = {(node.get("applied_index"), str(node.get("state", {}).get("actors"))) for node in nodes}
+        return len(told) == 1
+
+    await eventually(lambda: is_level(client))
+    await eventually(is_same)
+
+
+async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are_killed(tmp_path: Path) -> None:
+    """At random moments, of snapshots and drops of the log too; in every other round the client dies as well."""
+    entropy = random.Random(1)
+    account = Account()
+    asked = 0
+    settings = {"wal.bytes_max": str(16 * MIB), "snapshots.log_bytes": str(256 * KIB)}
+    async with actor_processes(tmp_path, settings=settings) as cluster:
+        for number in range(ROUNDS):
+            async with cluster.target.connect() as client:
+                account.is_over = False
+                calling = [
+                    asyncio.create_task(account.call(client, f"{number}-{caller}", bytes(3000)))
+                    for caller in range(CALLERS)
+                ]
+                await asyncio.sleep(entropy.uniform(0.3, 0.8))
+                await kill(cluster, *entropy.sample(list(cluster.nodes), 3))
+                if number % 2:
+                    await start(cluster)
+                else:
+                    await client.close()
+                account.is_over = True
+                await asyncio.gather(*calling)
+            assert not (account.unknown and number % 2), "a client that lives is told in the end"
+            await start(cluster)
+            async with cluster.target.connect() as client:
+                asked += await account.resolve(client)
+                await account.check(client)
+                await check_members(client)
+        async with cluster.target.connect() as client:
+            (first, *_) = await client.status()
+            assert first["last_snapshot_index"] > 0
+    assert sum(account.acknowledged.values()) > 100 * ROUNDS
+    assert asked > 0, "no kill came in the middle of a command"
+
+
+async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path: Path) -> None:
+    """The third member was away for three times the bound; the state is large enough to hit the middle."""
+    settings = {
+        "wal.bytes_max": str(16 * MIB),
+        "snapshots.log_bytes": str(2 * MIB),
+        "limits.batch_bytes_max": str(MIB * 2),
+    }
+    async with actor_processes(tmp_path, settings=settings) as cluster, cluster.target.connect() as client:
+        await client.create_topic("news", retain_bytes=200_000)
+        callers = Callers(client, [str(number) for number in range(16)], padding=bytes(30_000))
+        await callers.send(1)
+        away = NodeId("n3") if await leader_of(client) != "n3" else NodeId("n1")
+        await kill(cluster, away)
+        books = client.actor("ledger", Ledger, key="books")
+        for place in range(96):
+            await patiently(partial(books.keep, place, bytes([place]) * (256 * KIB)))
+        while len(callers.results) * 30_000 < 36 * MIB:
+            news = [patiently(partial(client.append, "news", b"%d" % number + bytes(16_000))) for number in range(8)]
+            await asyncio.gather(callers.send(2), *news)
+        firsts = [node.get("first_index", 0) for node in await client.status()]
+        assert sum(first > 200 for first in firsts) == 2, "it can be sent what it lacks from the log"
+        leader = await leader_of(client)
+        await asyncio.to_thread(cluster.spawn, cluster.node(away))
+        log = Path(cluster.node(away).log_file)
+        await eventually(lambda: has_line(log, "= fetching a snapshot"))
+        await kill(cluster, leader)
+        assert not await has_line(log, "= snapshot installed"), "it was too late to be in the middle"
+        await callers.send(1)
+        await start(cluster)
+        await check_members(client)
+        first = (await client.describe_topic("news")).first_position
+        contents = [
+            [(record.position, record.value) async for record in client.read("news", first, node=name)]
+            for name in cluster.nodes
+        ]
+        assert len(contents[0]) > 10
+        assert contents[0] == contents[1] == contents[2]
+        await callers.check()
+        assert await has_line(log, "= snapshot installed")
+
+
+async def patiently(call: Callable[[], Awaitable[object]]) -> None:
+    """Try until it is taken: a full log is not full for long."""
+    while True:
+        try:
+            await call()
+        except StorageFullError:
+            await asyncio.sleep(0.02)
+        else:
+            return
+
+
+async def leader_of(client: Client) -> NodeId:
+    async def find() -> str:
+        return next((str(node["id"]) for node in await client.status() if node.get("role") == "leader"), "")
+
+    return NodeId(await eventually(find))
+
+
+async def has_line(log: Path, event: str) -> bool:
+    return event in await asyncio.to_thread(log.read_text)
+
+
+# What a state is made of.
+
+
+async def test_a_replay_on_an_empty_state_gives_the_same_bytes(tmp_path: Path) -> None:
+    """B1.1: from the log alone; and from a snapshot and the log behind it, which is what a restart does."""
+    never = SnapshotOptions(log_bytes=1 << 40, restart_seconds_max=0)
+    async with ActorGroup(tmp_path, 1, snapshots=never) as group:
+        await group.run()
+        callers = Callers(group.client(), [str(number) for number in range(50)], padding=b"x" * 100)
+        await callers.send(20)
+        before, chain = group.digests()[NodeId("n1")], group.nodes[NodeId("n1")].machine.chain
+        await group.stop("n1")
+        replayed = Streams({"ledger": Ledger})
+        values = [value for batch in batches_of(tmp_path / "n1" / "wal", replayed) for value in batch.values()]
+        assert replayed.digest() == before
+        assert replayed.chain == chain
+        assert sum(b"enter" in value for value in values) == 1000, "calls are logged"
+        assert not any(b"total" in value for value in values), "and not what they did"
+
+        await group.run()
+        await group.client().create_snapshot()
+        await callers.send(20)
+        before, chain = group.digests()[NodeId("n1")], group.nodes[NodeId("n1")].machine.chain
+        await group.stop("n1")
+        await group.start("n1")
+        assert group.digests()[NodeId("n1")] == before
+        assert group.nodes[NodeId("n1")].machine.chain == chain
+        await callers.check(group.client())
+
+
+def batches_of(directory: Path, machine: Streams) -> Iterator[Batch]:
+    """Apply a log to a machine, batch by batch."""
+    for batch in read_batches(RealDisk(), str(directory)):
+        machine.apply(batch)
+        yield batch
