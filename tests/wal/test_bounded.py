@@ -171,6 +171,23 @@ async def test_a_batch_larger_than_a_segment_takes_its_room_from_the_spares(disk
 
 
 @simulated
+async def test_the_seal_of_a_segment_that_grew_has_its_room_too(disk: WatchedDisk) -> None:
+    """Forty bytes are in no file, and a seal takes 72: then the open segment goes on growing, from the last spare."""
+    limit = 4 * SMALL.segment_bytes
+    wal, _ = open_wal(disk, replace(BOUNDED, bytes_max=limit, margin_bytes=0))
+    failures: list[StorageError] = []
+    wal.start(failures.append)
+    await asyncio.sleep(0.1)
+    large = make_batch(1, size=limit - SMALL.segment_bytes - 40 - 144 - 96 - 8 - len(b"1.1"))
+    await wal.append([large])
+    assert (wal.bytes_allocated, len(names_of(disk, "prepared"))) == (limit - 40, 1)
+    await wal.append([make_batch(2, size=500)])
+    assert failures == []
+    assert wal.end == 3
+    assert disk.most <= limit
+
+
+@simulated
 async def test_a_full_log_starts_again_within_the_bound(disk: WatchedDisk) -> None:
     wal, _ = new_wal_disk(disk)
     await fill(wal)

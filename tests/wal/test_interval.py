@@ -178,6 +178,23 @@ async def test_what_only_the_page_cache_holds_is_written_again_at_the_next_start
     assert open_wal(disk)[1] == contents(batches)
 
 
+@simulated
+async def test_after_a_failed_sync_all_groups_of_the_interval_are_written_again_and_not_only_the_last(
+    disk: SimulatedDisk,
+) -> None:
+    """The kernel has marked their pages clean, so a sync alone would do nothing for any of them."""
+    wal = started(disk)
+    batches = make_batches(1, 20, size=2000)
+    for batch in batches:
+        await wal.append([batch])
+    disk.fail("sync")
+    await asyncio.sleep(1)
+    disk.kill()
+    assert open_wal(disk)[1] == contents(batches)
+    disk.crash()
+    assert open_wal(disk)[1] == contents(batches)
+
+
 @pytest.mark.parametrize("kind", ["job", "truncation", "trim", "reset", "close", "roll", "idle"])
 @simulated
 async def test_whatever_is_no_append_syncs_first(disk: SimulatedDisk, kind: str) -> None:

@@ -379,6 +379,20 @@ def test_an_intact_group_that_skips_indices_is_damage_and_no_torn_tail(disk: Sim
     expect_damage(disk, "one at index 14")
 
 
+def test_a_group_that_knows_of_less_that_is_durable_than_the_one_before_is_damage(
+    disk: SimulatedDisk, three: list[Batch]
+) -> None:
+    """Several groups may name one place, in the interval mode; none an earlier one than the group before it did."""
+    at = locations(disk, "group")
+    data = bytearray(data_of(disk))
+    header = GroupHeader.decode(data[at[2] : at[2] + GroupHeader.measure(data[at[2] : at[2] + 100])])
+    fields = {name: getattr(header, name) for name in GroupHeader.__dataclass_fields__}
+    for durable, verdict in ((at[1], "clean"), (at[1] - 1, "corruption"), (0, "corruption"), (at[2] + 8, "corruption")):
+        data[at[2] : at[2] + header.size] = GroupHeader(**fields | {"durable": durable}).encode()
+        replace(disk, path_of(1), bytes(data))
+        assert verify(disk, DIRECTORY).verdict == verdict
+
+
 def test_an_older_group_in_the_place_of_the_next_one_is_not_read_as_new(
     disk: SimulatedDisk, three: list[Batch]
 ) -> None:
