@@ -81,6 +81,14 @@ def test_a_node_that_acknowledges_before_it_syncs_is_warned_of() -> None:
     assert warning.startswith("n1 acknowledges before it syncs (interval_may_lose_acknowledged_writes)")
 
 
+def test_a_damaged_snapshot_is_named() -> None:
+    """It does no harm as long as an older one is there; somebody should look at the disk before that one goes too."""
+    nodes = [node("n1", term=1, role="leader", **LOG, damaged_snapshots=["/n1/snapshots/7-1.snapshot"])]
+    (warning,) = summary(nodes, {})["warnings"]
+    assert warning.startswith("a snapshot of n1 is damaged")
+    assert warning.endswith("/n1/snapshots/7-1.snapshot")
+
+
 def test_the_tables_show_logs_actors_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     told = node("n1", term=3, role="leader", lifecycle="running", history=[[0, 1]], **LOG, **actors(stock="00ffa"))
     told |= {"commit_index": 9, "durable_index": 9, "last_index": 9}

@@ -109,6 +109,8 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"the log of {node['id']} is {used / total:.0%} full ({_megabytes(node)}): "
                 "viewstamp snapshot create frees what commands take, viewstamp topic trim what records take"
             )
+        for path in node.get("damaged_snapshots") or ():
+            warnings.append(f"a snapshot of {node['id']} is damaged, and an older one was taken in its place: {path}")
     # Members that have applied as much as each other have the same state, or one of them is wrong.
     digests: dict[tuple[str, int], dict[str, list[str]]] = {}
     for node in nodes:

@@ -395,7 +395,7 @@ class ActorHost:
                     known = _listed(prepared.hosted) if hosted is None else f"version {hosted.version} of it"
                     raise OutdatedCodeError(
                         f"the snapshot holds actor {name!r} of version {newest}; this node's code knows {known}",
-                        remedy="upgrade this node's code and start it again",
+                        remedy="upgrade this node's code, or name the actor's class to it, and start it again",
                     )
                 hosted.log_version, hosted.low, hosted.high = log_version, low, high
                 for key, version, credit, size, era, packed in rows:
