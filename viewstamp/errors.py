@@ -78,6 +78,10 @@ class ViewstampError(Exception):
         self.message = message
         self.remedy = remedy
 
+    def __str__(self) -> str:
+        """Return the message as it is now: who passes an error on may have added to it."""
+        return self.message
+
 
 class UnavailableError(ViewstampError):
     """Nothing was written; the same call may succeed later or on another node."""
