@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from viewstamp.client.checks import as_text
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
 from viewstamp.wire.commands import NO_NAMED, Interface, Method, Stale, encode_command, encode_head
-from viewstamp.wire.values import make_packer
+from viewstamp.wire.values import PACK_ERRORS, make_packer
 
 __all__ = ["Actor", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
 
@@ -160,7 +160,7 @@ class RemoteMethod:
             try:
                 packed = self._pack(list(arguments))
                 return self._head + packed + (self._pack(named) if named else NO_NAMED)
-            except (RequestError, ValueError, TypeError, OverflowError):
+            except PACK_ERRORS:
                 pass  # What follows says what is wrong.
         return encode_command(self.actor, self.key, self._version, self.name, arguments, named)
 

@@ -38,8 +38,19 @@ from msgpack import ExtType, Packer, Unpacker
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Buffer
 
-__all__ = ["DEPTH_MAX", "UNPACK_ERRORS", "find_unsupported", "make_packer", "pack", "unpack", "unpack_all"]
+__all__ = [
+    "DEPTH_MAX",
+    "PACK_ERRORS",
+    "UNPACK_ERRORS",
+    "find_unsupported",
+    "make_packer",
+    "pack",
+    "unpack",
+    "unpack_all",
+]
 
+PACK_ERRORS = (RequestError, ValueError, TypeError, OverflowError)
+"""What the packers of :func:`make_packer` raise where a value can not be packed."""
 UNPACK_ERRORS = (ValueError, TypeError, ArithmeticError, msgpack.UnpackException)
 """What unpacking raises where bytes are no packed values."""
 
@@ -64,7 +75,7 @@ def pack(value: object, path: str = "value") -> bytes:
     """
     try:
         return _pack(value, 0)
-    except (RequestError, ValueError, TypeError, OverflowError) as error:
+    except PACK_ERRORS as error:
         found = find_unsupported(value, path)
         raise RequestError(
             found or f"{path} can not be packed: {error}",
@@ -76,7 +87,7 @@ def pack(value: object, path: str = "value") -> bytes:
 def make_packer() -> Callable[[object], bytes]:
     """Return a quicker :func:`pack`, for one thread and for small values: it keeps its buffer.
 
-    It raises anything where it fails; call :func:`pack` with the same value for the error that says why.
+    It raises ``PACK_ERRORS``; call :func:`pack` with the same value for the error that says why.
     """
     packer: Callable[[object], bytes] = Packer(default=_DEFAULTS[0], strict_types=True, buf_size=_BUFFER_SIZE).pack
     return packer

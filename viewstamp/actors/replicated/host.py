@@ -35,7 +35,7 @@ from viewstamp.wire.commands import (
     encode_failure,
     encode_result,
 )
-from viewstamp.wire.values import make_packer
+from viewstamp.wire.values import PACK_ERRORS, make_packer
 
 __all__ = ["ActorHost", "Prepared"]
 
@@ -72,7 +72,10 @@ class ActorHost:
         self._changes_bytes_max = changes_bytes_max
         self._pack_small = make_packer()
         self._chain = 0
-        self._trail: deque[tuple[int, int]] = deque(maxlen=TRAIL_MAX)
+        self._trail: deque[tuple[int, list[int]]] = deque()
+        """For each of the newest batches the index of its first command, and a checksum for each."""
+        self._trailed = 0
+        """How many commands these are."""
         self._adopt(self._prepare_empty())
         self._cut: ActorCut | None = None
         self._cuts = 0
@@ -122,11 +125,12 @@ class ActorHost:
         """
         moment = self._moment
         moment.log_time = batch.log_time
-        all_hosted, era, pack_small, trail = self._hosted, self._era, self._pack_small, self._trail
+        all_hosted, era, pack_small = self._hosted, self._era, self._pack_small
         cut = None if self._cut is None or self._cut.is_closed else self._cut
         self._begin_batch(batch)
         total = crc32(_CHAIN.pack(self._chain))
         touched: list[Hosted] = []
+        totals: list[int] = []
         results: list[bytes] = []
         # Per command and hot: what is rare stands in methods, what is not stands here.
         for index, command in enumerate(commands, batch.first_index):
@@ -136,7 +140,7 @@ class ActorHost:
             if hosted is None or function is None or version > hosted.log_version:
                 function = self._begin_era(index, command)
                 hosted, era, total = all_hosted[name], self._era, 0
-                touched = []
+                touched, totals = [], []
             moment.index, moment.version = index, version
             instance = hosted.instances.get(key)
             if instance is None:
@@ -152,7 +156,13 @@ class ActorHost:
                     instance = self._create(hosted, key)
                     actor = instance.actor
                 value = function(actor, *arguments, **named) if named else function(actor, *arguments)
-                data = result = NO_RESULT if value is None else self._pack_result(value)
+                if value is None:
+                    data = result = NO_RESULT
+                else:
+                    try:
+                        data = result = pack_small([value])
+                    except PACK_ERRORS:
+                        data = result = encode_result(value)  # raises, and says why
             except MACHINE_FAILURES as error:
                 error.add_note(f"raised by {describe_command(command)} at index {index}, as no result of it")
                 raise
@@ -161,10 +171,14 @@ class ActorHost:
             if instance is not None and actor is not None:
                 credit = instance.credit + CREDIT
                 if credit >= instance.size or instance.era != era:
+                    is_plain = hosted.has_plain_state
                     try:
-                        state = hosted.pack_state(actor, pack_small if instance.size < _SMALL else None)
-                    except RequestError as error:
-                        data = result = _failure(error)
+                        if is_plain and instance.size < _SMALL:
+                            state = pack_small(actor.__dict__)
+                        else:
+                            state = hosted.pack_state(actor)
+                    except PACK_ERRORS as error:
+                        data = result = _failure(hosted.unpackable(actor.__dict__) if is_plain else error)
                     else:
                         data = result + state
                         instance.size = len(state)
@@ -176,10 +190,11 @@ class ActorHost:
                 touched.append(hosted)
             hosted.applied.append(data)
             total = crc32(data, total)
-            trail.append((index, total))
+            totals.append(total)
             results.append(result)
         moment.index = moment.version = 0
         self._end_batch(touched)
+        self._follow(batch.end - len(totals), totals)
         self._changes.add(batch, results)
         if self.on_change is not None:
             self.on_change(batch.end)
@@ -201,6 +216,17 @@ class ActorHost:
             hosted.high = crc32(data, hosted.high)
             self._chain = (self._chain * MULTIPLIER + (hosted.high << 32 | hosted.low)) & CHAIN_MASK
 
+    def _follow(self, first_index: int, totals: list[int]) -> None:
+        trail = self._trail
+        trail.append((first_index, totals))
+        self._trailed += len(totals)
+        while self._trailed - len(trail[0][1]) >= TRAIL_MAX:
+            self._trailed -= len(trail.popleft()[1])
+
+    def _forget_trail(self) -> None:
+        self._trail.clear()
+        self._trailed = 0
+
     def _begin_era(self, index: int, command: Command) -> Callable[..., Any]:
         """Begin checksums and budgets anew for a command of a higher version than any before; returns its function.
 
@@ -218,7 +244,7 @@ class ActorHost:
         for each in self._hosted.values():
             each.low = each.high = 0
             each.applied.clear()
-        self._trail.clear()  # what stands there was reckoned with other code, perhaps
+        self._forget_trail()  # what stands there was reckoned with other code, perhaps
         return function
 
     def _create(self, hosted: Hosted, key: str) -> Instance:
@@ -226,12 +252,6 @@ class ActorHost:
         instance.cut = self._cuts
         hosted.add(instance)
         return instance
-
-    def _pack_result(self, value: object) -> bytes:
-        try:
-            return self._pack_small([value])
-        except (RequestError, ValueError, TypeError, OverflowError):
-            return encode_result(value)  # for its error
 
     def _fingerprint(self) -> bytes:
         return fingerprint((name, each.version) for name, each in self._hosted.items() if each.log_version)
@@ -313,12 +333,13 @@ class ActorHost:
         return self._lineage
 
     @property
-    def trail(self) -> deque[tuple[int, int]]:
-        """(index, checksum of the chain before its batch and of all in it up to this command), oldest first, no copy.
+    def trail(self) -> list[tuple[int, int]]:
+        """(index, checksum of the chain before its batch and of all in it up to this command), oldest first.
 
         Of the newest commands of this lineage, at most 65,536. A checksum that differs once differs ever after.
         """
-        return self._trail
+        rows = [row for first, totals in self._trail for row in enumerate(totals, first)]
+        return rows[-TRAIL_MAX:]
 
     def describe_index(self, index: int) -> str:
         """Say which command has ``index``, as ``inventory['k'].reserve('A-17', 2)``; "" = it is not kept any more."""
@@ -431,7 +452,7 @@ class ActorHost:
         self._hosted = prepared.hosted
         self._chain = prepared.chain
         self._era, self._lineage = prepared.era, prepared.lineage
-        self._trail.clear()
+        self._forget_trail()
         self._changes: Changes = Changes(self._changes_bytes_max, end=prepared.end)
 
     def list(self) -> list[dict[str, Any]]:

@@ -114,17 +114,17 @@ class Hosted:
         actor._viewstamp_moment = self.moment
         return actor
 
-    def pack_state(self, actor: ReplicatedActor, pack_small: Callable[[object], bytes] | None = None) -> bytes:
-        """Return the bytes of an actor's state; ``pack_small`` (``make_packer()``) is tried first.
+    def pack_state(self, actor: ReplicatedActor) -> bytes:
+        """Return the bytes of an actor's state.
 
         Raises:
           RequestError: something in it can not be packed; the message says what and where.
         """
         state = actor.__dict__ if self.has_plain_state else self._get_state(actor)
         try:
-            return pack(state) if pack_small is None else pack_small(state)
-        except (RequestError, ValueError, TypeError, OverflowError):
-            raise self._unpackable(state) from None
+            return pack(state)
+        except RequestError:
+            raise self.unpackable(state) from None
 
     def _get_state(self, actor: ReplicatedActor) -> Any:
         try:
@@ -134,7 +134,7 @@ class Hosted:
         except Exception as error:
             raise RequestError(f"{self.cls.__qualname__}.get_state() raised {error!r}") from error
 
-    def _unpackable(self, state: Any) -> RequestError:
+    def unpackable(self, state: Any) -> RequestError:
         """Return the error that says what in ``state`` can not be packed, by the attribute where there is one."""
         try:
             if self.has_plain_state:
