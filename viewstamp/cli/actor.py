@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +78,8 @@ def call(
     answer = as_json(Target.resolve(directory, cluster).ask(ask))
     print_json(answer if output is Output.JSON else answer["result"])
     if stale and output is Output.TABLE:
-        print(f"as of {answer['age_seconds']:.3f} s ago, index {answer['applied_index']}")
+        # Beside the result, not in it: what is piped on is JSON.
+        print(f"as of {answer['age_seconds']:.3f} s ago, index {answer['applied_index']}", file=sys.stderr)
 
 
 def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:

@@ -60,6 +60,8 @@ def start(
     )
     command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
     print("RUNNING. Try:")
+    if any(node.settings.actors for node in cluster.nodes.values()):
+        print(f"  {command} actor list{where}")
     print(f"  {command} topic create orders{where}")
     print(f"  echo hello | {command} append orders{where}")
     print(f"  {command} read orders{where}")
