@@ -209,9 +209,9 @@ async def failure_of_start(group: ActorGroup, name: NodeId) -> BaseException:
         await group.start(name)
     except OutdatedCodeError as error:
         return error  # It knew that the command is committed: it did not even get as far as to run.
-    error = await failure_of(group.nodes[name])
+    failure = await failure_of(group.nodes[name])
     await group.stop(name)
-    return error
+    return failure
 
 
 async def test_a_member_with_older_code_stops_at_the_first_command_it_does_not_know(tmp_path: Path) -> None:

@@ -1,0 +1,174 @@
+"""The mode that syncs now and then: what it is called, what it keeps, what it may lose, and how a slow disk shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.integration.actor_group import ActorGroup
+from tests.integration.actor_processes import actor_processes
+from tests.integration.ledger import Ledger
+from tests.integration.test_actors import Account, check_members
+from tests.integration.test_kill import kill, start
+from tests.node.group import not_on_the_loop
+from tests.node.hooked_disk import HookedDisk
+from viewstamp.host.disk import RealDisk
+from viewstamp.sim.recording import Recording, Replay
+from viewstamp.wal.wal import Options as WalOptions
+
+SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
+NAME = "interval_may_lose_acknowledged_writes"
+SECONDS = 0.15
+SYNC = WalOptions(segment_bytes=1 << 20, reserve_bytes=0)
+INTERVAL = WalOptions(segment_bytes=1 << 20, reserve_bytes=0, sync_seconds=SECONDS)
+
+pytestmark = pytest.mark.slow
+
+
+async def test_kills_lose_nothing_and_receipts_and_status_say_what_they_are_worth(tmp_path: Path) -> None:
+    """What was written is in the page cache, which outlives every process."""
+    entropy = random.Random(1)
+    account = Account()
+    settings = {"wal.durability": NAME, "wal.sync_interval_ms": "1000"}
+    async with actor_processes(tmp_path, settings=settings) as cluster:
+        async with cluster.target.connect() as client:
+            await client.create_topic("news")
+            assert (await client.append("news", b"x")).durability == NAME
+            assert [node["durability"] for node in await client.status()] == [NAME] * 3
+        for number in range(10 if SOAK else 2):
+            async with cluster.target.connect() as client:
+                account.is_over = False
+                names = [f"{number}-{caller}" for caller in range(16)]
+                calling = [asyncio.create_task(account.call(client, name, bytes(500))) for name in names]
+                await asyncio.sleep(entropy.uniform(0.2, 0.6))
+                await kill(cluster, *cluster.nodes)
+                await client.close()
+                account.is_over = True
+                await asyncio.gather(*calling)
+            await start(cluster)
+            async with cluster.target.connect() as client:
+                await account.resolve(client)
+                await account.check(client)
+                await check_members(client)
+    assert sum(account.acknowledged.values()) > 100
+
+
+class Told(NamedTuple):
+    """A caller was told at this moment that so many had been entered."""
+
+    total: int
+    at: float
+
+
+async def test_a_power_cut_takes_no_more_than_was_acknowledged_within_one_interval(tmp_path: Path) -> None:
+    """It does take something: otherwise this would be the other mode."""
+    live = tmp_path / "live"
+    live.mkdir()
+    recording = Recording(str(live))
+    disk = recording.disk(RealDisk())
+    syncs = Syncs()
+    async with ActorGroup(live, 1, disks=lambda _: HookedDisk(disk, syncs.hook), wal=INTERVAL) as group:
+        await group.run()
+        ledger = group.client().actor("ledger", Ledger)
+        began = len(recording)
+        until = time.monotonic() + 6 * SECONDS
+        number = 0
+        while time.monotonic() < until:
+            number += 1
+            recording.mark(Told(await ledger.enter("only", number), time.monotonic()))
+        ended = len(recording)
+    entropy = random.Random(1)
+    replay = Replay(recording)
+    most = 0
+    for cut in sorted(entropy.sample(range(began + 50, ended), 100 if SOAK else 12)):
+        replay.advance(cut)
+        told = [mark for mark in recording.marks(cut) if isinstance(mark, Told)]
+        # A sync that is under way takes its time, so what it covers may be as much older.
+        safe = [mark.total for mark in told if mark.at < told[-1].at - SECONDS - syncs.longest]
+        root = tmp_path / f"cut-{cut}"
+        replay.write(entropy, str(root))
+        async with ActorGroup(root, 1, wal=INTERVAL) as group:
+            await group.run()
+            total, _, wrong = await group.client().actor("ledger", Ledger).state()
+        assert wrong == []
+        assert total >= max(safe, default=0), f"cut at {cut}: lost what was older than an interval"
+        most = max(most, told[-1].total - total)
+    assert most > 0
+    assert syncs.longest < 4 * SECONDS, "the disk is too slow today to tell one from the other"
+
+
+class Syncs:
+    """Counts and times the syncs of a log, and makes them slow if asked to."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.began: list[float] = []
+        self.ended: list[float] = []
+        self._disk = RealDisk()
+
+    @property
+    def longest(self) -> float:
+        """How long a call took that began one; the next call of this disk comes after it."""
+        return max((end - begin for begin, end in zip(self.began, self.ended, strict=False)), default=0.0)
+
+    def hook(self, call: str, path: str, caller: str) -> bool:
+        now = time.monotonic()
+        if path.endswith(".segment"):
+            if len(self.ended) < len(self.began):
+                self.ended.append(now)
+            if call == "sync_data":
+                self.began.append(now)
+                time.sleep(self.seconds)
+        return not_on_the_loop(call, path, caller)
+
+    def disk(self, _: object) -> HookedDisk:
+        return HookedDisk(self._disk, self.hook)
+
+
+async def test_a_slow_disk_pushes_back(tmp_path: Path) -> None:
+    """Nobody is told anything while a sync is overdue, so what can be lost does not grow with the disk's trouble."""
+    syncs = Syncs()
+    async with ActorGroup(tmp_path, 1, disks=syncs.disk, wal=INTERVAL) as group:
+        await group.run()
+        ledger = group.client().actor("ledger", Ledger)
+        await ledger.enter("only", 1)
+        syncs.seconds = 3 * SECONDS
+        told: list[float] = []
+        until = time.monotonic() + 12 * SECONDS
+        while time.monotonic() < until:
+            await ledger.enter("only", len(told) + 2)
+            told.append(time.monotonic())
+        syncs.seconds = 0.0
+        assert len(told) > 10
+        gaps = [after - before for before, after in pairwise(told)]
+        assert max(gaps) > 2 * SECONDS, "callers do not notice"
+        total, _, wrong = await ledger.state()
+        assert (total, wrong) == (len(told) + 1, [])
+
+
+async def test_without_being_asked_for_it_voters_sync_before_they_acknowledge(tmp_path: Path) -> None:
+    """B2.16: the default of Kudu's log is not to sync; here that is for those who ask for it by its name."""
+    assert WalOptions().sync_seconds == 0.0
+    for wal, name, least, most in ((SYNC, "majority, synced", 50, 10_000), (INTERVAL, NAME, 0, 25)):
+        syncs = Syncs()
+        directory = tmp_path / name
+        directory.mkdir()
+        async with ActorGroup(directory, 1, disks=syncs.disk, wal=wal) as group:
+            await group.run()
+            client = group.client()
+            ledger = client.actor("ledger", Ledger)
+            await ledger.enter("only", 1)
+            before = len(syncs.began)
+            for number in range(50):
+                await ledger.enter("only", number + 2)
+            assert least <= len(syncs.began) - before <= most
+            await client.create_topic("news")
+            assert (await client.append("news", b"x")).durability == name
+            assert group.nodes[next(iter(group.nodes))].status["durability"] == name
