@@ -12,9 +12,8 @@ on the loop to the answer on the loop; ``stall`` is the longest time for which t
 ``cpu`` is what the whole process used, the appends of the group included.
 
 Expected: a sync of 4 KiB on this kind of machine takes 150-250 µs, a wake-up of a thread 15-50 µs. A pool adds one
-wake-up for each group, which is in the way only while groups follow each other closely. It could win where the
-scheduler punishes the thread that has just used its share; but a thread that syncs sleeps most of the time, so the
-kernel takes it for interactive and runs it at once.
+wake-up for each group, which is in the way only while groups follow each other closely. It wins where the scheduler
+lets the thread wait that has just used its share. What came of it: docs/design/0001-sync-threads.md.
 
     python -m benchmarks.sync_threads [--seconds 1] [--rounds 7] [--output json]
 """

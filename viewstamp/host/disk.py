@@ -292,8 +292,11 @@ class RealLock:
 class RealDisk:
     """The file system of this machine. See :class:`viewstamp.host.seam.Disk` for the contract."""
 
-    def __init__(self, *, lane_threads: int = 1) -> None:
-        """Stand on this machine's disks; ``lane_threads`` threads take turns at each lane (design note 0001)."""
+    def __init__(self, *, lane_threads: int = 2) -> None:
+        """Stand on this machine's disks.
+
+        ``lane_threads`` threads take turns at each lane; why two: docs/design/0001-sync-threads.md.
+        """
         assert lane_threads >= 1, f"{lane_threads} threads for a lane"
         self._lane_threads = lane_threads
 

@@ -1,4 +1,7 @@
-"""A lane on real threads: one that does all the work, or a small pool that takes turns (design note 0001)."""
+"""A lane on real threads: one that does all the work, or a small pool that takes turns.
+
+Why a pool: docs/design/0001-sync-threads.md.
+"""
 
 from __future__ import annotations
 
