@@ -347,3 +347,24 @@ def test_run_runs_one_coroutine_in_a_world_of_its_own() -> None:
         return asyncio.get_running_loop().time()
 
     assert run(main(), seed=3) == 3.0
+
+
+def test_clean_up_code_of_a_world_that_ends_starts_nothing_in_another_loop() -> None:
+    """Without a loop to be found, ``ensure_future`` would make a real one, and leave it behind open."""
+    refused = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            late = asyncio.sleep(1)
+            try:
+                await asyncio.ensure_future(late)
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    loop = SimulatedLoop(seed=1)
+    loop.process("a").spawn(work())
+    loop.run_for(1)
+    loop.close()
+    assert refused == ["the simulated loop is closed"]

@@ -14,7 +14,7 @@ whole reproduction of a failure.
 | ``world`` | a cluster of nodes, and its machines |
 | ``swarm`` | what a seed decides beforehand: size, pace, mix of faults |
 | ``faults`` | the one who breaks things |
-| ``workload`` | clients that append and read, and the history of what they were told |
+| ``workload``, ``journal`` | clients that append, read and call an actor, and the history of what they were told |
 | ``checkers/`` | one property a file: what must hold after every event, and of the whole history |
 | ``run`` | one seed, from swarm to verdict |
 | ``trace`` | one line per event, and a digest over all |
@@ -30,6 +30,6 @@ What it promises
   * ``viewstamp sim run --seed N`` repeats a failure; ``--trace`` prints every event.
 
 What it lacks
-  * Bit rot and full disks in the mix of faults, membership changes, snapshots: they come with the features.
-  * A checker for histories of users' own actors.
+  * Bit rot and full disks in the mix of faults, and membership changes: they come with the features.
+  * Users' own actors: ``viewstamp.testing`` runs those, on worlds of this package.
 """
