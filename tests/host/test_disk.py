@@ -179,7 +179,7 @@ def test_where_nothing_lists_the_mounts_the_kind_is_unknown(disk: RealDisk, monk
     assert disk.filesystem("/data") == "unknown"
 
 
-async def test_a_lane_works_on_a_thread_of_its_own_and_reports_on_the_loop(disk: RealDisk) -> None:
+async def test_a_lane_works_on_threads_of_its_own_and_reports_on_the_loop(disk: RealDisk) -> None:
     threads: list[tuple[str, int]] = []
     loop_thread = threading.get_ident()
     reports: list[list[int]] = []
@@ -200,9 +200,9 @@ async def test_a_lane_works_on_a_thread_of_its_own_and_reports_on_the_loop(disk:
     lane.put(100)
     await lane.close()
     assert [number for items in reports for number in items] == list(range(100))
-    assert {name for name, _ in threads} == {"adder"}
+    assert {name for name, _ in threads} <= {"adder-0", "adder-1"}
     assert loop_thread not in {ident for _, ident in threads}
-    assert "adder" not in {thread.name for thread in threading.enumerate()}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("adder")]
 
 
 async def test_a_lane_that_is_closed_twice_at_once_finishes_once(disk: RealDisk) -> None:
@@ -227,10 +227,12 @@ def test_a_lane_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
 
     asyncio.run(leave())
     assert worked.wait(10)
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "orphan"]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("orphan")]
     release.set()
-    thread.join(10)
-    assert not thread.is_alive()
+    assert threads
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 async def test_a_lane_lets_the_writer_have_the_interpreter_soon(disk: RealDisk) -> None:
