@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10_000)
     parser.add_argument("--instance-bytes", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement without a snapshot")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     with own_directory() as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
