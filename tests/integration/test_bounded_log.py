@@ -6,6 +6,7 @@ Real disks, whose files are looked at by their own sizes and blocks.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +20,9 @@ import pytest
 
 import viewstamp as vs
 from tests.integration.actor_group import ActorGroup, Callers, bytes_in
+from tests.integration.actor_processes import actor_processes
 from tests.integration.ledger import Ledger
+from tests.integration.test_kill import kill, start
 from tests.node.group import PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.client import Client
@@ -29,6 +32,7 @@ from viewstamp.ids import NodeId
 from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.wal.wal import Options as WalOptions
 
+SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 KIB, MIB = 1024, 1024 * 1024
 TIGHT = WalOptions(segment_bytes=64 * KIB, bytes_max=MIB, reserve_bytes=0, margin_bytes=8 * KIB)
 """Sixteen small segments: full after a moment."""
@@ -96,6 +100,29 @@ async def test_commands_never_go_over_the_bound_and_none_is_lost_and_a_restart_i
         await group.caught_up()
         await callers.send(1)
         await callers.check(group.client())
+
+
+@pytest.mark.skipif(not SOAK, reason="minutes: a million commands")
+async def test_a_million_commands_go_through_64_mib_and_all_processes_are_killed_in_between(tmp_path: Path) -> None:
+    settings = {"wal.bytes_max": str(64 * MIB), "wal.segment_bytes": str(4 * MIB)}
+    async with actor_processes(tmp_path, settings=settings) as cluster, cluster.target.connect() as client:
+        callers = Callers(client, [str(number) for number in range(1000)], padding=bytes(200))
+        with Sampler(*(tmp_path / name / "wal" for name in cluster.nodes)) as sampler:
+            for part in range(4):
+                sending = asyncio.create_task(callers.send(250))
+                if part in (1, 2):
+                    await asyncio.sleep(5)
+                    await kill(cluster, *cluster.nodes)
+                    began = time.monotonic()
+                    await start(cluster)
+                    assert time.monotonic() - began < 10, "[snapshots] restart_seconds_max"
+                await sending
+        await callers.check()
+        assert len(callers.results) == 1_000_000
+        assert sampler.largest <= 64 * MIB
+        assert sampler.most_blocks <= 64 * MIB + 64 * KIB
+        for node in await client.status():
+            assert node["first_index"] > 700_000
 
 
 class Slow(vs.ReplicatedActor):

@@ -113,6 +113,10 @@ class Syncs:
         self.ended: list[float] = []
         self._disk = RealDisk()
 
+    def use(self, disk: RealDisk) -> None:
+        """Take another disk than the usual one."""
+        self._disk = disk
+
     @property
     def longest(self) -> float:
         """How long a call took that began one; the next call of this disk comes after it."""
@@ -172,3 +176,31 @@ async def test_without_being_asked_for_it_voters_sync_before_they_acknowledge(tm
             await client.create_topic("news")
             assert (await client.append("news", b"x")).durability == name
             assert group.nodes[next(iter(group.nodes))].status["durability"] == name
+
+
+@pytest.mark.parametrize("threads", [1, 3], ids=["a thread", "a pool of threads"])
+async def test_a_slow_sync_stalls_neither_the_loop_nor_the_order(tmp_path: Path, threads: int) -> None:
+    """B1.5: everything else goes on meanwhile, and who came first is told first."""
+    syncs = Syncs()
+    syncs.use(RealDisk(lane_threads=threads))
+    async with ActorGroup(tmp_path, 1, disks=syncs.disk, wal=SYNC) as group:
+        await group.run()
+        ledger = group.client().actor("ledger", Ledger)
+        await ledger.enter("only", 1)
+        syncs.seconds = 0.2
+        told: list[int] = []
+
+        async def call(caller: str) -> None:
+            for number in range(1, 4):
+                told.append(await ledger.enter(caller, number))
+
+        calling = asyncio.gather(*(call(str(caller)) for caller in range(50)))
+        stall = 0.0
+        while not calling.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            stall = max(stall, time.monotonic() - before)
+        await calling
+        assert told == list(range(2, 152))
+        assert stall < 0.1, "the loop waited for the disk"
+        syncs.seconds = 0.0
