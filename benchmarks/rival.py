@@ -37,7 +37,7 @@ class Counter(SyncObj):  # type: ignore[misc]
 
 
 def sync_journal() -> list[float]:
-    """Patch PySyncObj: what an answer or a commit rests on is on disk before. Return where the syncs' seconds will be."""
+    """Have PySyncObj sync what answers and commits rest on. Return a list that grows by each sync's seconds."""
     add = FileJournal.add
     seconds: list[float] = []
     unsynced: set[Any] = set()
