@@ -3,6 +3,7 @@
 A snapshot is taken when
 
 * the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large, unless room is short;
+  for the first one by a share of that, another one on each member, so that they take turns from then on;
 * replaying what came since would take more than half of ``restart_seconds_max``;
 * the log is three quarters full, and a snapshot would let some of it go;
 * somebody asks.
@@ -202,7 +203,20 @@ class Snapshotter(AsyncActor[None]):
             return True
         if options.restart_seconds_max and self._replay_seconds > options.restart_seconds_max / 2:
             return True
-        return applier.unsaved_bytes >= max(options.log_bytes, newest.size if newest is not None else 0)
+        if newest is None:
+            return applier.unsaved_bytes >= options.log_bytes * self._phase
+        return applier.unsaved_bytes >= max(options.log_bytes, newest.size)
+
+    @property
+    def _phase(self) -> float:
+        """Where in the period of ``log_bytes`` this member takes its snapshots, above 0 and up to 1.
+
+        All members' logs grow alike. Snapshots that are taken at once make the appends of a machine, or of a disk, that
+        all of them share wait for all of them; so each member begins at another point of the period, and stays there.
+        """
+        core = self._raft.core
+        members = list(core.membership.addresses)
+        return (members.index(core.me) + 1) / len(members) if core.me in members else 1.0
 
     @property
     def _is_pressed(self) -> bool:
