@@ -92,7 +92,7 @@ class Members:
             if me != "n1" and me not in silent:
                 digests.report(NodeId("n1"))
         self.deliver()
-        self.digests[NodeId("n1")].judge(3)
+        self.digests[NodeId("n1")].judge(list(self.digests))
         self.deliver()
 
     def deliver(self) -> None:
@@ -143,7 +143,7 @@ def test_a_leader_that_disagrees_stops_itself_however_much_is_going_on() -> None
         members.digests[NodeId("n3")].report(NodeId("n1"))
         members.run(sequence + 1, 1)
         members.deliver()
-        members.digests[NodeId("n1")].judge(3)
+        members.digests[NodeId("n1")].judge(list(members.digests))
         members.time.now += 0.25
     members.deliver()
     assert list(members.failures) == ["n1"]

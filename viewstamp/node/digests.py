@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ class Digests(AsyncActor[None]):
             await asyncio.sleep(_LOOK_SECONDS)
             leader = self._raft.leader
             if leader == self._me:
-                self.judge(len(self._raft.core.membership.voters))
+                self.judge(self._raft.core.membership.voters)
             elif leader is not None:
                 self.report(leader)
 
@@ -103,11 +103,11 @@ class Digests(AsyncActor[None]):
             self._reported, chain, lineage = self._chains[-1]
             self._send(leader, {"end": self._reported, "chain": chain, "lineage": lineage})
 
-    def judge(self, voters: int) -> None:
-        """On the leader: compare what members have reported with what was applied here.
+    def judge(self, voters: Collection[NodeId]) -> None:
+        """On the leader: compare what members have reported with what was applied here; learners are judged too.
 
         Args:
-          voters: how many there are, this one included.
+          voters: who makes a majority, this member included.
         """
         now = self._clock.monotonic()
         differing: dict[NodeId, _Peer] = {}
@@ -118,15 +118,16 @@ class Digests(AsyncActor[None]):
                 continue
             if found[0] == peer.chain:
                 peer.differed_at = 0.0
-                agreeing += 1
+                agreeing += member in voters
             else:
                 peer.differed_at = peer.differed_at or now
                 differing[member] = peer
+        against = sum(member in voters for member in differing)
         for member, peer in differing.items():
             # Whether those who differ agree with each other is not asked: under load their reports have other ends.
-            if 2 * len(differing) > voters:
+            if 2 * against > len(voters):
                 self._accuse(member, odd=self._me)
-            elif 2 * agreeing > voters or now - peer.differed_at >= _PATIENCE_SECONDS:
+            elif 2 * agreeing > len(voters) or now - peer.differed_at >= _PATIENCE_SECONDS:
                 self._accuse(member, odd=member)
 
     def on_frame(self, source: NodeId, body: Any) -> None:
