@@ -223,6 +223,7 @@ def interface_of(cls: type[Any]) -> Interface:
     interface = getattr(cls, "__viewstamp__", None)
     if not isinstance(interface, Interface) or not isinstance(cls, type):
         raise RequestError(
-            f"{cls!r} is no class of replicated actors", remedy="pass the class itself, derived from viewstamp.ReplicatedActor"
+            f"{cls!r} is no class of replicated actors",
+            remedy="pass the class itself, derived from viewstamp.ReplicatedActor",
         )
     return interface
