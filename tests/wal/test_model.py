@@ -107,6 +107,7 @@ class Model:
     def live(self, life: Life) -> None:
         loop = SimulatedLoop(life.seed)
         before = self.disk.volume
+        before_steps = self.journal.steps
         self.disk = SimulatedDisk(loop=loop)
         self.disk.volume = before
         died: list[bool] = []
@@ -119,10 +120,9 @@ class Model:
         if not died:
             task.result()
         assert self.journal.error is None, "what was accepted is written"
-        self.durable_before = math.inf
         if life.is_power_cut:
             self.disk.crash(random.Random(life.seed))
-            if life.options.sync_seconds:
+            if life.options.sync_seconds and self.journal.steps is not before_steps:
                 self.durable_before = loop.time() - life.options.sync_seconds - TURN_SECONDS
         else:
             self.disk.kill()
@@ -155,6 +155,7 @@ class Model:
             assert seen.recovery() == wal.recovery
         assert contents(wal.read(wal.first_index, 1 << 30)) == contents(found)
         self.journal = self.journal.adopt(found, wal.first_index, control.state)
+        self.durable_before = math.inf
         return wal, control
 
     async def _do(self, work: Work, wal: Wal, control: ControlFile) -> None:

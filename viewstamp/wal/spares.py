@@ -102,6 +102,10 @@ class Spares:
             self.allocated += size
             return True
 
+    def overdraw(self, size: int) -> None:
+        """Take ``size`` bytes although they are not left."""
+        self.give(-size)
+
     def give(self, size: int) -> None:
         """Give back what a file has become shorter by, durably."""
         with self._lock:
