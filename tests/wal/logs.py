@@ -11,7 +11,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from viewstamp.errors import StorageError
+from viewstamp.errors import ClosedError, StorageError
 from viewstamp.ids import Index, Position, Term
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
@@ -161,10 +161,13 @@ class Journal:
 
     def _done(self, step: Step, error: BaseException | None) -> None:
         self.changed.set()
+        if isinstance(error, ClosedError) and step.trim is not None:
+            return
         if error is not None:
             self.error = error
             return
-        assert all(before.is_done for before in self.steps[: self.steps.index(step)]), "done in order"
+        before = self.steps[: self.steps.index(step)]
+        assert all(each.is_done or each.trim is not None for each in before), "done in order, but trims"
         step.done_at = asyncio.get_running_loop().time()
 
     async def settle(self) -> None:
@@ -195,6 +198,9 @@ class Journal:
         for at, step in enumerate(self.steps):
             synced = any(later.is_done and not later.batches for later in self.steps[at:])
             is_certain = step.done_at is not None and (synced or step.done_at <= durable_before)
+            if step.trim is not None:
+                trimmed = max(trimmed, step.trim)
+                continue
             if not is_certain:
                 allow()
             if step.batches:
@@ -204,9 +210,7 @@ class Journal:
                         allow()
                 continue
             log = _after(log, step)
-            if step.trim is not None:
-                trimmed = max(trimmed, step.trim)
-            elif step.reset is not None:
+            if step.reset is not None:
                 base = trimmed = step.reset
             elif step.state is not None:
                 state = step.state

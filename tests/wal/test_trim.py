@@ -21,7 +21,7 @@ from tests.wal.logs import (
     swallow,
     write_log,
 )
-from viewstamp.errors import StorageError, TrimmedError
+from viewstamp.errors import ClosedError, StorageError, TrimmedError
 from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
@@ -114,6 +114,39 @@ async def test_a_trim_keeps_its_place_in_the_order(disk: SimulatedDisk) -> None:
     assert step.is_done
     assert wal.first_index == 13
     assert journal.error is None
+
+
+@simulated
+async def test_appends_go_on_between_the_segments_of_a_long_trim(disk: SimulatedDisk) -> None:
+    """Each costs a sync of the directory: hundreds of them must not hold up an append."""
+    wal, _ = open_wal(disk)
+    wal.start(swallow)
+    for batch in BATCHES:
+        await wal.append([batch])
+    done: list[str] = []
+    await asyncio.sleep(0.01)
+    wal.trim(Index(41), lambda error: done.append("trim"))
+    wal.fill(wal.reserve(5000), [make_batch(41)], lambda error: done.append("append"))
+    await asyncio.sleep(1)
+    assert done == ["append", "trim"]
+    assert wal.first_index == 37
+
+
+@simulated
+async def test_a_trim_that_a_stop_cuts_short_is_told_so(disk: SimulatedDisk) -> None:
+    wal, _ = open_wal(disk)
+    wal.start(swallow)
+    for batch in BATCHES:
+        await wal.append([batch])
+    outcomes: list[BaseException | None] = []
+    wal.trim(Index(41), outcomes.append)
+    await wal.close()
+    [outcome] = outcomes
+    assert isinstance(outcome, ClosedError)
+    disk.crash()
+    again, found = open_wal(disk, first_index=Index(41))
+    assert again.first_index == 7
+    assert found == from_index(7)
 
 
 # -- what becomes of the files -----------------------------------------------------------------------------------

@@ -369,8 +369,10 @@ class Wal:
     def trim(self, first_index: Index, done: Done) -> None:
         """Drop whole segments, all of whose records are below ``first_index``, after everything handed over before.
 
-        The open segment stays, so at least one does. ``done`` as in :meth:`fill`: then :attr:`first_index` has moved,
-        as far as it can, and reading below it raises TrimmedError. What may not be dropped is the caller's to know.
+        The open segment stays, so at least one does. They go one by one, and what is handed over later goes on between
+        them; so ``done``, else as in :meth:`fill`, may come after that of later items. Then :attr:`first_index` has
+        moved as far as it can, and reading below it raises TrimmedError. What may not be dropped is the caller's to
+        know. Where the log is closed before, ``done`` gets ClosedError, and part of it has been done.
 
         Raises:
           StorageError, ClosedError: as :meth:`reserve`.
@@ -502,6 +504,7 @@ class Wal:
             self._measure(outcome.room, outcome.is_whole, outcome.used)
             self._watch_sync(outcome.unsynced_since)
         error: StorageError | None = None
+        unfinished: list[Trim] = []
         for at, item in enumerate(items):
             if at == succeeded:
                 error = self._fail(failure)
@@ -517,9 +520,22 @@ class Wal:
                 self._cuts.popleft()
                 if error is None:
                     self._durable_end = item.end
+            elif isinstance(item, Trim) and error is None and self._catalogue.droppable(item.first_index):
+                unfinished.append(item)
+                continue
             item.done(error)
+        for trim in unfinished:
+            self._go_on_trimming(trim)
         self._prepare_next()
         self._watch_idle()
+
+    def _go_on_trimming(self, trim: Trim) -> None:
+        if self._closed:
+            trim.done(ClosedError("the log was closed before all that was to be trimmed was dropped"))
+        elif self._lane is not None:
+            self._lane.put(trim)
+        else:
+            self._on_done([trim], self._writer.work([trim]))
 
     def _measure(self, room: int, is_whole: bool, used: int) -> None:
         self._space.open_room = room

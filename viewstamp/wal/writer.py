@@ -71,7 +71,7 @@ class Cut:
 
 @dataclass(slots=True, eq=False)
 class Trim:
-    """Drop whole segments, all of whose records are below ``first_index``; never the open one."""
+    """Drop one segment, all of whose records are below ``first_index``, if there is one; never the open one."""
 
     first_index: int
     done: Done
@@ -519,15 +519,18 @@ class Writer:
         return sum(segment.length for segment in sealed if segment.number >= first.number) + self._held
 
     def _trim(self, first_index: int) -> None:
-        """Drop the segments that are wholly below ``first_index``, the first one first, each durably before the next.
+        """Drop the first segment if it is wholly below ``first_index``, durably.
 
-        So a death on the way leaves a log without gaps, which begins at or below ``first_index``.
+        One at a time, so that appends go on between them; and the first one first, so that a death on the way leaves a
+        log without gaps, which begins at or below ``first_index``.
         """
-        while (segment := self.catalogue.droppable(first_index)) is not None:
-            if self._position == 0:
-                self.close_group()  # a log whose only segment has no header would read as one whose files are missing
-            self.catalogue.drop_first()
-            self._dropped += self._spares.drop(segment.path, segment.length)
+        segment = self.catalogue.droppable(first_index)
+        if segment is None:
+            return
+        if self._position == 0:
+            self.close_group()  # a log whose only segment has no header would read as one whose files are missing
+        self.catalogue.drop_first()
+        self._dropped += self._spares.drop(segment.path, segment.length)
 
     def _reset(self, end: int, term: int) -> None:
         """Empty the log; durable on return. The steps are those of ``truncation``."""
