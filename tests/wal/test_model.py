@@ -103,6 +103,8 @@ class Model:
         self.journal = Journal()
         self.term = 0
         self.durable_before = math.inf
+        self.is_cut = False
+        """Whether the power was cut since the log was last recovered: only then may what was not synced be lost."""
 
     def live(self, life: Life) -> None:
         loop = SimulatedLoop(life.seed)
@@ -120,10 +122,11 @@ class Model:
         if not died:
             task.result()
         assert self.journal.error is None, "what was accepted is written"
+        if life.options.sync_seconds and self.journal.steps is not before_steps:
+            self.durable_before = loop.time() - life.options.sync_seconds - TURN_SECONDS
         if life.is_power_cut:
             self.disk.crash(random.Random(life.seed))
-            if life.options.sync_seconds and self.journal.steps is not before_steps:
-                self.durable_before = loop.time() - life.options.sync_seconds - TURN_SECONDS
+            self.is_cut = True
         else:
             self.disk.kill()
         process.kill()
@@ -149,13 +152,13 @@ class Model:
         wal = Wal.open(
             self.disk, DIRECTORY, options, on_batch=lambda batch, _: found.append(batch), first_index=first_index
         )
-        legal = self.journal.legal(self.durable_before)
+        legal = self.journal.legal(self.durable_before if self.is_cut else math.inf)
         assert any(each.allows(contents(found), wal.first_index, wal.end, control.state) for each in legal)
         if seen.segments:
             assert seen.recovery() == wal.recovery
         assert contents(wal.read(wal.first_index, 1 << 30)) == contents(found)
         self.journal = self.journal.adopt(found, wal.first_index, control.state)
-        self.durable_before = math.inf
+        self.durable_before, self.is_cut = math.inf, False
         return wal, control
 
     async def _do(self, work: Work, wal: Wal, control: ControlFile) -> None:
