@@ -247,7 +247,7 @@ class Node:
         self.incarnation = recovered.incarnation
         self.log_store = recovered.log_store
         self._system = System(str(options.node), on_failed=self._on_failed)
-        wal.start(self._system.fail)
+        wal.start(self._system.fail, now=host.clock.monotonic)
         self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node))
         self.snapshotter = Snapshotter(
             recovered.snapshots,
