@@ -2,7 +2,8 @@
 
 A snapshot is taken when
 
-* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large, unless room is short;
+* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large, or by a quarter of
+  its bound;
   for the first one by a share of that, another one on each member, so that they take turns from then on;
 * replaying what came since would take more than half of ``restart_seconds_max``;
 * the log is three quarters full, and a snapshot would let some of it go;
@@ -57,6 +58,8 @@ _MEASURED_BYTES = 1 << 20
 _SCAN_BYTES_PER_SECOND = 300e6
 """How fast a log is read and checked: little beside applying it, which is measured."""
 _FULL = 0.75
+_SNAPSHOTS_IN_LOG = 4
+"""A bounded log holds the records since so many snapshots at least, however large these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +208,11 @@ class Snapshotter(AsyncActor[None]):
             return True
         if newest is None:
             return applier.unsaved_bytes >= options.log_bytes * self._phase
-        return applier.unsaved_bytes >= max(options.log_bytes, newest.size)
+        period = max(options.log_bytes, newest.size)
+        if self._wal.bytes_max:
+            # Topics may hold what comes after a snapshot, never what comes before one: a bounded log needs them close.
+            period = min(period, self._wal.bytes_max // _SNAPSHOTS_IN_LOG)
+        return applier.unsaved_bytes >= period
 
     @property
     def _phase(self) -> float:
@@ -354,8 +361,8 @@ class Snapshotter(AsyncActor[None]):
     async def _trim(self, end: Index) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def on_done(error: BaseException | None) -> None:
-            if error is None and not done.done():  # A failure stops the node by another way.
+        def on_done(_: BaseException | None) -> None:
+            if not done.done():  # A failure stops the node by another way; a log that is being closed trims no more.
                 done.set_result(None)
 
         before = self._wal.first_index
