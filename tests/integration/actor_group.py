@@ -20,6 +20,9 @@ from viewstamp.streams import Streams
 
 __all__ = ["ActorGroup", "Callers", "Classes", "bytes_in", "files_in"]
 
+_PATIENCE_SECONDS = 30.0
+"""How long a caller puts up with refusals, restarts and all."""
+
 Classes = Mapping[str, type[ReplicatedActor]]
 
 
@@ -75,12 +78,13 @@ class Callers:
             self.acknowledged[name] = number
 
     async def _enter(self, ledger: type[Ledger], name: str, number: int) -> int:
-        while True:
-            try:
-                return await ledger.enter(name, number, self.padding)
-            except StorageFullError:
-                self.refused += 1
-                await asyncio.sleep(0.02)
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                try:
+                    return await ledger.enter(name, number, self.padding)
+                except StorageFullError:
+                    self.refused += 1
+                    await asyncio.sleep(0.02)
 
     async def check(self, client: Client | None = None) -> None:
         """Ask for the state: everything was applied once, in order, and every result is a different one."""

@@ -15,7 +15,7 @@ import viewstamp as vs
 from tests.integration.actor_group import ActorGroup, Callers
 from tests.integration.ledger import Ledger
 from tests.integration.slow_network import slow_down
-from tests.node.group import not_on_the_loop, wait_for
+from tests.node.group import PATIENCE_SECONDS, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.client import Client
 from viewstamp.errors import StorageError, StorageFullError
@@ -114,13 +114,14 @@ async def leave_behind(group: ActorGroup, callers: Callers, name: str, *, state_
 
 async def append(client: Client, value: bytes) -> None:
     """Append to the topic, which lets go of its own, so that a full log is not full for long."""
-    while True:
-        try:
-            await client.append("news", value)
-        except StorageFullError:
-            await asyncio.sleep(0.02)
-        else:
-            return
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                await client.append("news", value)
+            except StorageFullError:
+                await asyncio.sleep(0.02)
+            else:
+                return
 
 
 async def check_same(group: ActorGroup, callers: Callers, client: Client) -> None:
