@@ -100,12 +100,10 @@ async def leave_behind(group: ActorGroup, callers: Callers, name: str, *, state_
     written = 0
     number = 0
     while written < 3 * BOUND:
-        await asyncio.gather(
-            callers.send(2), *(client.append("news", b"%d " % (number + at) + VALUE) for at in range(4))
-        )
+        await asyncio.gather(callers.send(2), *(append(client, b"%d " % (number + at) + VALUE) for at in range(4)))
         number += 4
         written += (4 + 2 * len(callers.names)) * len(VALUE)
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)  # Snapshots are to keep up: a full log is not what this is about.
     behind = 40
     for node in group.nodes.values():
         assert node.wal is not None
