@@ -91,6 +91,47 @@ AIMS: dict[str, Aim] = {
                 value_bytes_max=40,
             ),
         ),
+        Aim(
+            "short logs",
+            "Members come back from a partition, or from a death in the middle of a call, and what they miss is in a"
+            " snapshot only: the others take one after a kilobyte, and drop the log behind it.",
+            Swarm(
+                clients=2,
+                callers=0,
+                actors=4,
+                seconds=20.0,
+                fault_seconds=0.15,
+                down_seconds=0.7,
+                strike_seconds=0.4,
+                pause_seconds=0.02,
+                faults={"isolate": 1, "crash-in-call": 2},
+                links=LinkOptions(delay_mean=0.002),
+                disk_mean=0.01,
+                segment_bytes=4 * 1024,
+                snapshot_bytes=1024,
+                value_bytes_max=1000,
+                timeout=0.7,
+            ),
+        ),
+        Aim(
+            "late answers",
+            "Answers take so long that a snapshot covers what they say before they arrive; then they get lost, and"
+            " members start again from that snapshot.",
+            Swarm(
+                clients=2,
+                callers=1,
+                actors=3,
+                fault_seconds=0.5,
+                down_seconds=0.3,
+                pause_seconds=0.02,
+                faults={"kill": 1, "break": 1, "power-all": 1},
+                links=LinkOptions(delay_mean=0.05),
+                segment_bytes=4 * 1024,
+                snapshot_bytes=512,
+                retain_bytes=4 * 1024,
+                value_bytes_max=300,
+            ),
+        ),
     )
 }
 """The aims, by name."""

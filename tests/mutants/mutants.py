@@ -7,19 +7,26 @@ Cores must be made *inside* the context: the dispatch table is resolved when a c
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from viewstamp.consensus import follower, leader, raft, voter
-from viewstamp.consensus.core import Core
+from viewstamp.consensus.core import Core, SnapshotPoint
 from viewstamp.consensus.messages import Announcement, AppendRequest, Message, PreVoteRequest, VoteRequest, VoteResponse
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import TruncateLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Viewstamp
+from viewstamp.node import recovery, snapshot_store
+from viewstamp.node.snapshot_file import SnapshotMeta
+from viewstamp.node.snapshot_store import StoredSnapshot
+from viewstamp.node.snapshots import Snapshotter
+from viewstamp.node.state_machine import Cut
+from viewstamp.streams.session import Session
+from viewstamp.wal.wal import Wal
 
 __all__ = ["MUTANTS", "Mutant", "patched"]
 
@@ -31,8 +38,8 @@ class Mutant:
     name: str
     mistake: str
     plant: Callable[[], AbstractContextManager[None]]
-    mix: str
-    """The mix of ``tests.consensus.schedule`` whose schedules find it soonest."""
+    mix: str = ""
+    """The mix of ``tests.consensus.schedule`` whose schedules find it soonest; "" = it is not in the core."""
 
 
 @contextmanager
@@ -217,6 +224,54 @@ def completion_by_index() -> AbstractContextManager[None]:
     return patched(raft, is_current_completion=is_current_completion)
 
 
+def install_by_header() -> AbstractContextManager[None]:
+    """A node that died between the two writes of an installation finds an empty log that continues the snapshot."""
+
+    def holds(wal: Wal, _: TermHistory, snapshot: StoredSnapshot) -> bool:
+        return wal.end >= snapshot.end and wal.recovery.previous_term == snapshot.term
+
+    return patched(recovery, _holds=holds)
+
+
+def keep_history_at_install() -> AbstractContextManager[None]:
+    original = follower.install
+
+    def install(core: Core, point: SnapshotPoint) -> bool | None:
+        return original(core, replace(point, history=core.history))
+
+    return patched(follower, install=install)
+
+
+def drop_before_durable() -> AbstractContextManager[None]:
+    original = Snapshotter._write
+
+    async def write(self: Snapshotter, cut: Cut, meta: SnapshotMeta) -> StoredSnapshot:
+        keep_from = self._applier.machine.keep_from()
+        await self._trim(meta.end if keep_from is None else min(meta.end, keep_from))
+        return await original(self, cut, meta)
+
+    return patched(Snapshotter, _write=write)
+
+
+def drop_what_topics_keep() -> AbstractContextManager[None]:
+    original = snapshot_store.choose_base
+
+    def choose_base(ends: Sequence[Index], _: Index | None, **how: Any) -> Index | None:
+        return original(ends, None, **how)
+
+    return patched(snapshot_store, choose_base=choose_base)
+
+
+def forget_results() -> AbstractContextManager[None]:
+    original = Session.image
+
+    def image(self: Session) -> list[object]:
+        *receipts, _ = original(self)
+        return [*receipts, []]
+
+    return patched(Session, image=image)
+
+
 MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -239,6 +294,15 @@ MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("trust-the-point", "a member trusts the announced point", trust_the_point, "quiet disk"),
         Mutant("completion-by-index", "a completion is matched by index alone", completion_by_index, "even"),
+        Mutant(
+            "install-by-header",
+            "a start takes the log's header for proof that a snapshot is installed",
+            install_by_header,
+        ),
+        Mutant("keep-history-at-install", "the old history is kept at an installation", keep_history_at_install),
+        Mutant("drop-before-durable", "the log is dropped before its snapshot is durable", drop_before_durable),
+        Mutant("drop-what-topics-keep", "the base is newer than what a topic keeps", drop_what_topics_keep),
+        Mutant("forget-results", "a snapshot leaves out the results that a session keeps", forget_results),
     )
 }
-"""The first twelve rows of the table, in its order, by name."""
+"""The mutants by name: those of the core, in the order of the protocol's rules, then those of snapshots."""
