@@ -413,3 +413,22 @@ async def test_a_member_that_is_away_holds_nothing_and_the_last_segment_stays(tm
         assert leader.wal.first_index <= leader.wal.end
         assert len(leader.wal.segments()) >= 1
         await callers.check()
+
+
+async def test_a_state_larger_than_the_log_and_a_topic_that_keeps_little_never_fill_it_for_good(
+    tmp_path: Path,
+) -> None:
+    """What a topic keeps begins between two snapshots: the log since the older one stays, and must leave room."""
+    async with ActorGroup(tmp_path, 1, wal=ROOMY, snapshots=OFTEN) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders", retain_bytes=100_000)
+        for place in range(24):
+            keep = partial(client.actor("ledger", Ledger, key="large").keep, place, bytes([place]) * 256 * KIB)
+            await as_soon_as_there_is_room(keep)
+        callers = Callers(client, [str(number) for number in range(8)], padding=4 * VALUE)
+        for _ in range(80):
+            orders = [as_soon_as_there_is_room(lambda: client.append("orders", 4 * VALUE)) for _ in range(2)]
+            await asyncio.gather(callers.send(1), *orders)
+        await callers.check()
+        assert (await client.describe_topic("orders")).last_position == 160

@@ -6,6 +6,7 @@ applies a bounded piece of what is committed, and heartbeats, votes and appends 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -50,6 +51,9 @@ class Applier:
         """Bytes of the batches applied since the newest snapshot's cut: what a restart has to apply again."""
         self.unsaved_seconds = 0.0
         """How long applying those took here, so about how long it will take again."""
+        self.due_bytes = math.inf
+        """From so many ``unsaved_bytes`` on, ``on_due`` is called, once."""
+        self.on_due: Callable[[], None] = _nothing
         self.on_applied: Callable[[Index, int], None] = lambda end, chain: None
         """Hears the end and the machine's chain after each batch."""
         self._clock = clock
@@ -87,6 +91,9 @@ class Applier:
                 left -= batch.size
             self.apply(batch)
         self._call_waiting()
+        if self.unsaved_bytes >= self.due_bytes:
+            self.due_bytes = math.inf
+            self.on_due()
 
     def apply(self, batch: Batch) -> None:
         """Apply one committed batch; see :meth:`apply_turn`."""

@@ -249,7 +249,7 @@ class Node:
         self._system = System(str(options.node), on_failed=self._on_failed)
         wal.start(self._system.fail, now=host.clock.monotonic)
         self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node))
-        self.snapshotter = Snapshotter(
+        self.snapshotter = snapshotter = Snapshotter(
             recovered.snapshots,
             raft,
             applier,
@@ -283,6 +283,7 @@ class Node:
             on_offer=self.fetcher.offer,
             on_install=self._on_install,
             explain_full=self.snapshotter.explain_full,
+            is_behind=lambda: snapshotter.is_behind,
             clock=host.clock,
             tick_seconds=options.tick_seconds,
             read_retry_ticks=options.core.election_timeout_ticks,

@@ -26,7 +26,14 @@ from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message, Sn
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
 from viewstamp.consensus.roles import Lifecycle, Role
-from viewstamp.errors import ClosedError, NotLeaderError, OutcomeUnknownError, StorageFullError, ViewstampError
+from viewstamp.errors import (
+    ClosedError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    OverloadedError,
+    StorageFullError,
+    ViewstampError,
+)
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
@@ -155,6 +162,7 @@ class Replica(Actor[Item]):
         on_offer: Callable[[SnapshotOffer], None],
         on_install: Callable[[], None],
         explain_full: Callable[[], str],
+        is_behind: Callable[[], bool],
         clock: Clock,
         tick_seconds: float,
         read_retry_ticks: int,
@@ -179,6 +187,8 @@ class Replica(Actor[Item]):
         """Called before the state is replaced: whoever copies it has to let go."""
         self._explain_full = explain_full
         """Says what would make room in a full log."""
+        self._is_behind = is_behind
+        """Says whether a bounded log has to wait for a snapshot."""
         self._explained = (0, "")
         """The tick in which that was asked last, and what it said."""
         self._to_install: InstallSnapshot | None = None
@@ -285,8 +295,11 @@ class Replica(Actor[Item]):
 
     def _has_room(self, batches: tuple[Batch, ...]) -> bool:
         self._turn_bytes += sum(batch.size for batch in batches)
+        is_urgent = all(batch.kind in _URGENT for batch in batches)
+        if batches and not is_urgent and self._is_behind():
+            return False
         try:
-            self._wal.check_room(self._turn_bytes, urgent=all(batch.kind in _URGENT for batch in batches))
+            self._wal.check_room(self._turn_bytes, urgent=is_urgent)
         except StorageFullError as error:
             self._note_full(error)
             return False
@@ -329,7 +342,13 @@ class Replica(Actor[Item]):
             self.raft.check_propose(batch.size)
             if not self.is_leading:
                 raise self._not_leading("is still taking over")
-            self._wal.check_room(self._turn_bytes + batch.size, urgent=batch.kind in _URGENT)
+            is_urgent = batch.kind in _URGENT
+            if not is_urgent and self._is_behind():
+                raise OverloadedError(
+                    f"{self.raft.core.me} has to take a snapshot before its bounded log grows further",
+                    remedy="try again in a moment",
+                )
+            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent)
             admission = self.applier.machine.admit(batch)
         except StorageFullError as error:
             self._note_full(error)

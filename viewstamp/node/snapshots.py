@@ -26,6 +26,7 @@ holds the log: only a member that is being sent batches or a snapshot at this mo
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,6 +61,8 @@ _SCAN_BYTES_PER_SECOND = 300e6
 _FULL = 0.75
 _SNAPSHOTS_IN_LOG = 4
 """A bounded log holds the records since so many snapshots at least, however large these are."""
+_FAR = 2
+"""Beyond this part of the bound since the last snapshot, what is new waits for the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ class Snapshotter(AsyncActor[None]):
         """When a piece of a snapshot was last asked for."""
         self._not_before = 0.0
         self._was_pressed = False
+        applier.on_due = self._wake.set
         self._trimmed: LogTrimmed | None = None
         """What the replica was told last."""
 
@@ -186,6 +190,8 @@ class Snapshotter(AsyncActor[None]):
                 if self._wanted or self._is_due():
                     await self._take()
                 await self._drop()
+                is_possible = self._clock.monotonic() >= self._not_before
+                self._applier.due_bytes = self._period if is_possible else math.inf
                 if not self._wanted:
                     try:
                         async with asyncio.timeout(_LOOK_SECONDS):
@@ -206,13 +212,28 @@ class Snapshotter(AsyncActor[None]):
             return True
         if options.restart_seconds_max and self._replay_seconds > options.restart_seconds_max / 2:
             return True
-        if newest is None:
-            return applier.unsaved_bytes >= options.log_bytes * self._phase
-        period = max(options.log_bytes, newest.size)
+        return applier.unsaved_bytes >= self._period
+
+    @property
+    def _period(self) -> float:
+        """After how many bytes of log the next snapshot is due."""
+        newest = self.newest
+        period = max(self._options.log_bytes, newest.size if newest is not None else 0)
         if self._wal.bytes_max:
             # Topics may hold what comes after a snapshot, never what comes before one: a bounded log needs them close.
             period = min(period, self._wal.bytes_max // _SNAPSHOTS_IN_LOG)
-        return applier.unsaved_bytes >= period
+        return period if newest is not None else period * self._phase
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much of a bounded log came since the last snapshot that what is new has to wait for the next one.
+
+        A topic may hold the log from any record on, and the base is the snapshot before it: were snapshots far apart,
+        a log could be full although little of it is held, and nothing could be dropped, since nothing can be added.
+        """
+        total = self._wal.bytes_max
+        is_far = total > 0 and self._applier.unsaved_bytes > total // _FAR
+        return is_far and self._clock.monotonic() >= self._not_before
 
     @property
     def _phase(self) -> float:
