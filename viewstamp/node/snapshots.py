@@ -2,9 +2,8 @@
 
 A snapshot is taken when
 
-* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large, or by a quarter of
-  its bound;
-  for the first one by a share of that, another one on each member, so that they take turns from then on;
+* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large; a bounded log by a
+  quarter of its bound at most. The first comes after a share of that, another share on each member: so they take turns;
 * replaying what came since would take more than half of ``restart_seconds_max``;
 * the log is three quarters full, and a snapshot would let some of it go;
 * somebody asks.
@@ -279,6 +278,9 @@ class Snapshotter(AsyncActor[None]):
             result = error
         except UnavailableError as error:
             result = error
+        except asyncio.CancelledError:
+            self._wanted = [*asked, *self._wanted]  # This node stops: who asked is told so with everybody else.
+            raise
         finally:
             cut.close()
             self._cut = None
