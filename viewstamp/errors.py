@@ -16,6 +16,8 @@ The class says what to do next, the message names the values and the remedy:
         UnknownActorError       no actor has this name, or no command or query of it
         RecordTooLargeError     one record, or one atomic batch, is over the limit
         StaleSessionError       the session is not known any more; its retries are refused
+        StagingError            what was staged is not there any more, or not as it is said to be: stage it again
+        FencedError             another run, or another query, has taken the sink over
       CommandError              the command was applied, and raised this: that is its result, on every member
       ConfigError               the settings are wrong: file, key, value, what is allowed
         OutdatedCodeError       the log holds a command that this member's code does not know
@@ -42,6 +44,7 @@ __all__ = [
     "CorruptionError",
     "DirectoryInUseError",
     "DivergedError",
+    "FencedError",
     "FrameError",
     "NoQuorumError",
     "NotLeaderError",
@@ -52,6 +55,7 @@ __all__ = [
     "PeerError",
     "RecordTooLargeError",
     "RequestError",
+    "StagingError",
     "StaleSessionError",
     "StorageError",
     "StorageFullError",
@@ -173,6 +177,14 @@ class RecordTooLargeError(RequestError):
 
 class StaleSessionError(RequestError):
     """The session was opened too long ago, or never; a retry in it can no longer be told from a new append."""
+
+
+class StagingError(RequestError):
+    """An attempt is gone (committed, aborted, too old, of an earlier run), or holds something else than is said."""
+
+
+class FencedError(RequestError):
+    """The sink belongs to another run, or to another query: this one must stop, or be told to take it over."""
 
 
 class CommandError(ViewstampError):

@@ -19,7 +19,8 @@ Bytes of a batch, little-endian, 96 bytes of header and a body::
     64  session id, 0 = none                    u64
     72  sequence in the session, 0 = none       u64
     80  body length                             u32
-    84  reserved                                12 bytes, 0
+    84  attempt of a STAGED batch, 0 = none     u64
+    92  reserved                                4 bytes, 0
     96  body
 
 The body is columns, each padded to a multiple of 8 bytes: the values; then, where the flags say so,
@@ -29,6 +30,10 @@ significant first, = record i has a key). A record's headers are one msgpack map
 
 Servers never decode the body: everything per record is paid by the client that made the batch and by
 the reader that wants it.
+
+A STAGED batch holds records that have no position yet: a COMMIT, later in the log, gives them theirs. Its stored
+first position is 0 for ever; who is shown it gets a header with the position and the COMMIT's log time
+(:meth:`Batch.placed`), before the same body.
 """
 
 from __future__ import annotations
@@ -51,9 +56,12 @@ __all__ = [
     "HEADER_SIZE",
     "Batch",
     "Buffer",
+    "Column",
+    "Columns",
     "Kind",
     "Record",
     "build_batch",
+    "build_columns",
     "pad",
 ]
 
@@ -62,9 +70,10 @@ Buffer = bytes | bytearray | memoryview
 FORMAT_VERSION = 1
 HEADER_SIZE = 96
 _MAGIC = b"VSB" + bytes([FORMAT_VERSION])
-_HEADER = struct.Struct("<4sI QQQqQ IBBBBIIQQI 12x")
+_HEADER = struct.Struct("<4sI QQQqQ IBBBBIIQQIQ 4x")
 _LEADER_PART = struct.Struct("<QQQqQ")
 _U32 = struct.Struct("<I")
+_I32 = struct.Struct("<i")
 _LEADER_START = 8
 _BODY_CHECKSUM_AT = 48
 _CLIENT_START = 52
@@ -74,7 +83,10 @@ assert _HEADER.size == HEADER_SIZE
 
 
 class Kind(IntEnum):
-    """What a batch is for: RECORDS of a topic, COMMANDS of actors, or else one command to the node's own state."""
+    """What a batch is for.
+
+    RECORDS of a topic, COMMANDS of actors, STAGED records of a sink's attempt, or else one command to the node's state.
+    """
 
     RECORDS = 1
     MEMBERSHIP = 2
@@ -84,6 +96,12 @@ class Kind(IntEnum):
     COMMANDS = 6
     TRIM_TOPIC = 7
     CONFIGURE_TOPIC = 8
+    STAGED = 9
+    BEGIN_ATTEMPT = 10
+    SEAL_ATTEMPT = 11
+    ABORT_ATTEMPTS = 12
+    COMMIT = 13
+    FORGET_SINK = 14
 
 
 _KINDS = {int(kind): kind for kind in Kind}
@@ -105,6 +123,36 @@ class Record(NamedTuple):
     headers: Mapping[str, bytes] | None
 
 
+class Column(NamedTuple):
+    """Byte strings as Arrow lays them out: ``count + 1`` little-endian int32 offsets from 0, and the bytes."""
+
+    offsets: Buffer
+    data: Buffer
+
+
+class Columns(NamedTuple):
+    """The records of a batch as columns, none of them decoded: what Arrow and a body have in common.
+
+    ``validity``: a bit for each key, least significant first, 1 = there is one; None = there are no keys at all, and
+    then ``keys`` is None too. ``headers``: each a msgpack map, or empty.
+    """
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of columns
+    values: Column
+    validity: Buffer | None = None
+    keys: Column | None = None
+    headers: Column | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of a batch of these columns, header included."""
+        size = HEADER_SIZE
+        for column in (self.values, self.keys, self.headers):
+            if column is not None:
+                size += pad(4 * (self.count + 1)) + pad(len(column.data))
+        return size + (pad((self.count + 7) // 8) if self.keys is not None else 0)
+
+
 class Batch:
     """A batch and the buffer that holds it.
 
@@ -116,6 +164,7 @@ class Batch:
     """
 
     __slots__ = (
+        "attempt",
         "buffer",
         "count",
         "first_index",
@@ -146,6 +195,7 @@ class Batch:
         self.count = fields[11]
         self.session = SessionId(fields[12])
         self.sequence = Sequence(fields[13])
+        self.attempt = fields[15]
 
     @property
     def end(self) -> Index:
@@ -204,12 +254,7 @@ class Batch:
             found = crc32c(view[_CLIENT_START:])
             if found != fields[5]:
                 raise FrameError(f"batch body checksum {found:#010x}, expected {fields[5]:#010x}")
-        if fields[6] not in _KINDS:
-            raise FrameError(f"unknown batch kind {fields[6]}; this version knows {sorted(_KINDS)}")
-        if fields[8] != 0:
-            raise FrameError(f"unknown compression codec {fields[8]}; this version knows 0 (none)")
-        if fields[11] < 1:
-            raise FrameError("a batch holds at least one record")
+        _check_fields(fields)
         return cls(buffer, tuple(fields))
 
     @classmethod
@@ -251,6 +296,64 @@ class Batch:
         self.previous_term = previous_term
         self.log_time = log_time
         self.first_position = first_position
+
+    def placed(self, first_position: Position, log_time: int) -> tuple[Buffer, Buffer]:
+        """Return the batch as a reader gets it, with the position and the log time of its COMMIT: header and body.
+
+        The body is a view of this buffer. Of this batch nothing changes: it is in the log as it stands.
+        """
+        header = bytearray(self.buffer[:HEADER_SIZE])
+        _LEADER_PART.pack_into(
+            header, _LEADER_START, self.term, self.first_index, self.previous_term, log_time, first_position
+        )
+        _U32.pack_into(header, 4, crc32c(memoryview(header)[_LEADER_START:HEADER_SIZE]))
+        return header, memoryview(self.buffer)[HEADER_SIZE:]
+
+    @classmethod
+    def decode_header(cls, buffer: Buffer) -> Batch:
+        """Read the header at the start of ``buffer``; the body may be missing, and ``size`` says how long it all is.
+
+        Raises:
+          FrameError: as :meth:`decode`; the checksum of the header is verified, that of the body is not.
+        """
+        size = cls.measure(buffer)
+        view = memoryview(buffer)[:HEADER_SIZE]
+        _, header_checksum, *fields = _HEADER.unpack(view)
+        found = crc32c(view[_LEADER_START:])
+        if found != header_checksum:
+            raise FrameError(f"batch header checksum {found:#010x}, expected {header_checksum:#010x}")
+        _check_fields(fields)
+        batch = cls(view, tuple(fields))
+        batch.size = size
+        return batch
+
+    def columns(self) -> Columns:
+        """Return the records as views of the buffer: nothing is copied, nothing is looked at but where columns end.
+
+        Raises:
+          FrameError: a column reaches beyond the body.
+        """
+        values, at = self._view(HEADER_SIZE)
+        validity, keys, headers = None, None, None
+        if self.flags & _FLAG_KEYS:
+            size = pad((self.count + 7) // 8)
+            validity = memoryview(self.buffer)[at : at + size]
+            keys, at = self._view(at + size)
+        if self.flags & _FLAG_HEADERS:
+            headers, at = self._view(at)
+        return Columns(self.count, values, validity, keys, headers)
+
+    def _view(self, at: int) -> tuple[Column, int]:
+        """Return the column that starts at ``at``, and where the next one starts."""
+        table = 4 * (self.count + 1)
+        start = at + pad(table)
+        view = memoryview(self.buffer)
+        if start > len(view):
+            raise FrameError(f"the column at byte {at} of {self!r} ends inside its offsets")
+        (first,), (last,) = _I32.unpack_from(view, at), _I32.unpack_from(view, at + table - 4)
+        if first != 0 or last < 0 or start + last > len(view):
+            raise FrameError(f"the offsets of the column at byte {at} of {self!r} are not a rising run inside it")
+        return Column(view[at : at + table], view[start : start + last]), start + pad(last)
 
     def values(self) -> list[bytes]:
         """Copy the values out, in order. Raises FrameError as :meth:`records` does."""
@@ -322,6 +425,7 @@ def build_batch(
     topic: TopicId = TopicId(0),
     session: SessionId = SessionId(0),
     sequence: Sequence = Sequence(0),
+    attempt: int = 0,
     keys: SequenceOf[bytes | None] | None = None,
     headers: SequenceOf[Mapping[str, bytes] | None] | None = None,
 ) -> Batch:
@@ -344,13 +448,71 @@ def build_batch(
     if headers is not None and any(headers):
         flags |= _FLAG_HEADERS
         _add_column(parts, [msgpack.packb(dict(h)) if h else b"" for h in headers])
+    return _finish(parts, flags, kind, topic, len(values), session, sequence, attempt)
+
+
+def build_columns(
+    columns: Columns,
+    *,
+    kind: Kind = Kind.RECORDS,
+    topic: TopicId = TopicId(0),
+    session: SessionId = SessionId(0),
+    sequence: Sequence = Sequence(0),
+    attempt: int = 0,
+) -> Batch:
+    """Build a batch without index from columns, of at least one record: each is copied once, none is looked at."""
+    assert columns.count >= 1, "a batch holds at least one record"
+    flags = 0
+    parts: list[Buffer] = [b""]
+    _add_buffers(parts, columns.values)
+    if columns.keys is not None:
+        assert columns.validity is not None, "keys come with their validity"
+        flags |= _FLAG_KEYS
+        _add_padded(parts, memoryview(columns.validity)[: (columns.count + 7) // 8])
+        _add_buffers(parts, columns.keys)
+    if columns.headers is not None:
+        flags |= _FLAG_HEADERS
+        _add_buffers(parts, columns.headers)
+    return _finish(parts, flags, kind, topic, columns.count, session, sequence, attempt)
+
+
+def _finish(
+    parts: list[Buffer],
+    flags: int,
+    kind: Kind,
+    topic: TopicId,
+    count: int,
+    session: SessionId,
+    sequence: Sequence,
+    attempt: int,
+) -> Batch:
+    """Join the body's ``parts`` behind a header, which takes the place of the first one."""
     body_size = sum(map(len, parts))
-    fields = (0, 0, 0, 0, 0, 0, kind, flags, 0, 0, topic, len(values), session, sequence, body_size)
+    fields = (0, 0, 0, 0, 0, 0, kind, flags, 0, 0, topic, count, session, sequence, body_size, attempt)
     parts[0] = _HEADER.pack(_MAGIC, 0, *fields)
     buffer = bytearray().join(parts)
     _U32.pack_into(buffer, _BODY_CHECKSUM_AT, crc32c(memoryview(buffer)[_CLIENT_START:]))
     _U32.pack_into(buffer, 4, crc32c(memoryview(buffer)[_LEADER_START:HEADER_SIZE]))
     return Batch(buffer, fields)
+
+
+def _add_buffers(parts: list[Buffer], column: Column) -> None:
+    _add_padded(parts, column.offsets)
+    _add_padded(parts, column.data)
+
+
+def _add_padded(parts: list[Buffer], buffer: Buffer) -> None:
+    parts.append(buffer)
+    parts.append(bytes(pad(len(buffer)) - len(buffer)))
+
+
+def _check_fields(fields: list[int]) -> None:
+    if fields[6] not in _KINDS:
+        raise FrameError(f"unknown batch kind {fields[6]}; this version knows {sorted(_KINDS)}")
+    if fields[8] != 0:
+        raise FrameError(f"unknown compression codec {fields[8]}; this version knows 0 (none)")
+    if fields[11] < 1:
+        raise FrameError("a batch holds at least one record")
 
 
 def pad(size: int) -> int:

@@ -27,6 +27,16 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | CREATE_SNAPSHOT | client → node | id                                                                     |         |
 | LIST_SNAPSHOTS  | client → node | id                                                                     |         |
 | READ_SNAPSHOT   | peer → node   | id, end, term, offset, bytes_max                                       |         |
+| STAGE           | client → node | id                                                                     | 1 batch |
+| BEGIN_ATTEMPT   | client → node | id, sink, owner, run, batch, name, reset (bool), keep_seconds          |         |
+| SEAL_ATTEMPT    | client → node | id, attempt, batches, checksum                                         |         |
+| ABORT_ATTEMPTS  | client → node | id, sink, run, batch                                                   |         |
+| COMMIT          | client → node | id, sink, owner, run, batch, parts                                     |         |
+| LIST_SINKS      | client → node | id, stale (bool)                                                       |         |
+| DESCRIBE_SINK   | client → node | id, name, stale (bool)                                                 |         |
+| FORGET_SINK     | client → node | id, name                                                               |         |
+| SPLIT_TOPIC     | client → node | id, name, start, end, bytes                                            |         |
+| FIND_TIME       | client → node | id, name, timestamp                                                    |         |
 | OK              | node → client | id, and what the request asks for (below)                              | (below) |
 | ERROR           | node → client | id, error (class name), message, remedy, leader, address               |         |
 
@@ -54,6 +64,18 @@ What OK carries beside ``id``:
 * CREATE_SNAPSHOT: ``snapshot`` = {index, term, bytes, seconds}; LIST_SNAPSHOTS: ``snapshots``, a list of
   {index, term, bytes, created}, the newest first
 * READ_SNAPSHOT: ``size`` and ``identity`` of the file; payload: its bytes from ``offset`` on; a connection of its own
+* STAGE: ``receipt`` as APPEND, its position is 0: the batch has an index, and gets a position by a COMMIT
+* BEGIN_ATTEMPT: ``attempt``, its id; 0 = that batch of the sink is committed already, and ``commit`` says how
+* SEAL_ATTEMPT, ABORT_ATTEMPTS, FORGET_SINK: nothing
+* COMMIT: ``commit`` = {sink, batch, duplicate (bool), ranges, index, log_time}; ranges is a list of [topic's name,
+  first position, count], None where it was so long ago that they are not kept. ``parts`` in the request: a list of
+  [attempt, entries], in the order in which the records shall stand; entries: for each staged batch 20 bytes,
+  little-endian: index u64, topic id u32, record count u32, size u32. The crc32c over the entries of an attempt, in
+  the order of their indices, is ``checksum`` of SEAL_ATTEMPT
+* LIST_SINKS: ``sinks``, DESCRIBE_SINK: ``sink``: {name, owner, run, batch (the last committed, -1 = none), index and
+  log_time (of that COMMIT), ranges, keep_seconds, attempts, sealed, bytes (what is staged)}
+* SPLIT_TOPIC: ``positions``: rising, from ``start`` to ``end``, with about ``bytes`` bytes between two of them
+* FIND_TIME: ``position``: at or before the first record of this log time or later
 * a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
 """
 
@@ -92,5 +114,15 @@ class FrameKind(IntEnum):
     CREATE_SNAPSHOT = 25
     LIST_SNAPSHOTS = 26
     READ_SNAPSHOT = 27
+    STAGE = 40
+    BEGIN_ATTEMPT = 41
+    SEAL_ATTEMPT = 42
+    ABORT_ATTEMPTS = 43
+    COMMIT = 44
+    LIST_SINKS = 45
+    DESCRIBE_SINK = 46
+    FORGET_SINK = 47
+    SPLIT_TOPIC = 48
+    FIND_TIME = 49
     OK = 30
     ERROR = 31
