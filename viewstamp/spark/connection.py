@@ -1,0 +1,129 @@
+"""The client of a process that cannot await: one for each cluster, on an event loop in a thread of its own.
+
+Spark calls sinks and sources in workers that it keeps over the micro-batches. So the connection, the session and what
+they have learnt of the cluster are kept too, and a task costs no handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from viewstamp.client.aio import Client
+from viewstamp.client.options import Options
+from viewstamp.errors import ClosedError, ViewstampError
+from viewstamp.host.network import RealNetwork
+
+__all__ = ["Connection", "connection"]
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+_TIMEOUT = 300.0
+"""Seconds for each call. A task that fails costs its whole micro-batch, so it rather waits: for a new leader, for
+staged bytes to become less, for a node that is restarted."""
+_CLOSE_SECONDS = 2.0
+
+_connections: dict[tuple[int, str], Connection] = {}
+"""By process id, because Spark forks its workers: a thread does not come along, and a socket would be shared. What
+was inherited is never used, and never dropped either: closing its loop would disturb the parent's."""
+
+
+def connection(cluster: str) -> Connection:
+    """Return this process's connection to the cluster at ``cluster`` (``host:port,host:port``); nothing is sent yet.
+
+    Raises:
+      ConfigError: an address has another shape.
+    """
+    key = os.getpid(), cluster
+    found = _connections.get(key)
+    return found if found is not None else _connections.setdefault(key, Connection(cluster))
+
+
+class Connection:
+    """A client and the event loop that it lives on. May be used by several threads.
+
+    Invariants:
+      * the loop's thread runs from the first :meth:`run` until :meth:`close`
+      * at the end of the process it is closed, where the process ends in order
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self.client = Client(
+            cluster, network=RealNetwork(), entropy=random.SystemRandom(), options=Options(timeout=_TIMEOUT)
+        )
+        """Its coroutine functions are for :meth:`run` alone: they belong to the loop."""
+        self._process = os.getpid()
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run(self, work: Callable[P, Coroutine[Any, Any, ResultT]], *arguments: P.args, **named: P.kwargs) -> ResultT:
+        """Run ``work(*arguments, **named)`` on the loop, and wait for its end. Interrupted, it cancels the work.
+
+        Raises:
+          ClosedError: the connection has been closed.
+          ViewstampError: as the work does; the remedy stands in the traceback, which is all that Spark shows.
+        """
+        loop = self._start()
+        future = asyncio.run_coroutine_threadsafe(work(*arguments, **named), loop)
+        try:
+            return future.result()
+        except ViewstampError as error:
+            explain(error)
+            raise
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Close the client, and end the thread. Idempotent; nothing happens in a process that has inherited this."""
+        with self._starting:
+            if self._is_closed or os.getpid() != self._process:
+                return
+            self._is_closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        atexit.unregister(self.close)
+        closed = asyncio.run_coroutine_threadsafe(self.client.close(), loop)
+        with contextlib.suppress(TimeoutError):
+            closed.result(_CLOSE_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._is_closed:
+                raise ClosedError("the connection has been closed")
+            if self._loop is None:
+                self._loop = _new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="viewstamp", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
+            assert threading.current_thread() is not self._thread, "the loop would wait for itself"
+            return self._loop
+
+
+def explain(error: ViewstampError) -> None:
+    """Write the remedy of an error into its traceback."""
+    note = f"what to do: {error.remedy}"
+    if error.remedy and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop event loop where there is one. ``viewstamp.embed`` has the same, but brings all of a node."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
