@@ -17,8 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import Options
-from viewstamp.errors import ClosedError, ViewstampError
+from viewstamp.errors import ClosedError
 from viewstamp.host.network import RealNetwork
+from viewstamp.spark.remedies import remedies
 
 __all__ = ["Connection", "connection"]
 
@@ -75,10 +76,8 @@ class Connection:
         loop = self._start()
         future = asyncio.run_coroutine_threadsafe(work(*arguments, **named), loop)
         try:
-            return future.result()
-        except ViewstampError as error:
-            explain(error)
-            raise
+            with remedies():
+                return future.result()
         except BaseException:
             future.cancel()
             raise
@@ -111,13 +110,6 @@ class Connection:
                 atexit.register(self.close)
             assert threading.current_thread() is not self._thread, "the loop would wait for itself"
             return self._loop
-
-
-def explain(error: ViewstampError) -> None:
-    """Write the remedy of an error into its traceback."""
-    note = f"what to do: {error.remedy}"
-    if error.remedy and note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
