@@ -290,7 +290,7 @@ def test_any_position_is_located_at_or_before_its_batch_with_a_short_scan(log: L
             starts.append(receipt)
     for receipt in starts:
         for position in range(receipt.first_position, receipt.first_position + receipt.count):
-            found = log.machine.query("locate", topic=topic, position=position)
+            found = log.machine.query("locate", topic=topic, position=position)[0]
             assert isinstance(found, int)
             assert found <= receipt.first_index
             between = [r for r in starts if found <= r.first_index < receipt.first_index]
@@ -303,15 +303,15 @@ def test_a_busy_log_does_not_make_the_scan_for_a_quiet_topic_long(log: Log) -> N
     for n in range(2, 7):
         log.append(busy, session, n, size=500_000)
     receipt = log.append(quiet, session, 7)
-    assert log.machine.query("locate", topic=quiet, position=2) == receipt.first_index
+    assert log.machine.query("locate", topic=quiet, position=2)[0] == receipt.first_index
 
 
 def test_a_position_that_does_not_exist_yet_is_located_behind_all_that_is_applied(log: Log) -> None:
     topic, session = log.topic(), log.session()
-    assert log.machine.query("locate", topic=topic, position=1) == log.next_index
+    assert log.machine.query("locate", topic=topic, position=1)[0] == log.next_index
     log.append(topic, session, 1, count=3)
     log.topic("another")
-    assert log.machine.query("locate", topic=topic, position=4) == log.next_index
+    assert log.machine.query("locate", topic=topic, position=4)[0] == log.next_index
     with pytest.raises(UnknownTopicError):
         log.machine.query("locate", topic=9, position=1)
 

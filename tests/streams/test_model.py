@@ -429,11 +429,11 @@ class History(RuleBasedStateMachine):
                     with pytest.raises(TrimmedError):
                         self.member.query("locate", topic=topic, position=position)
                     continue
-                found = self.member.query("locate", topic=topic, position=position)
+                found = self.member.query("locate", topic=topic, position=position)[0]
                 assert isinstance(found, int)
                 assert model.batches[0].first_index <= found <= model.batches[position - 1].first_index
                 firsts.append(found)
-            assert self.member.query("locate", topic=topic, position=len(model.items) + 1) == self.applied[-1].end
+            assert self.member.query("locate", topic=topic, position=len(model.items) + 1)[0] == self.applied[-1].end
         assert self.member.keep_from() == min(firsts, default=None)
 
 

@@ -234,6 +234,9 @@ class LimitsSection:
     in_flight_bytes_max: int = field(default=64 * MIB, metadata=_integer(KIB, 16 * GIB))
     """Appends taken from clients and not answered yet, all together; more are refused as overload."""
 
+    staged_bytes_max: int = field(default=GIB, metadata=_integer(MIB, 1024 * GIB))
+    """What sinks may have staged and not committed, all together; at most a quarter of a limited log."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutsSection:

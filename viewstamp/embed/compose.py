@@ -91,4 +91,8 @@ def node_options(settings: NodeSettings) -> Options:
 
 def compose_node(settings: NodeSettings, host: Host, log: FilteringBoundLogger, actors: Actors = NO_ACTORS) -> Node:
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
-    return Node(node_options(settings), host, Streams(classes=actors), log)
+    staged_bytes_max = settings.limits.staged_bytes_max
+    if settings.wal.bytes_max:
+        # What is staged holds the log: the rest is for what frees it, commits and snapshots.
+        staged_bytes_max = min(staged_bytes_max, settings.wal.bytes_max // 4)
+    return Node(node_options(settings), host, Streams(classes=actors, staged_bytes_max=staged_bytes_max), log)

@@ -115,7 +115,7 @@ class Applier:
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:
             answer(result)
-        if self._retries and batch.kind in (Kind.RECORDS, Kind.COMMANDS):
+        if self._retries and batch.kind in (Kind.RECORDS, Kind.COMMANDS, Kind.STAGED):
             for retry in self._retries.pop((batch.session, batch.sequence), ()):
                 retry(result)
 

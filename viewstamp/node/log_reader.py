@@ -5,17 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from viewstamp.consensus.log import Log
+from viewstamp.errors import CorruptionError
 from viewstamp.host.seam import Disk, Lane
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.wal.wal import Wal
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch, Buffer, Kind
+from viewstamp.wire.staged import Entry, decode_commit, entries_of
 
-__all__ = ["LogReader"]
+__all__ = ["LogReader", "TopicMap"]
 
 _SCAN_BYTES = 1024 * 1024
 """How much of the log is looked at in one go."""
+_SMALL_BYTES = 64 * 1024
+"""Staged batches below this size are read together with what stands behind them."""
+
+
+class TopicMap(Protocol):
+    """Where the records of one topic are, as far as the log has been applied."""
+
+    def locate(self, position: Position) -> tuple[Index, Position]:
+        """Return an index from which a forward scan finds ``position``, and the first position visible there."""
+        ...
+
+    def has_effect(self, index: Index) -> bool:
+        """Say whether the COMMIT at ``index`` gave positions."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,38 +57,67 @@ class LogReader:
         return await self._call(lambda: self._wal.read(start, bytes_max))
 
     async def read_topic(
-        self, topic: TopicId, scan_from: Index, position: Position, end: Index, bytes_max: int
-    ) -> list[Batch]:
+        self, topic: TopicId, topic_map: TopicMap, position: Position, end: Index, bytes_max: int
+    ) -> list[Buffer]:
         """Return the topic's batches from the one that holds ``position`` on, up to ``bytes_max``, at least one.
+
+        They are bytes to be sent one behind the other. A staged batch has the position and the log time of its COMMIT.
 
         Args:
           topic: whose batches.
-          scan_from: an index at or before the batch that holds ``position``.
+          topic_map: where they are.
           position: the first position wanted; it exists, before ``end``.
-          end: the end of what has been applied: nothing from here on is returned.
+          end: the end of what has been applied: nothing from here on is looked at.
           bytes_max: stop before this many bytes are exceeded.
+
+        Raises:
+          TrimmedError: the position is gone, or the log that held it; or what comes next, meanwhile.
+          StorageError, CorruptionError: as :meth:`read_log`.
         """
-        found: list[Batch] = []
-        size = 0
-        index = scan_from
-        while index < end and size < bytes_max:
-            batches = self._log.slice(index, _SCAN_BYTES)
-            if batches is None:
-                batches = await self.read_log(index, _SCAN_BYTES)
-            for batch in batches:
-                if batch.first_index >= end:
-                    return found
-                if (
-                    batch.kind is Kind.RECORDS
-                    and batch.topic == topic
-                    and batch.first_position + batch.count > position
-                ):
-                    if found and size + batch.size > bytes_max:
-                        return found
-                    found.append(batch)
-                    size += batch.size
-            index = batches[-1].end
-        return found
+        found = _Found(bytes_max)
+        index, at = topic_map.locate(position)
+        """``at``: the next position that becomes visible from ``index`` on."""
+        while index < end and not found.is_full:
+            for batch in await self._batches(index, _SCAN_BYTES):
+                if batch.first_index >= end or found.is_full:
+                    return found.buffers
+                index = batch.end
+                if batch.kind is Kind.RECORDS and batch.topic == topic:
+                    at = Position(batch.first_position + batch.count)
+                    if at > position:
+                        found.add(batch.size, batch.buffer)
+                elif batch.kind is Kind.COMMIT and topic_map.has_effect(batch.first_index):
+                    at = await self._add_committed(found, batch, topic, at, position)
+                    if found.buffers and not found.is_full:
+                        # What comes next may lie far behind what others stage meanwhile.
+                        following, following_at = topic_map.locate(at)
+                        if following > index:
+                            index, at = following, following_at
+                            break
+        return found.buffers
+
+    async def _add_committed(
+        self, found: _Found, commit: Batch, topic: TopicId, at: Position, position: Position
+    ) -> Position:
+        """Add what a COMMIT placed in ``topic``, whose part of it begins at ``at``; return the position behind it."""
+        near: list[Batch] = []
+        for _, entries in decode_commit(commit).parts:
+            for entry in entries_of(entries):
+                if entry.topic != topic:
+                    continue
+                if at + entry.count > position and not found.is_full:
+                    batch = next((each for each in near if each.first_index == entry.index), None)
+                    if batch is None:
+                        size = _SCAN_BYTES if entry.size < _SMALL_BYTES else 1
+                        near = await self._batches(Index(entry.index), size)
+                        batch = near[0]
+                    found.add(batch.size, *_placed(batch, entry, at, commit))
+                at = Position(at + entry.count)
+        return at
+
+    async def _batches(self, index: Index, bytes_max: int) -> list[Batch]:
+        batches = self._log.slice(index, bytes_max)
+        return await self.read_log(index, bytes_max) if batches is None else batches
 
     async def close(self) -> None:
         """Finish what is being read, then stop."""
@@ -81,6 +127,35 @@ class LogReader:
         future: asyncio.Future[list[Batch]] = asyncio.get_running_loop().create_future()
         self._lane.put(_Job(work, future))
         return future
+
+
+class _Found:
+    """What is going to be answered; once a batch did not fit, none is taken any more."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.buffers: list[Buffer] = []
+        self.is_full = False
+        self._left = bytes_max
+
+    def add(self, size: int, *buffers: Buffer) -> None:
+        """Take one batch, unless it is one too many."""
+        if self.is_full or (self.buffers and size > self._left):
+            self.is_full = True
+            return
+        self.buffers += buffers
+        self._left -= size
+        self.is_full = self._left <= 0
+
+
+def _placed(batch: Batch, entry: Entry, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
+    """Return a staged batch as readers get it. Raises CorruptionError where it is not what the COMMIT says."""
+    found = (batch.first_index, batch.topic, batch.count, batch.size)
+    if batch.kind is not Kind.STAGED or found != tuple(entry):
+        raise CorruptionError(
+            f"{commit!r} names {entry}, the log holds {batch!r}",
+            remedy="stop this node, and look with `viewstamp wal verify`",
+        )
+    return batch.placed(position, commit.log_time)
 
 
 def _run(jobs: list[_Job]) -> list[list[Batch] | Exception]:

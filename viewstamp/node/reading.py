@@ -12,8 +12,9 @@ from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.replica import Item, Replica, WaitForIndex, resolve
+from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.wal import Wal
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Buffer
 
 __all__ = ["Reading"]
 
@@ -49,8 +50,10 @@ class Reading:
                     while self._last_position(topic) < position:
                         await self._wait_applied(self._applier.applied_end)
 
-    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Batch], Position]:
+    async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Buffer], Position]:
         """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
+
+        The batches are bytes to be sent one behind the other.
 
         Args:
           topic: which topic.
@@ -60,18 +63,17 @@ class Reading:
         last_position = self._last_position(topic)
         if last_position < position:
             return [], last_position
-        scan_from = self._machine.query("locate", topic=topic, position=position)
-        assert isinstance(scan_from, int)
-        if scan_from < self._wal.first_index:
+        topic_map = _Map(self._machine, topic)
+        if topic_map.locate(position)[0] < self._wal.first_index:
             raise UnavailableError(
                 f"{self._me} began from a snapshot and has not applied yet what trimmed the topic",
                 remedy="try again in a moment, or ask another node",
             )
         end = self._applier.applied_end
         try:
-            return await self._log_reader.read_topic(topic, Index(scan_from), position, end, bytes_max), last_position
+            return await self._log_reader.read_topic(topic, topic_map, position, end, bytes_max), last_position
         except TrimmedError:
-            self._machine.query("locate", topic=topic, position=position)  # Says which positions are left.
+            topic_map.locate(position)  # Says which positions are left.
             raise UnavailableError(f"{self._me} dropped that part of its log meanwhile", remedy="try again") from None
 
     async def call_query(
@@ -130,3 +132,18 @@ class Reading:
         last = self._machine.query("last_position", topic=topic)
         assert isinstance(last, int)
         return Position(last)
+
+
+class _Map:
+    """One topic's map, as the state machine has it now."""
+
+    def __init__(self, machine: StateMachine, topic: TopicId) -> None:
+        self._machine = machine
+        self._topic = topic
+
+    def locate(self, position: Position) -> tuple[Index, Position]:
+        """Raise TrimmedError where the position is gone."""
+        return cast("tuple[Index, Position]", self._machine.query("locate", topic=self._topic, position=position))
+
+    def has_effect(self, index: Index) -> bool:
+        return bool(self._machine.query("has_effect", index=index))

@@ -53,15 +53,26 @@ _FIELDS: dict[int, dict[str, type]] = {
     FrameKind.WATCH: {"actor": str, "index": int, "wait": float},
     FrameKind.LIST_ACTORS: {"stale": bool},
     FrameKind.DESCRIBE_ACTOR: {"name": str},
+    FrameKind.LIST_SINKS: {"stale": bool},
+    FrameKind.DESCRIBE_SINK: {"name": str, "stale": bool},
+    FrameKind.SPLIT_TOPIC: {"name": str, "start": int, "end": int, "bytes": int},
+    FrameKind.FIND_TIME: {"name": str, "timestamp": int},
     FrameKind.READ_SNAPSHOT: {"end": int, "term": int, "offset": int, "bytes_max": int},
 }
 """What the body of a request must hold beside its id; numbers are never negative."""
 
-_TOPIC_KINDS = {
+_COMMANDS = {
     FrameKind.CREATE_TOPIC: Kind.CREATE_TOPIC,
     FrameKind.CONFIGURE_TOPIC: Kind.CONFIGURE_TOPIC,
     FrameKind.TRIM_TOPIC: Kind.TRIM_TOPIC,
+    FrameKind.BEGIN_ATTEMPT: Kind.BEGIN_ATTEMPT,
+    FrameKind.SEAL_ATTEMPT: Kind.SEAL_ATTEMPT,
+    FrameKind.ABORT_ATTEMPTS: Kind.ABORT_ATTEMPTS,
+    FrameKind.COMMIT: Kind.COMMIT,
+    FrameKind.FORGET_SINK: Kind.FORGET_SINK,
 }
+"""Requests whose body, packed, is the record of a batch of that kind."""
+
 _NUMBER_END = 1 << 63
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
@@ -336,13 +347,16 @@ class _ServerConnection:
                     self._append(request, frame, Kind.RECORDS)
                 case FrameKind.CALL:
                     self._append(request, frame, Kind.COMMANDS)
+                case FrameKind.STAGE:
+                    self._append(request, frame, Kind.STAGED)
                 case FrameKind.OPEN_SESSION:
                     batch = build_batch([b""], kind=Kind.OPEN_SESSION)
                     self._propose(request, batch, lambda result: _fields(result))
-                case FrameKind.CREATE_TOPIC | FrameKind.CONFIGURE_TOPIC | FrameKind.TRIM_TOPIC:
+                case kind if kind in _COMMANDS:
                     # What the fields may hold the state machine says, to every member alike.
-                    settings = {name: value for name, value in body.items() if name != "id"}
-                    batch = build_batch([msgpack.packb(settings)], kind=_TOPIC_KINDS[FrameKind(frame.kind)])
+                    fields = {name: value for name, value in body.items() if name != "id"}
+                    batch = build_batch([msgpack.packb(fields)], kind=_COMMANDS[FrameKind(kind)])
+                    self._check_size(batch.size)
                     self._propose(request, batch, lambda result: _fields(result))
                 case FrameKind.OUTCOME:
                     session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
@@ -355,6 +369,18 @@ class _ServerConnection:
                     self._start(
                         request, lambda: self._query(request, "describe_topic", "topic", stale=stale, name=name)
                     )
+                case FrameKind.LIST_SINKS:
+                    stale = body["stale"]
+                    self._start(request, lambda: self._query(request, "list_sinks", "sinks", stale=stale))
+                case FrameKind.DESCRIBE_SINK:
+                    name, stale = body["name"], body["stale"]
+                    self._start(request, lambda: self._query(request, "describe_sink", "sink", stale=stale, name=name))
+                case FrameKind.SPLIT_TOPIC:
+                    asked = {name: body[name] for name in ("name", "start", "end", "bytes")}
+                    self._start(request, lambda: self._query(request, "split_topic", "positions", stale=False, **asked))
+                case FrameKind.FIND_TIME:
+                    asked = {name: body[name] for name in ("name", "timestamp")}
+                    self._start(request, lambda: self._query(request, "find_time", "position", stale=False, **asked))
                 case FrameKind.LIST_TOPICS:
                     stale = body["stale"]
                     self._start(request, lambda: self._query(request, "list_topics", "topics", stale=stale))
@@ -380,17 +406,20 @@ class _ServerConnection:
             self._error(request, error)
 
     def _append(self, request: int, frame: Frame, kind: Kind) -> None:
-        limits = self._server.limits
-        if len(frame.payload) > limits.batch_bytes_max:
-            raise RecordTooLargeError(
-                f"a batch of {len(frame.payload)} bytes is over the limit of {limits.batch_bytes_max}",
-                remedy="append fewer records at once, or raise [limits] batch_bytes_max on every node",
-            )
+        self._check_size(len(frame.payload))
         # A copy of exactly this size: the leader stamps it in place, and it lives as long as the log's cache.
         batch = Batch.decode(bytearray(frame.payload))
         if batch.kind is not kind or batch.first_index != 0:
             raise RequestError(f"{batch!r} is not a client's to append")
         self._propose(request, batch, _outcome)
+
+    def _check_size(self, size: int) -> None:
+        limit = self._server.limits.batch_bytes_max
+        if size > limit:
+            raise RecordTooLargeError(
+                f"a batch of {size} bytes is over the limit of {limit}",
+                remedy="append fewer records at once, or raise [limits] batch_bytes_max on every node",
+            )
 
     def _propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
         server = self._server
@@ -424,7 +453,7 @@ class _ServerConnection:
             bytes_max = min(bytes_max, self._server.limits.batch_bytes_max)
             batches, last_position = await self._service.reading.read(topic, position, bytes_max=bytes_max)
             fields: dict[str, object] = {"last_position": last_position, "applied_index": self._service.applied_index}
-            self._ok(request, fields, [batch.buffer for batch in batches])
+            self._ok(request, fields, batches)
             self._flush()
             await self._connection.drain()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from viewstamp.errors import OverloadedError, UnavailableError
 from viewstamp.ids import Position, Sequence, SessionId, TopicId
 from viewstamp.streams.session import Session
@@ -35,10 +37,11 @@ class AdmissionView:
     Invariants:
       * ``pending`` is ordered by the latest use in the log
       * at most one OPEN_SESSION in the log will forget a session, and ``victim`` is the one that it forgets
+      * topics of a COMMIT in the log that is not applied take no records: which positions those would get is not known
       * commands are kept for batches that are in the log and not applied: the node bounds how much that is
     """
 
-    __slots__ = ("_commands", "_evicting", "_opens", "_positions", "pending", "victim")
+    __slots__ = ("_commands", "_committing", "_evicting", "_opens", "_positions", "pending", "staged_bytes", "victim")
 
     def __init__(self) -> None:
         self.pending: dict[SessionId, Pending] = {}
@@ -46,6 +49,10 @@ class AdmissionView:
         """The session that an OPEN_SESSION in the log is going to forget; None = none that exists yet."""
         self._positions: dict[TopicId, Position] = {}
         self._commands: dict[tuple[SessionId, Sequence], list[Command]] = {}
+        self._committing: dict[int, int] = {}
+        """How many COMMITs in the log may give positions of a topic."""
+        self.staged_bytes = 0
+        """What staged batches in the log take that are not applied."""
         self._opens = 0
         self._evicting = False
 
@@ -56,6 +63,29 @@ class AdmissionView:
     def take_commands(self, batch: Batch) -> list[Command] | None:
         """Return the commands of a batch that is being applied, once; None = it was not admitted here."""
         return self._commands.pop((batch.session, batch.sequence), None)
+
+    def commit(self, topics: Iterable[int]) -> None:
+        """Take note that a COMMIT enters the log now that may give positions of these topics."""
+        for topic in topics:
+            self._committing[topic] = self._committing.get(topic, 0) + 1
+
+    def committed(self, topics: Iterable[int]) -> None:
+        """Take note that a COMMIT, once admitted here, is applied: with or without effect."""
+        for topic in topics:
+            self._committing[topic] -= 1
+            if not self._committing[topic]:
+                del self._committing[topic]
+            # Records behind it take the positions that are next now; none of those before it is left in the log.
+            self._positions.pop(TopicId(topic), None)
+
+    def check_settled(self, topic: TopicId) -> None:
+        """Refuse records of a topic whose next position a COMMIT in the log is going to decide.
+
+        Raises:
+          UnavailableError: certainly not in the log; a moment later they are taken.
+        """
+        if topic in self._committing:
+            raise UnavailableError(f"a commit to topic {topic} is being decided", remedy="try again at once")
 
     def take_positions(self, topic: TopicId, applied_next: Position, count: int) -> Position:
         """Give ``count`` positions of a topic to the batch that enters the log next; return the first."""

@@ -1,7 +1,7 @@
 """Cuts: the state as it stood at one index, in pieces that are packed while the state goes on.
 
-A piece is the msgpack of [section, content]: first one of "state" (version and counts), then as many as it takes of
-"sessions" and of "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``), last "end".
+A piece is the msgpack of [section, content]: first one of "state" (version, sinks and counts), then as many as it takes
+of "sessions" and "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``), last "end".
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
-_VERSION = 1
+_VERSION = 2
+_VERSION_WITHOUT_SINKS = 1
 
 
 class StateCut:
@@ -151,7 +152,7 @@ def load_state(pieces: Iterator[bytes]) -> State:
     """
     with _reading():
         version, *image, topics, sessions = _load_section(pieces, "state")
-    if version != _VERSION:
+    if version not in (_VERSION, _VERSION_WITHOUT_SINKS):
         raise OutdatedCodeError(
             f"a snapshot's state has version {version}, this release knows {_VERSION}",
             remedy="start this node with the release that wrote the snapshot, or a newer one",

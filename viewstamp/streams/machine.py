@@ -11,22 +11,24 @@ from crc32c import crc32c
 
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor
 from viewstamp.actors.replicated.host import Prepared
-from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, RequestError, UnavailableError
-from viewstamp.ids import Index, Position, Sequence, SessionId, TopicId
+from viewstamp.errors import FrameError, OutdatedCodeError, OverloadedError, RequestError, UnavailableError
+from viewstamp.ids import Index, Position, Sequence, SessionId
 from viewstamp.node.state_machine import Accepted, Admission, Answered, CommandResults, Cut, Receipt, Result, Waiting
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
+from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
 from viewstamp.streams.session import Session
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
-from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
+from viewstamp.wire.staged import CommitRequest, decode_commit, entries_of
 
-__all__ = ["SESSIONS_MAX", "TOPICS_MAX", "Streams"]
+__all__ = ["ATTEMPTS_MAX", "SESSIONS_MAX", "STAGED_BYTES_MAX", "TOPICS_MAX", "Streams"]
 
 SESSIONS_MAX = 10_000
-TOPICS_MAX = 10_000
+ATTEMPTS_MAX = 10_000
+STAGED_BYTES_MAX = 1024 * 1024 * 1024
 _DIGEST_PIECE = 1024 * 1024
 _SPREAD = 0x9E37_79B9_7F4A_7C15
 _MASK = (1 << 64) - 1
@@ -37,7 +39,8 @@ _NO_POSITION = Accepted(Position(0))
 class Streams:
     """Topics, sessions and actors behind ``node.state_machine.StateMachine``; the package's docstring specifies it.
 
-    The limits are part of the replicated behaviour: they must be equal on all members. Never awaits.
+    ``sessions_max`` and ``topics_max`` are part of the replicated behaviour: they must be equal on all members.
+    ``staged_bytes_max`` is what a leader lets sinks stage, all together. Never awaits.
     """
 
     def __init__(
@@ -46,16 +49,22 @@ class Streams:
         *,
         sessions_max: int = SESSIONS_MAX,
         topics_max: int = TOPICS_MAX,
+        staged_bytes_max: int = STAGED_BYTES_MAX,
     ) -> None:
         """Take the classes of actors by the names that callers use. Raises as ``ActorHost`` does."""
         assert sessions_max >= 1
         self._actors = ActorHost(classes or {})
         self._sessions_max = sessions_max
         self._topics_max = topics_max
-        self._state = State()
+        self._staged_bytes_max = staged_bytes_max
+        self._ledger = Ledger(State(), topics_max=topics_max)
         self._view: AdmissionView | None = None
         self._cut: StreamsCut | None = None
         """The cut that is being handed out; it is told of every change before it happens."""
+
+    @property
+    def _state(self) -> State:
+        return self._ledger.state
 
     # Leading.
 
@@ -77,7 +86,7 @@ class Streams:
         view = self._view
         assert view is not None, "only a leader admits"
         match batch.kind:
-            case Kind.RECORDS | Kind.COMMANDS:
+            case Kind.RECORDS | Kind.COMMANDS | Kind.STAGED:
                 return self._admit_next(view, batch)
             case Kind.FENCE:
                 return self._admit_fence(view, batch)
@@ -89,9 +98,49 @@ class Streams:
                 self._state.named(decode_settings(batch).name)
             case Kind.TRIM_TOPIC:
                 self._state.trimmable(*decode_trim(batch))
+            case Kind.BEGIN_ATTEMPT:
+                return self._admit_attempt(batch)
+            case Kind.COMMIT:
+                return self._admit_commit(view, batch)
             case _:
                 pass
         return _NO_POSITION
+
+    def _admit_attempt(self, batch: Batch) -> Admission:
+        staging = self._state.staging
+        committed = staging.check_begin(batch)
+        if committed is not None:
+            return Answered({"attempt": 0, "commit": committed})
+        if len(staging.attempts) >= ATTEMPTS_MAX:
+            raise OverloadedError(f"{len(staging.attempts)} attempts are being staged", remedy="try again later")
+        return _NO_POSITION
+
+    def _admit_commit(self, view: AdmissionView, batch: Batch) -> Admission:
+        request = decode_commit(batch)
+        sink = self._state.staging.check_commit(request)
+        if request.batch <= sink.batch:
+            return Answered({"commit": sink.committed(request.batch, duplicate=True)})
+        view.commit(_topics_of(request))
+        return _NO_POSITION
+
+    def _check_staged(self, view: AdmissionView, batch: Batch) -> None:
+        """Refuse what nothing would refer to, and what is beyond the quota."""
+        staging = self._state.staging
+        attempt = staging.open_attempt(batch.attempt)
+        limit = self._staged_bytes_max
+        if staging.bytes + view.staged_bytes + batch.size <= limit:
+            return
+        own = sum(a.bytes for a in staging.attempts.values() if (a.sink, a.batch) == (attempt.sink, attempt.batch))
+        if own + batch.size > limit:
+            raise RequestError(
+                f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes; all sinks together may hold"
+                f" {limit}",
+                remedy="write smaller batches (fewer files or records a trigger), or raise [limits] staged_bytes_max",
+            )
+        raise OverloadedError(
+            f"{staging.bytes} bytes are staged and not committed, the limit is {limit}",
+            remedy="try again when other sinks have committed, or raise [limits] staged_bytes_max",
+        )
 
     def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:
         session = self._state.session(batch.session)
@@ -118,6 +167,13 @@ class Streams:
             view.keep_commands(batch, commands)
             return _NO_POSITION
         topic = self._state.topic(batch.topic)
+        if batch.kind is Kind.STAGED:
+            self._check_staged(view, batch)
+            view.check_kept(session.id)
+            view.use(session, sequence, fence=False)
+            view.staged_bytes += batch.size
+            return _NO_POSITION
+        view.check_settled(topic.id)
         view.check_kept(session.id)
         view.use(session, sequence, fence=False)
         return Accepted(view.take_positions(topic.id, topic.next_position, batch.count))
@@ -141,58 +197,49 @@ class Streams:
           OutdatedCodeError: a command that this member's code does not know. The node must stop.
           BaseException: a command failed for a reason of this process (``ActorHost.apply``). The node must stop.
         """
-        state = self._state
-        log_bytes = state.log_bytes
-        state.log_bytes = log_bytes + batch.size
-        # A NewType is a call at run time: too dear for what every batch does, here and below.
-        state.end = batch.first_index + batch.count  # type: ignore[assignment]
-        if batch.log_time >= state.next_second:
-            for topic in state.aging(batch.log_time):
-                self._trim(topic, topic.retained_from(batch.log_time))
-        kind = batch.kind
-        if kind is Kind.RECORDS:
-            return self._apply_records(batch, log_bytes)
-        match kind:
+        match batch.kind:
+            case Kind.RECORDS | Kind.STAGED:
+                return self._apply_records(batch)
+            case Kind.COMMIT:
+                return self._apply_commit(batch)
             case Kind.COMMANDS:
+                self._ledger.apply(batch)
                 return self._apply_commands(batch)
             case Kind.FENCE:
+                self._ledger.apply(batch)
                 return self._apply_fence(batch)
             case Kind.OPEN_SESSION:
+                self._ledger.apply(batch)
                 return self._apply_open_session(batch)
-            case Kind.CREATE_TOPIC:
-                return self._apply_create_topic(batch)
-            case Kind.CONFIGURE_TOPIC:
-                return self._apply_configure_topic(batch)
-            case Kind.TRIM_TOPIC:
-                return self._apply_trim_topic(batch)
             case _:
-                return None
+                return self._ledger.apply(batch)
 
-    def _apply_records(self, batch: Batch, log_bytes: int) -> Receipt:
-        state = self._state
+    def _apply_records(self, batch: Batch) -> Receipt:
         session = self._use(batch)
         if batch.sequence != session.last + 1:
-            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
-        topic = state.topics.get(batch.topic)
-        if topic is None:
-            raise _diverged(batch, "a topic id up to", len(state.topics), batch.topic)
-        if batch.first_position != topic.next_position:
-            raise _diverged(batch, "position", topic.next_position, batch.first_position)
-        if self._cut is not None:
-            self._cut.state.before_topic(topic)
-        topic.extend(batch, log_bytes)
+            raise diverged(batch, "sequence", session.last + 1, batch.sequence)
+        self._ledger.apply(batch)
         receipt = Receipt(batch.first_position, batch.count, batch.term, batch.first_index, batch.log_time)
+        state = self._ledger.state
         state.chain = crc32c(session.applied(receipt), state.chain)
-        if topic.retain_bytes and topic.has_surplus:
-            self._trim(topic, topic.retained_from(batch.log_time))
-        if self._view is not None:
-            self._view.applied(batch)
+        view = self._view
+        if view is not None:
+            view.applied(batch)
+            if batch.kind is Kind.STAGED:
+                view.staged_bytes -= batch.size
         return receipt
+
+    def _apply_commit(self, batch: Batch) -> Result:
+        try:
+            return self._ledger.apply(batch)
+        finally:
+            if self._view is not None:
+                self._view.committed(_topics_of(decode_commit(batch)))
 
     def _apply_commands(self, batch: Batch) -> CommandResults:
         session = self._use(batch)
         if batch.sequence != session.last + 1:
-            raise _diverged(batch, "sequence", session.last + 1, batch.sequence)
+            raise diverged(batch, "sequence", session.last + 1, batch.sequence)
         view = self._view
         commands = view.take_commands(batch) if view is not None else None
         results = self._actors.apply(batch, self._decode(batch) if commands is None else commands)
@@ -232,49 +279,12 @@ class Streams:
             self._view.session_opened(forgot=bool(forgotten))
         return {"session": session.id}
 
-    def _apply_create_topic(self, batch: Batch) -> Result:
-        settings = decode_settings(batch)
-        topic = self._state.creatable(settings, self._topics_max)
-        if topic is None:
-            topic = Topic(TopicId(len(self._state.topics) + 1), settings.name)
-            topic.configure(settings.retain_bytes or 0, settings.retain_seconds or 0.0)
-            self._state.add_topic(topic)
-        self._state.note(topic.id, len(self._state.topics))
-        return {"topic": topic.describe()}
-
-    def _apply_configure_topic(self, batch: Batch) -> Result:
-        name, retain_bytes, retain_seconds = decode_settings(batch)
-        topic = self._state.named(name)
-        if self._cut is not None:
-            self._cut.state.before_topic(topic)
-        self._state.configure(
-            topic,
-            topic.retain_bytes if retain_bytes is None else retain_bytes,
-            topic.retain_seconds if retain_seconds is None else retain_seconds,
-        )
-        self._state.note(topic.id, topic.retain_bytes, round(topic.retain_seconds * 1e6))
-        self._trim(topic, topic.retained_from(batch.log_time))
-        return {"topic": topic.describe()}
-
-    def _apply_trim_topic(self, batch: Batch) -> Result:
-        name, position = decode_trim(batch)
-        topic = self._state.trimmable(name, position)
-        self._trim(topic, position)
-        return {"topic": topic.describe()}
-
-    def _trim(self, topic: Topic, position: Position) -> None:
-        if position > topic.first_position:
-            if self._cut is not None:
-                self._cut.state.before_topic(topic)
-            topic.trim(position)
-            self._state.note(topic.id, position)
-
     def _use(self, batch: Batch) -> Session:
         """Return the batch's session, now the most recently used, and about to change."""
         sessions = self._state.sessions
         session = sessions.pop(batch.session, None)
         if session is None:
-            raise _diverged(batch, "a known session, one of", len(sessions), batch.session)
+            raise diverged(batch, "a known session, one of", len(sessions), batch.session)
         sessions[batch.session] = session
         if self._cut is not None:
             self._cut.state.before_session(session)
@@ -291,7 +301,12 @@ class Streams:
         | describe_topic | name | the topic's map: id, name, first_position, last_position, bytes, retain_bytes, ... |
         | first_position | topic (id) | the first position that is kept; one above the last = there is none |
         | last_position | topic (id) | the topic's last position, 0 = never had a record |
-        | locate | topic (id), position | the index from which a forward scan finds the position |
+        | locate | topic (id), position | (index from which a forward scan finds it, the first position visible there) |
+        | has_effect | index | whether the COMMIT there, which has been applied, had an effect |
+        | list_sinks | | a list of sink maps |
+        | describe_sink | name | the sink's map |
+        | split_topic | name, start, end, bytes | rising positions from start to end, about so many bytes apart |
+        | find_time | name, timestamp | a position at or before the first record of that log time or later |
         | outcome | session, sequence | a Receipt or CommandResults; None = fenced |
         | list_actors | | a list of maps: name, class, version, instances, digest |
         | describe_actor | name | the actor's interface, ``Interface.to_wire()`` |
@@ -317,7 +332,17 @@ class Streams:
             case "locate":
                 topic, position = state.topic(cast("int", arguments["topic"])), cast("int", arguments["position"])
                 # A position that does not exist yet will stand behind all that has been applied.
-                return topic.locate(position) if position < topic.next_position else state.end
+                return topic.locate(position) if position < topic.next_position else (state.end, topic.next_position)
+            case "has_effect":
+                return arguments["index"] not in state.staging.idle_commits
+            case "list_sinks":
+                return [state.staging.describe(sink) for sink in state.staging.sinks.values()]
+            case "describe_sink":
+                return state.staging.describe(state.staging.sink(str(arguments["name"])))
+            case "split_topic":
+                return self._split(**cast("dict[str, Any]", arguments))
+            case "find_time":
+                return state.named(str(arguments["name"])).find_time(cast("int", arguments["timestamp"]))
             case "outcome":
                 return self._outcome(cast("SessionId", arguments["session"]), cast("Sequence", arguments["sequence"]))
             case "list_actors":
@@ -331,6 +356,15 @@ class Streams:
             case _:
                 raise RequestError(f"no query is named {name!r}")
 
+    def _split(self, name: str, start: int, end: int, bytes: int) -> list[int]:  # noqa: A002  # as on the wire
+        topic = self._state.named(name)
+        if not (1 <= start <= end <= topic.next_position and bytes >= 1):
+            raise RequestError(
+                f"topic {name!r} cannot be divided from {start} to {end} by {bytes} bytes",
+                remedy=f"stay within positions 1 to {topic.next_position}, and take at least one byte",
+            )
+        return topic.split(start, end, bytes)
+
     def _outcome(self, session_id: SessionId, sequence: Sequence) -> Result:
         session = self._state.session(session_id)
         if sequence > session.last:
@@ -338,25 +372,35 @@ class Streams:
         return _answered(session, sequence).result
 
     def status(self) -> dict[str, object]:
-        """Return {"actors": {name: {class, version, instances, digest}}, "sessions", "topics"}: how many there are."""
+        """Return {"actors": {name: {class, version, instances, digest}}, "staged_bytes"} and how many other things."""
         return {
             "actors": self._actors.status(),
             "sessions": len(self._state.sessions),
             "topics": len(self._state.topics),
+            "sinks": len(self._state.staging.sinks),
+            "staged_bytes": self._state.staging.bytes,
         }
 
     # What the log is kept for.
 
     def keep_from(self) -> Index | None:
         """Return the index of the oldest batch of records that a topic keeps; None = no topic holds records."""
-        return min(filter(None, [topic.first_index for topic in self._state.topics.values()]), default=None)
+        return self._state.keep_from
 
     def explain_kept(self) -> str:
-        """Say which topic's records hold the log at ``keep_from``, and how to let them go; "" = none does."""
-        holding = [topic for topic in self._state.topics.values() if topic.first_index]
-        if not holding:
+        """Say whose records hold the log at ``keep_from``, and how to let them go; "" = nobody's do."""
+        state = self._state
+        kept_from = state.keep_from
+        if kept_from is None:
             return ""
-        topic = min(holding, key=lambda each: each.first_index or 0)
+        topic = next((topic for topic in state.topics.values() if topic.first_index == kept_from), None)
+        if topic is None:
+            attempt = next(each for each in state.staging.attempts.values() if each.first_index == kept_from)
+            return (
+                f"sink {attempt.sink!r} holds {attempt.bytes:,} bytes that were staged for its batch {attempt.batch}"
+                f" and not committed; they go when it commits or runs again, after {attempt.keep_seconds} s without"
+                f" either, or at once: viewstamp sink forget {attempt.sink}"
+            )
         since = datetime.fromtimestamp(topic.first_time / 1e6, UTC)
         return (
             f"topic {topic.name!r} keeps {topic.next_position - topic.first_position:,} records"
@@ -374,11 +418,13 @@ class Streams:
         """
         assert self._cut is None, "a cut of this state is being handed out already"
         self._cut = StreamsCut(StateCut(self._state), self._actors.begin_cut(), self._let_go)
+        self._ledger.before_topic = self._cut.state.before_topic
         return self._cut
 
     def _let_go(self, cut: StreamsCut) -> None:
         assert self._cut is cut, "only the open cut closes"
         self._cut = None
+        self._ledger.before_topic = None
 
     def prepare(self, pieces: Iterable[bytes]) -> object:
         """Build a state from the pieces of a cut, in their order; may run in any thread, touches nothing here.
@@ -396,7 +442,8 @@ class Streams:
         assert self._view is None, "a leader does not adopt a state"
         if self._cut is not None:
             self._cut.close()
-        self._state, actors = cast("tuple[State, Prepared]", prepared)
+        state, actors = cast("tuple[State, Prepared]", prepared)
+        self._ledger = Ledger(state, topics_max=self._topics_max)
         self._actors.adopt(actors)
 
     # Comparing members.
@@ -432,16 +479,11 @@ class Streams:
         return digest.digest()
 
 
+def _topics_of(request: CommitRequest) -> set[int]:
+    return {entry.topic for _, entries in request.parts for entry in entries_of(entries)}
+
+
 def _answered(session: Session, sequence: Sequence) -> Answered:
     if sequence < 1:
         raise RequestError(f"a batch of session {session.id} needs a sequence from 1 on, not {sequence}")
     return Answered(session.result(sequence))
-
-
-def _diverged(batch: Batch, what: str, expected: int, found: int) -> CorruptionError:
-    return CorruptionError(
-        f"{batch!r} contradicts the state of this member: {what} {expected} expected, {found} found",
-        expected=f"{what} {expected}",
-        found=str(found),
-        remedy="stop the node, keep its files, and compare its log with the other members': viewstamp wal inspect",
-    )

@@ -1,4 +1,4 @@
-"""The replicated state of topics and sessions: what every member has alike, and what a snapshot holds of it."""
+"""The replicated state of topics, sinks and sessions: what every member has alike, and what a snapshot holds of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from viewstamp.errors import RequestError, StaleSessionError, TopicExistsError, 
 from viewstamp.ids import Index, Position, SessionId, TopicId
 from viewstamp.streams.session import Session
 from viewstamp.streams.settings import TopicSettings
+from viewstamp.streams.staging import Staging
 from viewstamp.streams.topic import Topic
 
 __all__ = ["State"]
@@ -19,19 +20,20 @@ _SECOND_US = 1_000_000
 
 
 class State:
-    """Topics and sessions, and what was counted while the log was applied.
+    """Topics, sinks and sessions, and what was counted while the log was applied.
 
     Invariants:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
       * ``sessions`` are in order of their last use in the log, the least recent one first
     """
 
-    __slots__ = ("_aging", "chain", "end", "log_bytes", "names", "next_second", "sessions", "topics")
+    __slots__ = ("_aging", "chain", "end", "log_bytes", "names", "next_second", "sessions", "staging", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[TopicId, Topic] = {}
         self.names: dict[str, Topic] = {}
         self.sessions: dict[SessionId, Session] = {}
+        self.staging = Staging()
         self.log_bytes = 0
         """Bytes of all batches applied; it spaces the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -66,6 +68,17 @@ class State:
         return self._aging
 
     # Looking up.
+
+    @property
+    def keep_from(self) -> Index | None:
+        """The lowest index at which a record lies that is kept or staged; None = there is none."""
+        kept = [topic.first_index for topic in self.topics.values()]
+        return min(filter(None, [*kept, self.staging.first_index]), default=None)
+
+    @property
+    def first_visible(self) -> int:
+        """The index below which no kept record became visible; who reads topics looks at no COMMIT below it."""
+        return min(filter(None, [topic.first_visible for topic in self.topics.values()]), default=int(self.end))
 
     def topic(self, topic_id: int) -> Topic:
         """Return a topic by its id. Raises UnknownTopicError."""
@@ -134,13 +147,16 @@ class State:
 
     def image(self) -> list[object]:
         """Return what is no topic and no session, as plain values."""
-        return [self.log_bytes, self.end, self.chain, self.next_second, len(self.topics), len(self.sessions)]
+        counts = [len(self.topics), len(self.sessions)]
+        return [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image(), *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
         """Rebuild what :meth:`image` returned; topics and sessions are added afterwards."""
         state = cls()
         state.log_bytes, state.end, state.chain, state.next_second = image[:4]
+        if len(image) > 4:
+            state.staging = Staging.from_image(image[4])
         return state
 
 

@@ -1,16 +1,20 @@
-"""A topic: its name, what it keeps, how far it reaches, and where in the log its records are."""
+"""A topic: its name, what it keeps, how far it reaches, and where in the log its records are.
+
+Its records become visible by what stands in the log at one index: a batch of RECORDS, or a COMMIT, whose staged
+batches lie before it. The sparse map names those indices; how far back the log is needed for them it keeps apart.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.ids import Index, Position, TopicId
-from viewstamp.wire.batch import Batch
 
 __all__ = ["NAME_PATTERN", "Topic", "check_name"]
 
@@ -32,8 +36,9 @@ class Topic:
     Invariants:
       * ``first_position <= next_position``; equal = empty, and then the sparse map is empty too
       * entries of the sparse map rise strictly in position, in index and in bytes, never fall in log time, and each
-        names the first record of a batch
-      * the first entry is the last one at or before ``first_position``: the log is needed from there on
+        names the first record of the topic that became visible at that index
+      * the first entry is the last one at or before ``first_position``
+      * the log is needed from the lowest of ``_oldest`` on
     """
 
     __slots__ = (
@@ -43,6 +48,7 @@ class Topic:
         "_due_time",
         "_indices",
         "_latest",
+        "_oldest",
         "_positions",
         "_times",
         "_total",
@@ -67,9 +73,11 @@ class Topic:
         """Bytes of all batches that the topic ever got, headers included."""
         self._latest = 0
         """The log time of the newest batch."""
-        # The sparse map: an entry is a batch's first position and index, and ``_total`` and the log time there.
+        # The sparse map: an entry is a first position and the index where it became visible, the lowest index at which
+        # records lie that became visible from there to the next entry, and ``_total`` and the log time there.
         self._positions = array("Q")
         self._indices = array("Q")
+        self._oldest = array("Q")
         self._bytes_at = array("Q")
         self._times = array("q")
         # The next batch gets an entry when one of these is reached: ``_total``, the log's bytes, the log time.
@@ -77,21 +85,32 @@ class Topic:
         self._due_log_bytes = 0
         self._due_time = _NEVER
 
-    def extend(self, batch: Batch, log_bytes: int) -> None:
-        """Take the topic's next batch; ``log_bytes`` = bytes of all batches that were applied before it."""
+    def extend(self, index: int, count: int, size: int, time: int, log_bytes: int, oldest: int) -> None:
+        """Take the topic's next records.
+
+        Args:
+          index: where they become visible: their batch's, or that of the COMMIT.
+          count: how many they are.
+          size: the bytes of their batches.
+          time: the log time at ``index``.
+          log_bytes: bytes of all batches that were applied before it.
+          oldest: the lowest index at which one of them lies; ``index`` where they were not staged.
+        """
         total = self._total
-        time = batch.log_time
         if total >= self._due_bytes or log_bytes >= self._due_log_bytes or time >= self._due_time:
             self._positions.append(self.next_position)
-            self._indices.append(batch.first_index)
+            self._indices.append(index)
+            self._oldest.append(oldest)
             self._bytes_at.append(total)
             self._times.append(time)
             self._due_bytes = total + _OWN_BYTES
             self._due_log_bytes = log_bytes + _LOG_BYTES
             self._due_time = time + self._span_us if self.retain_seconds else _NEVER
-        self._total = total + batch.size
+        elif oldest < self._oldest[-1]:
+            self._oldest[-1] = oldest
+        self._total = total + size
         self._latest = time
-        self.next_position += batch.count  # type: ignore[assignment]  # as quick as can be
+        self.next_position += count  # type: ignore[assignment]  # as quick as can be
 
     # What is kept.
 
@@ -136,13 +155,18 @@ class Topic:
             self._due_bytes = 0
         else:
             kept = bisect_right(self._positions, position) - 1
-        for column in (self._positions, self._indices, self._bytes_at, self._times):
+        for column in self._columns:
             del column[:kept]
 
     @property
     def first_index(self) -> Index | None:
         """The index from which the log is needed for the topic's records; None = it has none."""
-        return Index(self._indices[0]) if self._indices else None
+        return Index(min(self._oldest)) if self._oldest else None
+
+    @property
+    def first_visible(self) -> int | None:
+        """The index below which nothing became visible that is kept; None = nothing is kept."""
+        return self._indices[0] if self._indices else None
 
     @property
     def first_time(self) -> int:
@@ -158,8 +182,10 @@ class Topic:
     def _span_us(self) -> int:
         return max(round(self.retain_seconds * 1e6 / _SPANS), _SPAN_US_MIN)
 
-    def locate(self, position: int) -> Index:
-        """Return the index from which a forward scan finds ``position``, which the topic has reached.
+    def locate(self, position: int) -> tuple[int, int]:
+        """Return where a forward scan finds ``position``, which the topic has reached.
+
+        An index, and the first position of the topic that becomes visible there.
 
         Raises:
           TrimmedError: it is below the first position.
@@ -170,7 +196,37 @@ class Topic:
                 first=self.first_position,
                 remedy=f"read from position {self.first_position} on",
             )
-        return Index(self._indices[bisect_right(self._positions, position) - 1])
+        at = bisect_right(self._positions, position) - 1
+        return self._indices[at], self._positions[at]
+
+    def split(self, start: int, end: int, size: int) -> list[int]:
+        """Return rising positions from ``start`` to ``end``, equally far apart, with about ``size`` bytes between two.
+
+        Between two entries of the sparse map all records are taken as equally long.
+        """
+        if start >= end:
+            return [start]
+        positions = [*self._positions, int(self.next_position)]
+        bytes_at = [*self._bytes_at, self._total]
+        low, high = _interpolate(start, positions, bytes_at), _interpolate(end, positions, bytes_at)
+        parts = max(math.ceil((high - low) / size), 1)
+        cuts = (round(_interpolate(low + (high - low) * i / parts, bytes_at, positions)) for i in range(1, parts))
+        return sorted({start, end, *(cut for cut in cuts if start < cut < end)})
+
+    def find_time(self, time: int) -> int:
+        """Return a position at or before the first record of log time ``time`` or later: an entry's, or the next."""
+        if not self._times or time > self._latest:
+            return self.next_position
+        at = max(bisect_left(self._times, time) - 1, 0)
+        return max(self._positions[at], int(self.first_position))
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return the sparse map's (position, index), in order."""
+        return list(zip(self._positions, self._indices, strict=True))
+
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._positions, self._indices, self._bytes_at, self._times, self._oldest
 
     def describe(self) -> dict[str, object]:
         """Return the topic as the wire and people see it; ``last_position`` is inclusive, 0 = never had a record."""
@@ -198,7 +254,7 @@ class Topic:
             self._due_bytes,
             self._due_log_bytes,
             self._due_time,
-            *map(_pack_column, (self._positions, self._indices, self._bytes_at, self._times)),
+            *map(_pack_column, self._columns),
         ]
 
     @classmethod
@@ -210,13 +266,21 @@ class Topic:
         topic.retain_bytes, topic.retain_seconds = image[4:6]
         topic._total, topic._latest = image[6:8]
         topic._due_bytes, topic._due_log_bytes, topic._due_time = image[8:11]
-        for column, packed in zip(
-            (topic._positions, topic._indices, topic._bytes_at, topic._times), image[11:15], strict=True
-        ):
+        if len(image) == 15:  # Before there were sinks, records became visible where they lie.
+            image = [*image, image[12]]
+        for column, packed in zip(topic._columns, image[11:], strict=True):
             column.frombytes(packed)
             if sys.byteorder == "big":
                 column.byteswap()
         return topic
+
+
+def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
+    """Return the value at ``x`` of the line through the points (xs, ys), which rise; beyond its ends, that end's."""
+    at = bisect_right(xs, x) - 1
+    if at < 0 or at + 1 == len(xs):
+        return ys[max(at, 0)]
+    return ys[at] + (x - xs[at]) * (ys[at + 1] - ys[at]) / (xs[at + 1] - xs[at])
 
 
 def _pack_column(column: array[int]) -> bytes:

@@ -30,7 +30,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | STAGE           | client → node | id                                                                     | 1 batch |
 | BEGIN_ATTEMPT   | client → node | id, sink, owner, run, batch, name, reset (bool), keep_seconds          |         |
 | SEAL_ATTEMPT    | client → node | id, attempt, batches, checksum                                         |         |
-| ABORT_ATTEMPTS  | client → node | id, sink, run, batch                                                   |         |
+| ABORT_ATTEMPTS  | client → node | id, sink, run, batch, attempt (0 = all of them)                         |         |
 | COMMIT          | client → node | id, sink, owner, run, batch, parts                                     |         |
 | LIST_SINKS      | client → node | id, stale (bool)                                                       |         |
 | DESCRIBE_SINK   | client → node | id, name, stale (bool)                                                 |         |

@@ -1,0 +1,166 @@
+"""The ledger: what the log's batches do to topics and sinks. No sessions, no actors, no admission: those are around it.
+
+A member applies through it what is committed; whoever replays the files of dead members applies the same, and so sees
+what the cluster's readers would have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from viewstamp.errors import CorruptionError, RequestError
+from viewstamp.ids import Position, TopicId
+from viewstamp.streams.settings import decode_settings, decode_trim
+from viewstamp.streams.state import State
+from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.staged import decode_commit, entries_of
+
+__all__ = ["TOPICS_MAX", "Ledger", "diverged"]
+
+TOPICS_MAX = 10_000
+Answer = dict[str, object]
+
+
+class Ledger:
+    """Applies committed batches to a :class:`State`, in log order. Never awaits.
+
+    ``before_topic``, where it is set, is told of each topic just before it changes.
+    """
+
+    def __init__(self, state: State, *, topics_max: int = TOPICS_MAX) -> None:
+        self.state = state
+        self.before_topic: Callable[[Topic], None] | None = None
+        self._topics_max = topics_max
+        self._commands: dict[Kind, Callable[[Batch], Answer]] = {
+            Kind.CREATE_TOPIC: self._create_topic,
+            Kind.CONFIGURE_TOPIC: self._configure_topic,
+            Kind.TRIM_TOPIC: self._trim_topic,
+            Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch),
+            Kind.SEAL_ATTEMPT: lambda batch: self.state.staging.seal(batch),
+            Kind.ABORT_ATTEMPTS: lambda batch: self.state.staging.abort(batch),
+            Kind.FORGET_SINK: lambda batch: self.state.staging.forget(batch),
+            Kind.COMMIT: self._commit,
+        }
+
+    def apply(self, batch: Batch) -> Answer | None:
+        """Apply a committed batch; of RECORDS and STAGED only the header is needed. Other kinds change nothing here.
+
+        Raises:
+          RequestError: a replicated refusal.
+          CorruptionError: the batch contradicts the state: members have diverged.
+        """
+        state = self.state
+        log_bytes = state.log_bytes
+        state.log_bytes = log_bytes + batch.size
+        # A NewType is a call at run time: too dear for what every batch does, here and below.
+        state.end = batch.first_index + batch.count  # type: ignore[assignment]
+        if batch.log_time >= state.next_second:
+            for topic in state.aging(batch.log_time):
+                self._trim(topic, topic.retained_from(batch.log_time))
+            if state.staging.attempts:
+                state.staging.expire(batch.log_time)
+        kind = batch.kind
+        if kind is Kind.RECORDS:
+            self._records(batch, log_bytes)
+            return None
+        if kind is Kind.STAGED:
+            state.staging.stage(batch)
+            return None
+        command = self._commands.get(kind)
+        return None if command is None else command(batch)
+
+    def _records(self, batch: Batch, log_bytes: int) -> None:
+        topic = self.state.topics.get(batch.topic)
+        if topic is None:
+            raise diverged(batch, "a topic id up to", len(self.state.topics), batch.topic)
+        if batch.first_position != topic.next_position:
+            raise diverged(batch, "position", topic.next_position, batch.first_position)
+        index = batch.first_index
+        self._extend(topic, index, batch.count, batch.size, batch.log_time, log_bytes, index)
+
+    def _extend(self, topic: Topic, index: int, count: int, size: int, time: int, log_bytes: int, oldest: int) -> None:
+        if self.before_topic is not None:
+            self.before_topic(topic)
+        topic.extend(index, count, size, time, log_bytes, oldest)
+        if topic.retain_bytes and topic.has_surplus:
+            self._trim(topic, topic.retained_from(time))
+
+    # Topics.
+
+    def _create_topic(self, batch: Batch) -> Answer:
+        state, settings = self.state, decode_settings(batch)
+        topic = state.creatable(settings, self._topics_max)
+        if topic is None:
+            topic = Topic(TopicId(len(state.topics) + 1), settings.name)
+            topic.configure(settings.retain_bytes or 0, settings.retain_seconds or 0.0)
+            state.add_topic(topic)
+        state.note(topic.id, len(state.topics))
+        return {"topic": topic.describe()}
+
+    def _configure_topic(self, batch: Batch) -> Answer:
+        name, retain_bytes, retain_seconds = decode_settings(batch)
+        topic = self.state.named(name)
+        if self.before_topic is not None:
+            self.before_topic(topic)
+        self.state.configure(
+            topic,
+            topic.retain_bytes if retain_bytes is None else retain_bytes,
+            topic.retain_seconds if retain_seconds is None else retain_seconds,
+        )
+        self.state.note(topic.id, topic.retain_bytes, round(topic.retain_seconds * 1e6))
+        self._trim(topic, topic.retained_from(batch.log_time))
+        return {"topic": topic.describe()}
+
+    def _trim_topic(self, batch: Batch) -> Answer:
+        name, position = decode_trim(batch)
+        topic = self.state.trimmable(name, position)
+        self._trim(topic, position)
+        return {"topic": topic.describe()}
+
+    def _trim(self, topic: Topic, position: Position) -> None:
+        if position > topic.first_position:
+            if self.before_topic is not None:
+                self.before_topic(topic)
+            topic.trim(position)
+            self.state.note(topic.id, position)
+
+    # Sinks.
+
+    def _commit(self, batch: Batch) -> Answer:
+        state, staging = self.state, self.state.staging
+        try:
+            request = decode_commit(batch)
+            sink = staging.check_commit(request)
+        except RequestError:
+            staging.note_idle(batch.first_index, state.first_visible)
+            raise
+        if request.batch <= sink.batch:
+            staging.note_idle(batch.first_index, state.first_visible)
+            return {"commit": sink.committed(request.batch, duplicate=True)}
+        # What each topic gets: records, bytes, and the lowest index at which they lie; in order of first appearance.
+        parts: dict[int, tuple[int, int, int]] = {}
+        for _, packed in request.parts:
+            for index, topic_id, count, size in entries_of(packed):
+                records, total, oldest = parts.get(topic_id, (0, 0, index))
+                parts[topic_id] = records + count, total + size, min(oldest, index)
+        ranges: list[list[Any]] = []
+        for topic_id, (records, total, oldest) in parts.items():
+            topic = state.topics[TopicId(topic_id)]
+            ranges.append([topic.name, topic.next_position, records])
+            state.note(topic_id, topic.next_position, records)
+            self._extend(topic, batch.first_index, records, total, batch.log_time, state.log_bytes, oldest)
+        staging.committed(sink, request.batch, ranges, batch)
+        state.note(request.batch, batch.first_index)
+        return {"commit": sink.committed(request.batch, duplicate=False)}
+
+
+def diverged(batch: Batch, what: str, expected: int, found: int) -> CorruptionError:
+    """Return the error for a batch that no member with this state can have committed."""
+    return CorruptionError(
+        f"{batch!r} contradicts the state of this member: {what} {expected} expected, {found} found",
+        expected=f"{what} {expected}",
+        found=str(found),
+        remedy="stop the node, keep its files, and compare its log with the other members': viewstamp wal inspect",
+    )

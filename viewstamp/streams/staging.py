@@ -1,0 +1,373 @@
+"""Sinks: what is staged for them, and what each has committed. Replicated state, decided by the order of the log alone.
+
+    BEGIN ──▶ open ──SEAL──▶ sealed ──COMMIT──▶ its batches have positions
+               │                │
+               └────────────────┴── ABORT, a later COMMIT or run or owner of the sink, age ──▶ gone
+
+No clock, no lease and no lock: of two drivers, a zombie task or a repeated COMMIT the log's order says who is late.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from crc32c import crc32c
+
+from viewstamp.errors import FencedError, RequestError, StagingError
+from viewstamp.ids import Index
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.staged import ENTRY_SIZE, CommitRequest, decode_fields, pack_entry
+
+__all__ = ["SINKS_MAX", "Attempt", "Sink", "Staging"]
+
+SINKS_MAX = 10_000
+RANGES_MAX = 1000
+"""Of a COMMIT over more topics than these the ranges are not kept."""
+_FORMER_MAX = 64
+"""How many former runs and owners of a sink are known as such: the newest."""
+
+
+class Sink:
+    """Who writes to a sink, and how far it has come.
+
+    Invariants:
+      * ``batch`` never falls while the owner stays
+      * ``run`` is not in ``former_runs``, ``owner`` not in ``former_owners``
+    """
+
+    __slots__ = ("batch", "former_owners", "former_runs", "index", "log_time", "name", "owner", "ranges", "run")
+
+    def __init__(self, name: str, owner: str) -> None:
+        self.name = name
+        self.owner = owner
+        self.former_owners: list[str] = []
+        self.run = ""
+        self.former_runs: list[str] = []
+        self.batch = -1
+        """The number of the last batch that was committed; -1 = none."""
+        self.index = 0
+        """Where in the log that COMMIT is."""
+        self.log_time = 0
+        self.ranges: list[list[Any]] | None = None
+        """[topic's name, first position, count] of that COMMIT; None = too many to keep."""
+
+    def committed(self, batch: int, *, duplicate: bool) -> dict[str, object]:
+        """Return what is said of a batch that is committed."""
+        is_last = batch == self.batch
+        return {
+            "sink": self.name,
+            "batch": batch,
+            "duplicate": duplicate,
+            "ranges": self.ranges if is_last else None,
+            "index": self.index if is_last else 0,
+            "log_time": self.log_time if is_last else 0,
+        }
+
+    def image(self) -> list[object]:
+        """Return the state as plain values."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> Sink:
+        """Rebuild what :meth:`image` returned."""
+        sink = cls("", "")
+        for name, value in zip(cls.__slots__, image, strict=True):
+            setattr(sink, name, value)
+        return sink
+
+
+class Attempt:
+    """One try to stage one part of a batch.
+
+    Invariants:
+      * ``checksum`` is the crc32c over the entries of what was staged, in log order
+      * a sealed one does not change any more
+    """
+
+    __slots__ = (
+        "batch",
+        "batches",
+        "bytes",
+        "checksum",
+        "first_index",
+        "id",
+        "is_sealed",
+        "keep_seconds",
+        "log_time",
+        "name",
+        "sink",
+    )
+
+    def __init__(self, attempt_id: int, sink: str, batch: int, name: str, keep_seconds: int, log_time: int) -> None:
+        self.id = attempt_id
+        self.sink = sink
+        self.batch = batch
+        self.name = name
+        self.keep_seconds = keep_seconds
+        self.log_time = log_time
+        """When something happened to it last."""
+        self.batches = 0
+        self.bytes = 0
+        self.checksum = 0
+        self.first_index = 0
+        """Where the first staged batch is; 0 = there is none."""
+        self.is_sealed = False
+
+    def image(self) -> list[object]:
+        """Return the state as plain values."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> Attempt:
+        """Rebuild what :meth:`image` returned."""
+        attempt = cls(0, "", 0, "", 0, 0)
+        for name, value in zip(cls.__slots__, image, strict=True):
+            setattr(attempt, name, value)
+        return attempt
+
+
+class Staging:
+    """All sinks and attempts of a member.
+
+    Invariants:
+      * an attempt's sink exists; its batch is above the sink's; it was begun by the sink's present owner and run
+      * ``bytes`` is the sum over the attempts
+    """
+
+    def __init__(self) -> None:
+        self.sinks: dict[str, Sink] = {}
+        self.attempts: dict[int, Attempt] = {}
+        self.bytes = 0
+        """What is staged and not committed."""
+        self.idle_commits = array("Q")
+        """The indices of COMMITs in the log that had no effect, rising: a reader of the log passes over them."""
+
+    # What the commands do; each raises RequestError for a refusal, which is the same on every member.
+
+    def check_begin(self, batch: Batch) -> dict[str, object] | None:
+        """Return what a BEGIN_ATTEMPT is told where nothing has to be decided: its batch is committed; else None.
+
+        Raises:
+          FencedError: the sink is another owner's, or the run was superseded.
+          RequestError: it cannot be read, or there would be too many sinks.
+        """
+        name, owner, run, number, reset = decode_fields(batch, sink=str, owner=str, run=str, batch=int, reset=bool)
+        sink = self.sinks.get(name)
+        if sink is None:
+            if len(self.sinks) >= SINKS_MAX:
+                raise RequestError(
+                    f"sink {name!r} would be one more than {SINKS_MAX}",
+                    remedy="forget those that nobody uses any more: viewstamp sink list, viewstamp sink forget NAME",
+                )
+            return None
+        if owner != sink.owner:
+            if owner in sink.former_owners:
+                raise _fenced(f"{owner!r} owned sink {name!r} until {sink.owner!r} took it over")
+            if not reset:
+                raise FencedError(
+                    f"sink {name!r} belongs to {sink.owner!r}, which committed batch {sink.batch}; this is {owner!r}",
+                    remedy="take another sink id, or go on from the checkpoint that it was used with; to give it to a"
+                    " new query, whose batches count from 0 again, reset it once (sinkReset=true)",
+                )
+            return None
+        _check_run(sink, run)
+        return sink.committed(number, duplicate=True) if number <= sink.batch else None
+
+    def begin(self, batch: Batch) -> dict[str, object]:
+        """Begin an attempt, or find it: {"attempt": id}; 0 = its batch is committed, {"commit": ...} says how."""
+        committed = self.check_begin(batch)
+        if committed is not None:
+            return {"attempt": 0, "commit": committed}
+        name, owner, run, number, attempt_name, keep_seconds = decode_fields(
+            batch, sink=str, owner=str, run=str, batch=int, name=str, keep_seconds=int
+        )
+        sink = self.sinks.get(name)
+        if sink is None:
+            sink = self.sinks[name] = Sink(name, owner)
+        if owner != sink.owner:
+            sink.former_owners = [*sink.former_owners, sink.owner][-_FORMER_MAX:]
+            sink.owner, sink.run, sink.former_runs, sink.batch, sink.ranges = owner, "", [], -1, None
+            self._drop(attempt for attempt in self.attempts.values() if attempt.sink == name)
+        if run != sink.run:
+            if sink.run:
+                sink.former_runs = [*sink.former_runs, sink.run][-_FORMER_MAX:]
+            sink.run = run
+            self._drop(attempt for attempt in self.attempts.values() if attempt.sink == name)
+        for attempt in self.attempts.values():
+            if attempt.sink == name and attempt.batch == number and attempt.name == attempt_name:
+                return {"attempt": attempt.id}
+        attempt = Attempt(batch.first_index, name, number, attempt_name, keep_seconds, batch.log_time)
+        self.attempts[attempt.id] = attempt
+        return {"attempt": attempt.id}
+
+    def open_attempt(self, attempt_id: int) -> Attempt:
+        """Return an attempt into which may be staged. Raises StagingError."""
+        attempt = self._attempt(attempt_id)
+        if attempt.is_sealed:
+            raise StagingError(f"attempt {attempt_id} is sealed", remedy="begin another attempt")
+        return attempt
+
+    def stage(self, batch: Batch) -> None:
+        """Take a staged batch; where its attempt is gone or sealed nothing refers to it, which the SEAL finds out."""
+        attempt = self.attempts.get(batch.attempt)
+        if attempt is None or attempt.is_sealed:
+            return
+        attempt.checksum = crc32c(pack_entry(batch.first_index, batch.topic, batch.count, batch.size), attempt.checksum)
+        attempt.batches += 1
+        attempt.bytes += batch.size
+        attempt.first_index = attempt.first_index or batch.first_index
+        attempt.log_time = batch.log_time
+        self.bytes += batch.size
+
+    def seal(self, batch: Batch) -> dict[str, object]:
+        """Seal an attempt that holds exactly what is said."""
+        attempt_id, batches, checksum = decode_fields(batch, attempt=int, batches=int, checksum=int)
+        attempt = self._attempt(attempt_id)
+        if (attempt.batches, attempt.checksum) != (batches, checksum):
+            raise StagingError(
+                f"attempt {attempt_id} of sink {attempt.sink!r} holds {attempt.batches} batches with checksum"
+                f" {attempt.checksum:#010x}, not {batches} with {checksum:#010x}",
+                remedy="begin another attempt",
+            )
+        attempt.is_sealed = True
+        attempt.log_time = batch.log_time
+        return {}
+
+    def abort(self, batch: Batch) -> dict[str, object]:
+        """Drop a run's attempts at a batch, or the one that is named (0 = all). What is committed stays."""
+        name, run, number, attempt_id = decode_fields(batch, sink=str, run=str, batch=int, attempt=int)
+        sink = self.sinks.get(name)
+        if sink is not None and sink.run == run:
+            self._drop(
+                attempt
+                for attempt in self.attempts.values()
+                if attempt.sink == name and attempt.batch == number and attempt_id in (0, attempt.id)
+            )
+        return {}
+
+    def check_commit(self, request: CommitRequest) -> Sink:
+        """Return the sink where the COMMIT would have an effect, or is a duplicate (``batch <= sink.batch``).
+
+        Raises:
+          StagingError: an attempt is gone, not sealed, another's, or holds something else.
+          FencedError: the sink is another owner's or run's.
+        """
+        sink = self.sinks.get(request.sink)
+        if sink is None:
+            raise StagingError(f"nothing was staged for a sink {request.sink!r}", remedy="begin an attempt first")
+        if request.owner != sink.owner:
+            raise _fenced(f"sink {sink.name!r} belongs to {sink.owner!r}, not to {request.owner!r}")
+        _check_run(sink, request.run)
+        if request.batch <= sink.batch:  # A new run that is told "committed" at each BEGIN has not become the sink's.
+            return sink
+        if request.run != sink.run:
+            raise _fenced(f"run {request.run!r} never began an attempt for sink {sink.name!r}; {sink.run!r} did")
+        named = set()
+        for attempt_id, entries in request.parts:
+            attempt = self._attempt(attempt_id)
+            if attempt.sink != sink.name or attempt.batch != request.batch or attempt_id in named:
+                raise StagingError(
+                    f"attempt {attempt_id} is not one of batch {request.batch} of sink {sink.name!r}, or named twice"
+                )
+            if not attempt.is_sealed:
+                raise StagingError(f"attempt {attempt_id} is not sealed", remedy="seal it before the commit")
+            if len(entries) != attempt.batches * ENTRY_SIZE or crc32c(entries) != attempt.checksum:
+                raise StagingError(f"attempt {attempt_id} holds something else than the commit says")
+            named.add(attempt_id)
+        return sink
+
+    def committed(self, sink: Sink, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+        """Note that a COMMIT had its effect; all that was staged up to its batch goes."""
+        sink.batch, sink.index, sink.log_time = number, batch.first_index, batch.log_time
+        sink.ranges = ranges if len(ranges) <= RANGES_MAX else None
+        self._drop(
+            attempt for attempt in self.attempts.values() if attempt.sink == sink.name and attempt.batch <= number
+        )
+
+    def note_idle(self, index: int, kept_from: int) -> None:
+        """Note that the COMMIT at ``index`` had no effect; nobody reads the log below ``kept_from`` any more."""
+        kept = [each for each in self.idle_commits if each >= kept_from]
+        self.idle_commits = array("Q", [*kept, index])
+
+    def forget(self, batch: Batch) -> dict[str, object]:
+        """Forget a sink: what it committed stays, but a repeated COMMIT is no longer known as such."""
+        (name,) = decode_fields(batch, name=str)
+        self.sink(name)
+        self._drop(attempt for attempt in self.attempts.values() if attempt.sink == name)
+        del self.sinks[name]
+        return {}
+
+    def expire(self, log_time: int) -> None:
+        """Drop the attempts to which nothing has happened for too long."""
+        self._drop(a for a in self.attempts.values() if log_time - a.log_time > a.keep_seconds * 1_000_000)
+
+    # Looking.
+
+    def sink(self, name: str) -> Sink:
+        """Return a sink. Raises RequestError."""
+        sink = self.sinks.get(name)
+        if sink is None:
+            raise RequestError(f"no sink is named {name!r}", remedy="list them: viewstamp sink list")
+        return sink
+
+    def describe(self, sink: Sink) -> dict[str, object]:
+        """Return a sink as the wire and people see it."""
+        attempts = [attempt for attempt in self.attempts.values() if attempt.sink == sink.name]
+        return {
+            "name": sink.name,
+            "owner": sink.owner,
+            "run": sink.run,
+            "batch": sink.batch,
+            "index": sink.index,
+            "log_time": sink.log_time,
+            "ranges": sink.ranges,
+            "keep_seconds": max((attempt.keep_seconds for attempt in attempts), default=0),
+            "attempts": len(attempts),
+            "sealed": sum(attempt.is_sealed for attempt in attempts),
+            "bytes": sum(attempt.bytes for attempt in attempts),
+        }
+
+    @property
+    def first_index(self) -> Index | None:
+        """The index from which the log is needed for what is staged; None = nothing is."""
+        return Index(min((a.first_index for a in self.attempts.values() if a.first_index), default=0)) or None
+
+    def image(self) -> list[object]:
+        """Return the state as plain values."""
+        sinks = [sink.image() for sink in self.sinks.values()]
+        attempts = [attempt.image() for attempt in self.attempts.values()]
+        return [sinks, attempts, list(self.idle_commits)]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> Staging:
+        """Rebuild what :meth:`image` returned."""
+        staging = cls()
+        staging.sinks = {sink.name: sink for sink in map(Sink.from_image, image[0])}
+        staging.attempts = {attempt.id: attempt for attempt in map(Attempt.from_image, image[1])}
+        staging.bytes = sum(attempt.bytes for attempt in staging.attempts.values())
+        staging.idle_commits = array("Q", image[2])
+        return staging
+
+    def _attempt(self, attempt_id: int) -> Attempt:
+        attempt = self.attempts.get(attempt_id)
+        if attempt is None:
+            raise StagingError(
+                f"attempt {attempt_id} is gone: committed, aborted, too old, or of an earlier run",
+                remedy="begin another attempt, and stage again",
+            )
+        return attempt
+
+    def _drop(self, attempts: Any) -> None:
+        for attempt in list(attempts):
+            del self.attempts[attempt.id]
+            self.bytes -= attempt.bytes
+
+
+def _check_run(sink: Sink, run: str) -> None:
+    if run in sink.former_runs:
+        raise _fenced(f"run {run!r} of sink {sink.name!r} has been superseded by {sink.run!r}")
+
+
+def _fenced(message: str) -> FencedError:
+    return FencedError(message, remedy="stop this one: another one has taken the sink over")

@@ -1,0 +1,107 @@
+"""What BEGIN_ATTEMPT, SEAL_ATTEMPT, ABORT_ATTEMPTS, COMMIT and FORGET_SINK say: one msgpack map each. Pure.
+
+A COMMIT lists the staged batches that it gives positions to, by their entries: so a reader of the log finds them from
+the COMMIT alone, and the state of a sink stays small however much was staged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgpack
+
+from viewstamp.errors import RequestError
+from viewstamp.wire.batch import Batch, Buffer
+
+__all__ = [
+    "ENTRY_SIZE",
+    "NAME_BYTES_MAX",
+    "CommitRequest",
+    "Entry",
+    "decode_commit",
+    "decode_fields",
+    "entries_of",
+    "pack_entry",
+]
+
+NAME_BYTES_MAX = 256
+"""The longest name of a sink, an owner, a run or an attempt, in bytes of UTF-8."""
+
+_ENTRY = struct.Struct("<QIII")
+ENTRY_SIZE = _ENTRY.size
+assert ENTRY_SIZE == 20
+
+
+class Entry(NamedTuple):
+    """One staged batch: its first index, its topic's id, its records, and its bytes with the header."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an entry
+    topic: int
+    count: int  # type: ignore[assignment]
+    size: int
+
+
+class CommitRequest(NamedTuple):
+    """What a COMMIT asks for: these attempts, in this order, become batch ``batch`` of ``sink``."""
+
+    sink: str
+    owner: str
+    run: str
+    batch: int
+    parts: list[tuple[int, bytes]]
+    """(attempt, its entries packed) in the order in which their records shall stand."""
+
+
+def pack_entry(index: int, topic: int, count: int, size: int) -> bytes:
+    """Return the ``ENTRY_SIZE`` bytes of one staged batch."""
+    return _ENTRY.pack(index, topic, count, size)
+
+
+def entries_of(packed: Buffer) -> Iterator[Entry]:
+    """Yield the entries of a part. Raises ``struct.error`` where it is no whole number of them."""
+    return map(Entry._make, _ENTRY.iter_unpack(packed))
+
+
+def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
+    """Return the values of a command's map that are named, in that order; numbers are in [0, 2^63).
+
+    Raises:
+      RequestError: it is no map, or a value is missing, of another type or too large.
+    """
+    fields: Any
+    try:
+        fields = msgpack.unpackb(batch.values()[0])
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise RequestError(f"a {batch.kind.name} that cannot be read: {error!r}") from error
+    if type(fields) is not dict:
+        raise RequestError(f"a {batch.kind.name} that is no map: {fields!r:.100}")
+    for name, kind in wanted.items():
+        value: Any = fields.get(name)
+        if type(value) is not kind:
+            raise RequestError(
+                f"a {batch.kind.name} whose {name} is {value!r:.100}", remedy="run the same release on both sides"
+            )
+        if isinstance(value, int) and not 0 <= value < 1 << 63:
+            raise RequestError(f"a {batch.kind.name} whose {name} is {value}", remedy="give a number in [0, 2^63)")
+        if isinstance(value, str) and len(value.encode(errors="replace")) > NAME_BYTES_MAX:
+            raise RequestError(
+                f"a {batch.kind.name} whose {name} is {len(value)} characters long: {value[:40]!r}...",
+                remedy=f"take a name of at most {NAME_BYTES_MAX} bytes",
+            )
+    return [fields[name] for name in wanted]
+
+
+def decode_commit(batch: Batch) -> CommitRequest:
+    """Read the record of a COMMIT.
+
+    Raises:
+      RequestError: it is none; always raised for the same bytes, so on every member.
+    """
+    sink, owner, run, number, parts = decode_fields(batch, sink=str, owner=str, run=str, batch=int, parts=list)
+    for part in parts:
+        is_part = type(part) is list and len(part) == 2 and type(part[0]) is int and type(part[1]) is bytes
+        if not is_part or len(part[1]) % ENTRY_SIZE or not 0 < part[0] < 1 << 63:
+            raise RequestError(f"a COMMIT with a part that is none: {part!r:.100}")
+    return CommitRequest(sink, owner, run, number, [(attempt, entries) for attempt, entries in parts])
