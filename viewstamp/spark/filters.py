@@ -1,0 +1,109 @@
+"""Conditions that cut what is read: comparisons of position and timestamp, and names of topics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+__all__ = ["EVERYTHING", "Cut", "push"]
+
+_END = 1 << 63
+"""Behind every position and every time."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER_NULL = frozenset({"topic", "position", "term", "index", "timestamp", "value"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What of the topics is left to read. Ranges are half-open, and empty where the end is not behind the start."""
+
+    topics: frozenset[str] | None = None
+    """None = all."""
+    positions: tuple[int, int] = (0, _END)
+    times: tuple[int, int] = (0, _END)
+    """Log times, in microseconds since 1970, of which none is below 0."""
+
+
+EVERYTHING = Cut()
+
+
+def push(filters: Sequence[Filter]) -> tuple[Cut, list[Filter]]:
+    """Return what all of ``filters`` together leave, and those that Spark still has to look at.
+
+    Positions and log times rise along a topic, so a comparison with a constant is a range of it, to the record.
+    """
+    cut, rest = EVERYTHING, []
+    for condition in filters:
+        pushed = _push(cut, condition)
+        if pushed is None:
+            rest.append(condition)
+        else:
+            cut = pushed
+    return cut, rest
+
+
+def _push(cut: Cut, condition: Filter) -> Cut | None:
+    """Return ``cut`` with one condition more; None = it says something else than what is cut here."""
+    match condition:
+        case IsNotNull(attribute=(name,)) if name in _NEVER_NULL:
+            return cut
+        case EqualTo(attribute=("topic",), value=name) | EqualNullSafe(attribute=("topic",), value=name):
+            return _only(cut, [name])
+        case In(attribute=("topic",), value=names):
+            return _only(cut, names)
+        case _ if (attribute := getattr(condition, "attribute", None)) == ("position",):
+            found = _range(condition, lambda value: value if type(value) is int else None)
+            return None if found is None else replace(cut, positions=_meet(cut.positions, found))
+        case _ if attribute == ("timestamp",):
+            found = _range(condition, _microseconds)
+            return None if found is None else replace(cut, times=_meet(cut.times, found))
+    return None
+
+
+def _only(cut: Cut, names: Sequence[Any]) -> Cut:
+    wanted = frozenset(name for name in names if name is not None)
+    return replace(cut, topics=wanted if cut.topics is None else cut.topics & wanted)
+
+
+def _range(condition: Filter, number: Any) -> tuple[int, int] | None:
+    """Return the range of whole numbers that a comparison leaves; None = it is none, or not with a number."""
+    value = number(getattr(condition, "value", None))
+    if value is None:
+        return None
+    match condition:
+        case EqualTo() | EqualNullSafe():
+            return value, value + 1
+        case GreaterThan():
+            return value + 1, _END
+        case GreaterThanOrEqual():
+            return value, _END
+        case LessThan():
+            return 0, max(value, 0)
+        case LessThanOrEqual():
+            return 0, max(value + 1, 0)
+    return None
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _microseconds(value: Any) -> int | None:
+    """Return microseconds since 1970. A time without a zone is Spark's to compare: it knows the session's."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return None

@@ -1,0 +1,142 @@
+"""Which positions are read, and in which pieces: what both sources plan on the driver, and what a task is told."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from viewstamp.client.aio import Client
+from viewstamp.client.results import TopicInfo
+from viewstamp.errors import ConfigError, TrimmedError
+from viewstamp.spark.options import Bound, SourceOptions
+
+__all__ = ["TopicRange", "describe", "end_of", "find_time", "kept", "locate", "split", "starting_position"]
+
+_log = logging.getLogger(__name__)
+
+_PIECE_BYTES = 16 * 1024 * 1024
+"""Topics are cut into pieces of about so many bytes: less for a task does not pay for starting it ..."""
+_PIECES_MAX = 4
+"""... of which a task gets at most so many: more of them would be lost with it, and end the stage later ..."""
+_TASKS_A_CORE = 4
+"""... and only one while there would else be fewer tasks than this for each core. The driver's cores are counted: it
+does not know the executors, so it never makes larger pieces for their sake."""
+
+
+@dataclass(frozen=True)
+class TopicRange(InputPartition):
+    """What one task reads: positions ``start`` to ``end`` of a topic, half-open."""
+
+    topic: str
+    start: int
+    end: int
+
+
+async def describe(client: Client, topics: Iterable[str]) -> dict[str, TopicInfo]:
+    """Ask what each topic has committed by now.
+
+    Raises:
+      UnknownTopicError: one of them does not exist.
+    """
+    return {topic: await client.describe_topic(topic) for topic in topics}
+
+
+def end_of(topic: TopicInfo) -> int:
+    """Return the position after the last one."""
+    return topic.last_position + 1
+
+
+async def starting_position(client: Client, options: SourceOptions, topic: TopicInfo) -> int:
+    """Return where the options say that a topic is begun; its end where it has nothing as late as they say.
+
+    Raises:
+      TrimmedError: that position has been trimmed.
+      ConfigError: that position does not exist yet.
+    """
+    if options.starting_timestamp is not None:
+        return await find_time(client, topic, options.starting_timestamp)
+    position = locate(topic, options.starting_position[topic.name], "startingPosition")
+    return kept(topic, position, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def locate(topic: TopicInfo, bound: Bound, option: str) -> int:
+    """Return the position that an option's value means.
+
+    Raises:
+      ConfigError: it is further than one behind the last.
+    """
+    if bound == "earliest":
+        return topic.first_position
+    if bound == "latest":
+        return end_of(topic)
+    if bound > end_of(topic):
+        raise ConfigError(
+            f"{option} is {bound}, and the last position of topic {topic.name} is {topic.last_position}",
+            remedy=f'name at most {end_of(topic)}, or "latest"',
+        )
+    return bound
+
+
+def kept(topic: TopicInfo, position: int, *, fail_on_data_loss: bool) -> int:
+    """Return ``position``, or the first one that is kept where it is gone and that is no matter.
+
+    Raises:
+      TrimmedError: it is gone, and that does matter.
+    """
+    if position >= topic.first_position:
+        return position
+    return skip(topic.name, position, topic.first_position, fail_on_data_loss=fail_on_data_loss)
+
+
+def skip(topic: str, position: int, first: int, *, fail_on_data_loss: bool) -> int:
+    """Return ``first``, with a warning, where positions from ``position`` on are gone and that is no matter.
+
+    Raises:
+      TrimmedError: it does matter.
+    """
+    message = f"position {position} of topic {topic} was to be read, but the first one that is kept is {first}"
+    if fail_on_data_loss:
+        raise TrimmedError(
+            message,
+            first=first,
+            remedy="failOnDataLoss=false reads on from there, without those records; else start anew, with another"
+            " checkpoint and startingPosition=earliest, and have the topic keep more (viewstamp topic configure)",
+        )
+    _log.warning("%s: %d records are skipped", message, first - position)
+    return first
+
+
+async def find_time(client: Client, topic: TopicInfo, timestamp: int) -> int:
+    """Return the first position of this log time (microseconds since 1970) or a later one; the end where none has it.
+
+    The nodes know times by the sparse map only, so what lies between two of its entries is looked at here.
+    """
+    start = max(await client.find_time(topic.name, timestamp), topic.first_position)
+    if start < end_of(topic):
+        async with aclosing(client.read_batches(topic.name, start, end=end_of(topic))) as batches:
+            async for batch in batches:
+                if batch.log_time >= timestamp:
+                    return max(start, batch.first_position)
+    return end_of(topic)
+
+
+async def split(client: Client, ranges: Iterable[TopicRange]) -> list[TopicRange]:
+    """Return ``ranges`` in the pieces that tasks get, in order; nothing for empty ones."""
+    cut = [
+        (part.topic, await client.split_topic(part.topic, part.start, part.end, _PIECE_BYTES))
+        for part in ranges
+        if part.start < part.end
+    ]
+    pieces = sum(len(positions) - 1 for _, positions in cut)
+    together = min(_PIECES_MAX, max(1, pieces // (_TASKS_A_CORE * (os.cpu_count() or 1))))
+    return [
+        TopicRange(topic, start, end)
+        for topic, positions in cut
+        for start, end in itertools.pairwise([*positions[:-1:together], positions[-1]])
+    ]
