@@ -16,7 +16,18 @@ from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError, TrimmedError
 from viewstamp.spark.options import Bound, SourceOptions
 
-__all__ = ["TopicRange", "describe", "end_of", "find_time", "kept", "locate", "split", "starting_position"]
+__all__ = [
+    "TopicRange",
+    "describe",
+    "end_of",
+    "estimate",
+    "find_time",
+    "kept",
+    "locate",
+    "reach",
+    "split",
+    "starting_position",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +135,25 @@ async def find_time(client: Client, topic: TopicInfo, timestamp: int) -> int:
                 if batch.log_time >= timestamp:
                     return max(start, batch.first_position)
     return end_of(topic)
+
+
+def estimate(topic: TopicInfo, count: int) -> int:
+    """Return about how many bytes so many records of a topic have, by the mean; at least 1 unless there are none."""
+    return -(-topic.bytes * count // max(1, end_of(topic) - topic.first_position))
+
+
+async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: int) -> int:
+    """Return a position after ``start``, up to ``end``, until which there are about ``size`` bytes.
+
+    A little is asked for first: to cut all of a long range would cost the node much, and its answer would be long.
+    """
+    ahead = 16 * max(1, size // max(1, estimate(topic, 1)))
+    while True:
+        near = min(end, start + ahead)
+        cuts = await client.split_topic(topic.name, start, near, size)
+        if len(cuts) > 2 or near == end:
+            return cuts[1]
+        ahead *= 16
 
 
 async def split(client: Client, ranges: Iterable[TopicRange]) -> list[TopicRange]:

@@ -31,7 +31,7 @@ from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError
 from viewstamp.spark.connection import connection
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, end_of, kept, split, starting_position
+from viewstamp.spark.ranges import TopicRange, describe, end_of, estimate, kept, reach, split, starting_position
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.source import read_range
 
@@ -168,16 +168,11 @@ async def _advance(
         shares = share(rows, {name: end - start for name, (start, end) in waiting.items()})
         waiting = {name: (start, start + shares[name]) for name, (start, _) in waiting.items()}
     if size is not None:
-        shares = share(size, {name: _estimate(topics[name], *span) for name, span in waiting.items()})
+        shares = share(size, {name: estimate(topics[name], end - start) for name, (start, end) in waiting.items()})
         for name, (start, end) in waiting.items():
             if start < end:
-                waiting[name] = start, (await client.split_topic(name, start, end, max(1, shares[name])))[1]
+                waiting[name] = start, await reach(client, topics[name], start, end, max(1, shares[name]))
     return following | {name: end for name, (_, end) in waiting.items()}
-
-
-def _estimate(topic: TopicInfo, start: int, end: int) -> int:
-    """Return about how many bytes a range has, by the mean size of the topic's records; at least 1 unless empty."""
-    return -(-topic.bytes * (end - start) // max(1, end_of(topic) - topic.first_position))
 
 
 def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:
