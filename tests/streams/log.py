@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgpack
+from crc32c import crc32c
 
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
@@ -13,6 +14,7 @@ from viewstamp.node.state_machine import Accepted, Admission, Cut, Receipt, Resu
 from viewstamp.streams import Streams
 from viewstamp.streams.machine import SESSIONS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.staged import ENTRY_SIZE, pack_entry
 
 
 def records(topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Batch:
@@ -126,3 +128,91 @@ def restored(
     other = Streams(classes, sessions_max=sessions_max)
     other.adopt(other.prepare(list(pieces(machine.begin_snapshot()))))
     return other
+
+
+# Sinks.
+
+
+def staged(attempt: int, topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Batch:
+    return build_batch(
+        [b"x" * size for _ in range(count)],
+        kind=Kind.STAGED,
+        topic=TopicId(topic),
+        session=SessionId(session),
+        sequence=Sequence(sequence),
+        attempt=attempt,
+    )
+
+
+def command(kind: Kind, **fields: object) -> Batch:
+    return build_batch([msgpack.packb(fields)], kind=kind)
+
+
+def begin(sink: str = "s", batch: int = 0, name: str = "p0", **fields: object) -> Batch:
+    wanted: dict[str, object] = {"owner": "q", "run": "r", "reset": False, "keep_seconds": 3600}
+    return command(Kind.BEGIN_ATTEMPT, sink=sink, batch=batch, name=name, **(wanted | fields))
+
+
+def seal(attempt: int, entries: bytes) -> Batch:
+    return command(Kind.SEAL_ATTEMPT, attempt=attempt, batches=len(entries) // ENTRY_SIZE, checksum=crc32c(entries))
+
+
+def abort(sink: str = "s", batch: int = 0, run: str = "r", attempt: int = 0) -> Batch:
+    return command(Kind.ABORT_ATTEMPTS, sink=sink, run=run, batch=batch, attempt=attempt)
+
+
+def commit(*parts: tuple[int, bytes], sink: str = "s", batch: int = 0, owner: str = "q", run: str = "r") -> Batch:
+    return command(Kind.COMMIT, sink=sink, owner=owner, run=run, batch=batch, parts=parts)
+
+
+def forget(name: str = "s") -> Batch:
+    return command(Kind.FORGET_SINK, name=name)
+
+
+def entries(*batches: Batch) -> bytes:
+    return b"".join(pack_entry(b.first_index, b.topic, b.count, b.size) for b in batches)
+
+
+class Stager:
+    """Stages into a log as one client does, in a session of its own."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.session = log.session()
+        self.sequence = 0
+
+    def begin(self, sink: str = "s", batch: int = 0, name: str = "p0", **fields: object) -> int:
+        result = self.log.run(begin(sink, batch, name, **fields))
+        assert isinstance(result, dict)
+        attempt = result["attempt"]
+        assert isinstance(attempt, int)
+        return attempt
+
+    def stage(self, attempt: int, topic: int, count: int = 1, size: int = 8) -> Batch:
+        self.sequence += 1
+        batch = staged(attempt, topic, self.session, self.sequence, count, size)
+        receipt = self.log.run(batch)
+        assert isinstance(receipt, Receipt)
+        assert receipt.first_position == 0
+        return batch
+
+    def sealed(
+        self, *blocks: tuple[int, int], sink: str = "s", batch: int = 0, name: str = "p0", **fields: object
+    ) -> tuple[int, bytes]:
+        """Stage (topic, count) blocks into a new attempt and seal it; return its part of a COMMIT."""
+        attempt = self.begin(sink, batch, name, **fields)
+        held = entries(*[self.stage(attempt, topic, count) for topic, count in blocks])
+        assert self.log.run(seal(attempt, held)) == {}
+        return attempt, held
+
+    def commit(self, *parts: tuple[int, bytes], **fields: Any) -> dict[str, Any]:
+        result = self.log.run(commit(*parts, **fields))
+        assert isinstance(result, dict)
+        committed = result["commit"]
+        assert isinstance(committed, dict)
+        return committed
+
+    def sink(self, name: str = "s") -> dict[str, Any]:
+        described = self.log.machine.query("describe_sink", name=name)
+        assert isinstance(described, dict)
+        return described
