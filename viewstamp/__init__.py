@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.options import Options as ClientOptions
     from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
+    from viewstamp.client.sink import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
     from viewstamp.embed.connect import connect
     from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
     from viewstamp.embed.open_node import EmbeddedNode, open_node
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         CorruptionError,
         DirectoryInUseError,
         DivergedError,
+        FencedError,
         FrameError,
         NoQuorumError,
         NotLeaderError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         PeerError,
         RecordTooLargeError,
         RequestError,
+        StagingError,
         StaleSessionError,
         StorageError,
         StorageFullError,
@@ -57,17 +60,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorInfo",
+    "Attempt",
     "Change",
     "Client",
     "ClientOptions",
     "ClosedError",
     "ClusterHandle",
     "CommandError",
+    "CommitRange",
     "ConfigError",
     "CorruptionError",
     "DirectoryInUseError",
     "DivergedError",
     "EmbeddedNode",
+    "FencedError",
     "FrameError",
     "NoQuorumError",
     "NotLeaderError",
@@ -82,7 +88,12 @@ __all__ = [
     "RecordTooLargeError",
     "ReplicatedActor",
     "RequestError",
+    "Sealed",
+    "Sink",
+    "SinkCommit",
+    "SinkInfo",
     "SnapshotInfo",
+    "StagingError",
     "Stale",
     "StaleSessionError",
     "StorageError",
@@ -105,15 +116,21 @@ __all__ = [
 
 _HOMES = {
     "ActorInfo": "client.results",
+    "Attempt": "client.sink",
     "Change": "client.results",
     "Client": "client.aio",
     "ClientOptions": "client.options:Options",
     "ClusterHandle": "embed.local_cluster",
+    "CommitRange": "client.sink",
     "EmbeddedNode": "embed.open_node",
     "Outcome": "client.results",
     "Receipt": "client.results",
     "Record": "wire.batch",
     "ReplicatedActor": "actors.replicated.actor",
+    "Sealed": "client.sink",
+    "Sink": "client.sink",
+    "SinkCommit": "client.sink",
+    "SinkInfo": "client.sink",
     "SnapshotInfo": "client.results",
     "Stale": "wire.commands",
     "TopicInfo": "client.results",

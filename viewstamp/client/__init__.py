@@ -3,9 +3,10 @@
 ``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries. ``connection.py`` is one connection,
 ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py`` the link to the leader, ``line.py`` the
 waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the changes of an actor, ``actors.py`` how
-calls of actors are written. ``sender.py`` puts them together, and ``client.py`` is what callers see of it. All of it
-stands on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``,
-and ``viewstamp.trio`` has another one. Randomness and the network are handed in: the same client runs in the simulator.
+calls of actors are written, ``sink.py`` how whole batches are. ``sender.py`` puts them together, and ``client.py`` is
+what callers see of it. All of it stands on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell
+for asyncio, with its ``Client``, and ``viewstamp.trio`` has another one. Randomness and the network are handed in: the
+same client runs in the simulator.
 
 How appends travel
   * Concurrent calls join the draft of their topic. A draft becomes a batch, and takes its sequence in the session,
@@ -29,6 +30,17 @@ How calls of actors travel
     this client was told. A stale one is answered by a node as it stands, with how far behind that may be.
   * A watcher asks for changes from an index on, at whichever node answers, and hands out each one once. Where a node
     does not keep them any more, as after a restart, all others are asked before the watcher is told: TrimmedError.
+
+How whole batches travel
+  * Writers stage blocks of columns for an attempt and seal it, and one commits all of them at once (``sink.py``).
+  * A block is one batch as it stands, in the client's session: nothing joins it, it is not divided, nobody looks into
+    it, and it is staged once however often it is sent. Its receipt has an index and no position.
+  * At most a window of an attempt is unacknowledged: the network is to be full, and memory is not.
+  * No room for what is staged is a refusal "not now": blocks wait and go again, the first one alone until it is
+    taken. One that nobody waits for any more is given up instead, and fenced, so that it holds up nobody.
+  * What is staged is not written: where its outcome is unknown the attempt has failed, and its writer begins another
+    one. An attempt in which a call failed or was cancelled cannot be sealed: what is sealed is complete.
+  * Begin, seal, commit and abort go to the leader, wherever it goes, and happen once however often they are asked.
 
 What is promised when things go wrong
   * A lost connection, a leader that moved, a refusal "not now": every unanswered batch is sent again, in order, with
@@ -83,15 +95,22 @@ from viewstamp.client.aio import Client
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.options import Options
 from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
+from viewstamp.client.sink import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
 
 __all__ = [
     "ActorInfo",
     "ActorProxy",
+    "Attempt",
     "Change",
     "Client",
+    "CommitRange",
     "Options",
     "Outcome",
     "Receipt",
+    "Sealed",
+    "Sink",
+    "SinkCommit",
+    "SinkInfo",
     "SnapshotInfo",
     "TopicInfo",
     "parse_addresses",

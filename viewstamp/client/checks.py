@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from viewstamp.client.draft import Receipt
-from viewstamp.errors import RequestError
+from viewstamp.errors import RecordTooLargeError, RequestError, UnknownTopicError
+from viewstamp.wire.batch import Columns
 from viewstamp.wire.requests import FrameKind
 
 __all__ = [
@@ -15,6 +18,8 @@ __all__ = [
     "as_seconds",
     "as_text",
     "as_whole",
+    "check_columns",
+    "check_topic",
     "is_answer",
     "read_receipt",
     "read_results",
@@ -84,6 +89,57 @@ def as_whole(value: object, what: str) -> int:
     return value
 
 
+def check_topic(name: str) -> str:
+    """Return the name of a topic, which must be none that would stand in the waiting line as an actor.
+
+    Raises:
+      UnknownTopicError: it is.
+    """
+    if "\0" in name:
+        raise UnknownTopicError(f"no topic is named {name!r}")
+    return name
+
+
+def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: int) -> None:
+    """Check a block of records that nobody looks into on its way to the reader.
+
+    Raises:
+      RequestError: the columns are not laid out as ``Columns`` says.
+      RecordTooLargeError: a record, or all together, are over the limits.
+    """
+    count = columns.count
+    if (columns.keys is None) != (columns.validity is None):
+        raise RequestError("keys come with their validity", remedy="give both or none")
+    if columns.validity is not None and len(columns.validity) * 8 < count:
+        raise RequestError(f"a validity of {len(columns.validity)} bytes for {count} keys", remedy="one bit for each")
+    names = ("values", "keys", "headers")
+    given = [(name, column) for name in names if (column := getattr(columns, name)) is not None]
+    for name, column in given:
+        ends = struct.unpack_from("<i", column.offsets) + struct.unpack_from("<i", column.offsets, 4 * count)
+        if len(column.offsets) != 4 * (count + 1) or ends != (0, len(column.data)):
+            raise RequestError(
+                f"the {name} of {count} records have {len(column.offsets)} bytes of offsets, from {ends[0]} to"
+                f" {ends[1]}, and {len(column.data)} of data",
+                remedy="give count + 1 int32 offsets, from 0 to the length of the data",
+            )
+    if columns.size > batch_bytes_max:
+        raise RecordTooLargeError(
+            f"a block of {columns.size} bytes is over the limit of {batch_bytes_max}",
+            remedy="stage smaller blocks, or raise [limits] batch_bytes_max on every node",
+        )
+    if sum(len(column.data) for _, column in given) > record_bytes_max:
+        sizes = [0] * count
+        for _, column in given:
+            offsets = struct.unpack(f"<{count + 1}i", column.offsets)
+            sizes = [size + end - start for size, (start, end) in zip(sizes, pairwise(offsets), strict=True)]
+        if max(sizes) > record_bytes_max:
+            raise RecordTooLargeError(
+                f"record {sizes.index(max(sizes))} of a block has {max(sizes)} bytes, over the limit of"
+                f" {record_bytes_max}",
+                remedy="write smaller records, or raise [limits] record_bytes_max on every node",
+            )
+
+
 def read_receipt(packed: object) -> Receipt | None:
     """Read a receipt as it came over the wire; None = the sequence was fenced.
 
@@ -127,6 +183,10 @@ def _is_text(value: object) -> bool:
     return type(value) is str
 
 
+def _is_bool(value: object) -> bool:
+    return type(value) is bool
+
+
 def _is_bytes(value: object) -> bool:
     return type(value) is bytes
 
@@ -155,6 +215,24 @@ def _is_actor(value: object) -> bool:
 
 def _is_snapshot(value: object) -> bool:
     return _has(value, {"index": _is_int, "term": _is_int, "bytes": _is_int})
+
+
+def _is_ranges(value: object) -> bool:
+    return value is None or _is_list_of(
+        value,
+        lambda each: isinstance(each, list) and len(each) == 3 and _is_text(each[0]) and all(map(_is_int, each[1:])),
+    )
+
+
+def _is_commit(value: object) -> bool:
+    checks = {"sink": _is_text, "batch": _is_int, "duplicate": _is_bool, "ranges": _is_ranges}
+    return _has(value, {**checks, "index": _is_int, "log_time": _is_int})
+
+
+def _is_sink(value: object) -> bool:
+    numbers = ("batch", "index", "log_time", "attempts", "sealed", "bytes")
+    checks = {"name": _is_text, "owner": _is_text, "run": _is_text, "ranges": _is_ranges, "keep_seconds": _is_number}
+    return _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
 
 
 _CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
@@ -187,5 +265,14 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.DESCRIBE_ACTOR: {"actor": lambda value: isinstance(value, dict)},
     FrameKind.CREATE_SNAPSHOT: {"snapshot": _is_snapshot},
     FrameKind.LIST_SNAPSHOTS: {"snapshots": lambda value: _is_list_of(value, _is_snapshot)},
+    FrameKind.BEGIN_ATTEMPT: {"attempt": _is_int, "commit": lambda value: value is None or _is_commit(value)},
+    FrameKind.SEAL_ATTEMPT: {},
+    FrameKind.ABORT_ATTEMPTS: {},
+    FrameKind.COMMIT: {"commit": _is_commit},
+    FrameKind.LIST_SINKS: {"sinks": lambda value: _is_list_of(value, _is_sink)},
+    FrameKind.DESCRIBE_SINK: {"sink": _is_sink},
+    FrameKind.FORGET_SINK: {},
+    FrameKind.SPLIT_TOPIC: {"positions": lambda value: _is_list_of(value, _is_int)},
+    FrameKind.FIND_TIME: {"position": _is_int},
 }
 """What the answers hold that somebody waits for; APPEND's and CALL's go to the session, which reads them itself."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, cast, overload
 
 from viewstamp.client.actors import ActorProxy, ActorT, RemoteMethod, interface_of
-from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_whole, read_receipt, read_results
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_whole, check_topic, read_receipt, read_results
 from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, record_size
 from viewstamp.client.line import Place
 from viewstamp.client.reader import Reader
@@ -27,6 +27,7 @@ from viewstamp.client.results import (
 )
 from viewstamp.client.sender import Sender, Waiter, actor_place
 from viewstamp.client.shell import Future
+from viewstamp.client.sink import Sink, SinkInfo, sink_info
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import (
     ClosedError,
@@ -37,10 +38,10 @@ from viewstamp.errors import (
     TrimmedError,
     UnavailableError,
     UnknownActorError,
-    UnknownTopicError,
 )
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.commands import Interface, Stale, decode_result, encode_arguments
+from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["BaseClient"]
@@ -157,8 +158,7 @@ class BaseClient(Sender):
     ) -> Any:
         """Append by the long way: with checks, a place in the line, and a timer where one is needed."""
         self._start()
-        if "\0" in topic:  # It would stand in the line as an actor.
-            raise UnknownTopicError(f"no topic is named {topic!r}")
+        check_topic(topic)
         values = [as_bytes(value, "a value") for value in values]
         keys = [None if key is None else as_bytes(key, "a key") for key in keys]
         headers = [as_headers(each) for each in headers]
@@ -462,10 +462,7 @@ class BaseClient(Sender):
 
     async def list_actors(self, *, stale: bool = False, timeout: float | None = None) -> list[ActorInfo]:
         """List the actors that the nodes run. As :meth:`describe_topic` otherwise."""
-        self._start()
-        _, frame = await self._links.ask_any(
-            FrameKind.LIST_ACTORS, {"stale": stale}, seconds=as_seconds(timeout, self._options.timeout)
-        )
+        frame = await self._ask_any(FrameKind.LIST_ACTORS, {"stale": stale}, timeout)
         return [actor_info(actor) for actor in frame.body["actors"]]
 
     async def describe_actor(self, name: str, *, timeout: float | None = None) -> Interface:
@@ -477,6 +474,62 @@ class BaseClient(Sender):
         """
         self._start()
         return await self._ask_interface(name, as_seconds(timeout, self._options.timeout))
+
+    # Sinks.
+
+    def sink(
+        self, name: str, *, owner: str = "", run: str = "", reset: bool = False, keep_seconds: float = 3600.0
+    ) -> Sink:
+        """Return a sink to write whole batches to, each exactly once. Nothing is asked before the first call.
+
+        Args:
+          name: of the sink; it comes into being with its first attempt.
+          owner: who numbers the batches; another one than the sink has is refused.
+          run: one execution of the owner's program; all writers of a batch name the same. "" = a random one.
+          reset: take the sink over from another owner, for good; its batches are numbered anew.
+          keep_seconds: what is staged goes after so long without activity, in whole seconds of the log's time.
+
+        Raises:
+          RequestError: a name is no text, or the seconds are not above 0.
+        """
+        return Sink(
+            self,
+            self._shell,
+            self._options,
+            self._entropy,
+            name,
+            owner=owner,
+            run=run,
+            reset=reset,
+            keep_seconds=keep_seconds,
+        )
+
+    async def describe_sink(self, name: str, *, stale: bool = False, timeout: float | None = None) -> SinkInfo:
+        """Describe a sink: what was committed last, and what is staged. As :meth:`describe_topic` otherwise.
+
+        Raises:
+          RequestError: no sink has this name.
+          UnavailableError: nobody answered in time.
+        """
+        frame = await self._ask_any(FrameKind.DESCRIBE_SINK, {"name": name, "stale": stale}, timeout)
+        return sink_info(frame.body["sink"])
+
+    async def list_sinks(self, *, stale: bool = False, timeout: float | None = None) -> list[SinkInfo]:
+        """List all sinks. As :meth:`describe_sink` otherwise."""
+        frame = await self._ask_any(FrameKind.LIST_SINKS, {"stale": stale}, timeout)
+        return [sink_info(sink) for sink in frame.body["sinks"]]
+
+    async def forget_sink(self, name: str, *, timeout: float | None = None) -> None:
+        """Forget which batches were committed to a sink, and drop what is staged for it. Records stay where they are.
+
+        A batch that is committed again after this is written again: only for sinks that nobody writes to any more.
+
+        Raises:
+          RequestError: no sink has this name.
+          UnavailableError: not forgotten; try again.
+          OutcomeUnknownError: perhaps forgotten (its ``token`` is None).
+        """
+        await self.ask_leader(FrameKind.FORGET_SINK, {"name": name}, timeout)
 
     # Snapshots.
 
@@ -577,9 +630,7 @@ class BaseClient(Sender):
         return await self._change_topic(FrameKind.TRIM_TOPIC, body, timeout)
 
     async def _change_topic(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> TopicInfo:
-        self._start()
-        deadline = self._shell.time() + as_seconds(timeout, self._options.timeout)
-        frame = await self._leading.ask(kind, body, deadline=deadline)
+        frame = await self.ask_leader(kind, body, timeout)
         return topic_info(frame.body["topic"])
 
     async def describe_topic(self, name: str, *, stale: bool = False, timeout: float | None = None) -> TopicInfo:
@@ -589,20 +640,58 @@ class BaseClient(Sender):
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time.
         """
-        self._start()
-        body: dict[str, object] = {"name": name, "stale": stale}
-        _, frame = await self._links.ask_any(
-            FrameKind.DESCRIBE_TOPIC, body, seconds=as_seconds(timeout, self._options.timeout)
-        )
+        frame = await self._ask_any(FrameKind.DESCRIBE_TOPIC, {"name": name, "stale": stale}, timeout)
         return topic_info(frame.body["topic"])
 
     async def list_topics(self, *, stale: bool = False, timeout: float | None = None) -> list[TopicInfo]:
         """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
-        self._start()
-        _, frame = await self._links.ask_any(
-            FrameKind.LIST_TOPICS, {"stale": stale}, seconds=as_seconds(timeout, self._options.timeout)
-        )
+        frame = await self._ask_any(FrameKind.LIST_TOPICS, {"stale": stale}, timeout)
         return [topic_info(topic) for topic in frame.body["topics"]]
+
+    async def split_topic(
+        self,
+        topic: str,
+        start: int,
+        end: int,
+        bytes: int,  # noqa: A002  # as on the wire
+        *,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Divide a range of positions into parts of about equal size, for readers that share the work.
+
+        Args:
+          topic: its name.
+          start: the first position.
+          end: the position after the last one.
+          bytes: the size of a part.
+          timeout: seconds from now; None = the client's default.
+
+        Returns:
+          Rising positions, the first is ``start`` and the last ``end``; each part is from one up to the next.
+
+        Raises:
+          UnknownTopicError, RequestError: no such topic, or no such range in it.
+          UnavailableError: nobody answered in time.
+        """
+        body: dict[str, object] = {"name": topic, "start": start, "end": end, "bytes": bytes}
+        frame = await self._ask_any(FrameKind.SPLIT_TOPIC, body, timeout)
+        return [int(position) for position in frame.body["positions"]]
+
+    async def find_time(self, topic: str, timestamp: int, *, timeout: float | None = None) -> int:
+        """Return a position that is at or before the first record of a log time or later.
+
+        Args:
+          topic: its name.
+          timestamp: microseconds since 1970.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          UnknownTopicError: no topic has this name.
+          UnavailableError: nobody answered in time.
+        """
+        body: dict[str, object] = {"name": topic, "timestamp": as_whole(timestamp, "the time to look for")}
+        frame = await self._ask_any(FrameKind.FIND_TIME, body, timeout)
+        return int(frame.body["position"])
 
     def read(
         self,
@@ -654,6 +743,12 @@ class BaseClient(Sender):
         return Reader(
             self._shell, self._links, self._options, topic, start, end=end, follow=follow, node=node
         ).batches()
+
+    async def _ask_any(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
+        """Ask any node, until one answers."""
+        self._start()
+        _, frame = await self._links.ask_any(kind, body, seconds=as_seconds(timeout, self._options.timeout))
+        return frame
 
     async def status(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return each known node's own status map, with ``reachable`` True; of the others ``address`` and the reason.

@@ -9,7 +9,7 @@ import msgpack
 
 from viewstamp.errors import ViewstampError
 from viewstamp.ids import Sequence, TopicId
-from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.commands import decode_command
 
 __all__ = [
@@ -59,16 +59,21 @@ class Receipt(NamedTuple):
 class Draft(Generic[WaiterT]):
     """Records of a topic, or commands, that will be one batch, and who waits for each.
 
+    Or a block that is staged: columns that are one batch as they stand, with one waiter, who wants the batch's receipt.
+
     Invariants:
       * ``waiters`` is as long as the batch; an atomic group has its waiter at its first record and None after it
       * ``keys`` and ``headers`` are None until a record has one; then they are as long as ``values``
       * ``values``, ``keys`` and ``headers`` are given up once the batch is built
       * commands stand alone: without keys, headers and groups
+      * a block has an ``attempt``, and nothing but its columns: no record joins it, and it is never divided
     """
 
     __slots__ = (
+        "attempt",
         "bytes",
         "cancelled",
+        "columns",
         "count",
         "groups",
         "headers",
@@ -92,6 +97,10 @@ class Draft(Generic[WaiterT]):
         self.waiters: list[WaiterT | None] = []
         self.groups: dict[int, int] = {}
         """Offset -> count of each atomic group."""
+        self.attempt = 0
+        """The attempt for which this is staged; 0 = these are records or commands."""
+        self.columns: Columns | None = None
+        """What is staged, until the batch is built."""
         self.bytes = 0
         self.count = 0
         """Records in the batch; 0 until it is built."""
@@ -109,6 +118,11 @@ class Draft(Generic[WaiterT]):
         """Of commands that were applied: a packed result for each, to be decoded by its caller; None = not kept."""
         self.watchers: list[WaiterT] = []
         """Who asked for the outcome of this batch while it was unanswered."""
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether nobody waits for any of it any more."""
+        return all(waiter.done() for _, _, waiter in self.spans())
 
     def spans(self) -> Iterator[tuple[int, int, WaiterT]]:
         """Yield (offset, count, waiter) of every append in the batch, in order."""

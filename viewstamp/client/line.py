@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from viewstamp.client.draft import Draft
-from viewstamp.client.shell import Future, Shell
+from viewstamp.client.shell import Future, Shell, Timer
 from viewstamp.errors import ViewstampError
 
 __all__ = ["Line", "Place"]
@@ -16,7 +16,7 @@ __all__ = ["Line", "Place"]
 class Place:
     """One append or command, which may have to wait."""
 
-    __slots__ = ("act", "draft", "size", "topic", "waiter")
+    __slots__ = ("act", "draft", "size", "timer", "topic", "waiter")
 
     def __init__(
         self, topic: str, size: int, waiter: Future[Any], act: Callable[[], Draft[Future[Any]] | None]
@@ -30,6 +30,8 @@ class Place:
         """Puts it into a draft; None = there is nothing to send. Raises ViewstampError where it never can be."""
         self.draft: Draft[Future[Any]] | None = None
         """Where it was put; None = it waits."""
+        self.timer: Timer | None = None
+        """When it expires; None = never, or by the default timeout of its draft."""
 
 
 class Line:

@@ -26,6 +26,8 @@ class Options:
     """
     bytes_in_flight_max: int = 16 * 1024 * 1024
     """Bytes of appends that are held here, sent or not; above it ``append`` waits. One append is always let in."""
+    stage_bytes_in_flight: int = 8 * 1024 * 1024
+    """Bytes of one attempt that are staged and not acknowledged; above it ``stage`` waits. One block is let in."""
     connect_timeout: float = 1.0
     """How long opening a connection may take, handshake included."""
     silence: float = 2.0

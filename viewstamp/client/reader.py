@@ -164,7 +164,7 @@ class Reader:
             wrong_start = batch.first_position > expected if expected == position else batch.first_position != expected
             if wrong_start or batch.first_position + batch.count <= expected or batch.first_position == 0:
                 raise PeerError(f"{link.address} sent {batch!r} from {batch.first_position}, expected {expected}")
-            if batch.topic != self._topic_id or batch.kind is not Kind.RECORDS:
+            if batch.topic != self._topic_id or batch.kind not in (Kind.RECORDS, Kind.STAGED):
                 raise PeerError(f"{link.address} sent {batch!r} for a reader of topic {self._topic_id}")
             expected = Position(batch.first_position + batch.count)
         if self._node is None:

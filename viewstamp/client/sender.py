@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from viewstamp.client.checks import as_seconds, read_receipt, read_results
+from viewstamp.client.checks import as_seconds, check_topic, read_receipt, read_results
 from viewstamp.client.connection import Link, error_from, parse_addresses
 from viewstamp.client.draft import COMMANDS, Draft, Settled
+from viewstamp.client.draft import Receipt as BatchReceipt
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.leadership import Leadership
 from viewstamp.client.line import Line, Place
@@ -22,6 +23,7 @@ from viewstamp.client.session import Action, Session
 from viewstamp.client.shell import Dialer, Future, Shell
 from viewstamp.errors import OutcomeUnknownError, PeerError, RequestError, UnavailableError, ViewstampError
 from viewstamp.ids import SessionId, TopicId
+from viewstamp.wire.batch import Columns
 from viewstamp.wire.commands import Interface
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
@@ -72,6 +74,7 @@ class Sender:
         options = options or Options()
         self._options = options
         self._shell = shell
+        self._entropy = entropy
         self._search = LeaderSearch(
             parse_addresses(addresses), entropy=entropy, back_off=(options.back_off_min, options.back_off_max)
         )
@@ -124,6 +127,11 @@ class Sender:
 
     async def _enter(self, place: Place, timeout: float | None) -> Any:
         """Go the long way: through the line where one has to wait, with a timer of one's own where one is needed."""
+        self._admit(place, timeout)
+        return await self._answer(place)
+
+    def _admit(self, place: Place, timeout: float | None) -> None:
+        """Take the first step of ``_enter``; ``_answer`` takes the other one."""
         seconds = as_seconds(timeout, self._options.timeout)
         future = place.waiter
         has_to_wait = bool(self._line.places) or not self._is_known(place.topic) or not self._fits(place.size)
@@ -131,21 +139,25 @@ class Sender:
             self._line.join(place)
         else:
             place.draft = place.act()
-        timer = None
         if seconds == math.inf or timeout is not None or has_to_wait:
             self._timed.add(future)
             if seconds != math.inf:
-                timer = self._shell.call_later(seconds, self._expire_one, place, seconds)
+                place.timer = self._shell.call_later(seconds, self._expire_one, place, seconds)
+
+    async def _answer(self, place: Place) -> Any:
         try:
-            return await future
+            return await place.waiter
         except BaseException:
-            if future.cancelled():
+            if place.waiter.cancelled():
                 self._give_up(place)
             raise
         finally:
-            self._timed.discard(future)
-            if timer is not None:
-                timer.cancel()
+            self._untime(place)
+
+    def _untime(self, place: Place) -> None:
+        self._timed.discard(place.waiter)
+        if place.timer is not None:
+            place.timer.cancel()
 
     def _is_known(self, name: str) -> bool:
         return name in self._topics or name in self._interfaces
@@ -206,6 +218,10 @@ class Sender:
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
                         single.set_result(result)
+            elif draft.attempt:
+                for _, _, waiter in draft.spans():
+                    if not waiter.done():
+                        waiter.set_result(receipt)
             elif draft.groups:
                 for offset, size, waiter in draft.spans():
                     if not waiter.done():
@@ -242,12 +258,12 @@ class Sender:
             return
         if draft is not None and draft.parts:
             draft = next(part for part in draft.parts if waiter in part.waiters)
-        if draft is None or draft.sent is None:
+        if draft is None:
             waiter.set_exception(self._unsent(seconds))
-            self._give_up(place)
         else:
             offset = draft.waiters.index(waiter)
-            waiter.set_exception(self._unknown(draft, offset, draft.groups.get(offset, 1), seconds))
+            waiter.set_exception(self._late(draft, offset, draft.groups.get(offset, 1), seconds))
+        self._give_up(place)
 
     def _give_up(self, place: Place) -> None:
         """Take note that nobody waits for it any more."""
@@ -268,13 +284,10 @@ class Sender:
         seconds = self._options.timeout
         while expiring and (not expiring[0].waiters or expiring[0].tick + _TICKS < self._tick):
             draft = expiring.popleft()
-            is_sent = draft.sent is not None
             for offset, size, waiter in draft.spans():
                 if not waiter.done() and waiter not in self._timed:
-                    error = self._unknown(draft, offset, size, seconds) if is_sent else self._unsent(seconds)
-                    waiter.set_exception(error)
-            if not is_sent:
-                self._gone(draft)
+                    waiter.set_exception(self._late(draft, offset, size, seconds))
+            self._gone(draft)
         if expiring:
             self._shell.call_later(seconds / _TICKS, self._sweep)
         else:
@@ -287,7 +300,9 @@ class Sender:
             remedy=(reason.remedy if reason is not None else "") or "check that a majority of the nodes runs",
         )
 
-    def _unknown(self, draft: Draft[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
+    def _late(self, draft: Draft[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
+        if draft.sent is None or draft.attempt:  # What is staged is not written before a commit.
+            return self._unsent(seconds)
         return OutcomeUnknownError(
             f"no answer within {seconds:g} s; it may have been committed, or still be",
             token=self._session.token(draft, offset, size),
@@ -422,6 +437,45 @@ class Sender:
         self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
         if isinstance(error, PeerError):
             self._line.fail(fresh)
+
+    # What sinks ask; see ``sink.py``.
+
+    @property
+    def block_bytes(self) -> int:
+        """How large a block of records is to be."""
+        return self._session.batch_bytes
+
+    async def ask_leader(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
+        """Ask the leader, wherever it goes, until it answers. For requests that may be carried out twice."""
+        self._start()
+        deadline = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        return await self._leading.ask(kind, body, deadline=deadline)
+
+    def begin_staging(self, topic: str, columns: Columns, attempt: int, timeout: float | None) -> Place:
+        """Send a block soon, after those that were begun before. Its ``end_staging``, or ``abandon``, has to follow."""
+        self._start()
+        check_topic(topic)
+        future: Waiter = self._shell.create_future()
+        # Whoever gives an attempt up asks nobody what went wrong.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        def act() -> Draft[Waiter]:
+            return self._session.add_block(self._topics[topic], columns, attempt, future)
+
+        place = Place(topic, columns.size, future, act)
+        self._admit(place, timeout)
+        return place
+
+    async def end_staging(self, place: Place) -> BatchReceipt:
+        """Wait for the receipt of a block. Cancelled: it is not sent any more."""
+        receipt: BatchReceipt = await self._answer(place)
+        return receipt
+
+    def abandon(self, place: Place) -> None:
+        """Want no receipt any more: a block that was not sent never is."""
+        if place.waiter.cancel():
+            self._give_up(place)
+        self._untime(place)
 
     # Inside.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Generic, NamedTuple
 
+from viewstamp.client.checks import check_columns
 from viewstamp.client.draft import (
     COMMANDS,
     RECORD_COST,
@@ -40,7 +41,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Sequence, SessionId, TopicId
-from viewstamp.wire.batch import HEADER_SIZE, Buffer, Kind, build_batch
+from viewstamp.wire.batch import HEADER_SIZE, Buffer, Columns, Kind, build_batch, build_columns
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["ELSEWHERE", "Action", "Request", "Session"]
@@ -93,10 +94,11 @@ class Session(Generic[WaiterT]):
         """Up to where all that this client was told has been applied: what a node must have applied to show it."""
         self.record_bytes_max = 1024 * 1024
         self.batch_bytes_max = 8 * 1024 * 1024
+        self.batch_bytes = options.batch_bytes
+        """How large a draft grows."""
         self._options = options
         self._request_ids = request_ids
         self._on_draft = on_draft
-        self._batch_bytes = options.batch_bytes
         self._next_sequence = Sequence(1)
         self._open: dict[TopicId, Draft[WaiterT]] = {}
         self._ready: deque[Draft[WaiterT]] = deque()
@@ -123,12 +125,12 @@ class Session(Generic[WaiterT]):
         """Take the limits that the cluster announced. Open drafts stay as they are: they are far below."""
         self.record_bytes_max = record_bytes_max
         self.batch_bytes_max = batch_bytes_max
-        self._batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
+        self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
 
     def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> Draft[WaiterT]:
         """Put a record without key and headers, or a command, into its draft. The hot path: called once for each."""
         draft = self._open.get(topic)
-        if draft is None or draft.bytes + size > self._batch_bytes:
+        if draft is None or draft.bytes + size > self.batch_bytes:
             draft = self._begin(topic)
         draft.bytes += size
         self.held_bytes += size
@@ -153,7 +155,7 @@ class Session(Generic[WaiterT]):
     ) -> Draft[WaiterT]:
         """Put records that belong together into one draft; ``atomic`` says that their waiter wants all receipts."""
         draft = self._open.get(topic)
-        if draft is None or draft.bytes + size > self._batch_bytes:
+        if draft is None or draft.bytes + size > self.batch_bytes:
             draft = self._begin(topic)
         held = len(draft.values)
         if keys is not None and draft.keys is None:
@@ -171,6 +173,26 @@ class Session(Generic[WaiterT]):
         draft.waiters.extend([None] * (len(values) - 1))
         draft.bytes += size
         self.held_bytes += size
+        return draft
+
+    def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> Draft[WaiterT]:
+        """Stage a block for an attempt: one batch, whose receipt ``waiter`` gets. Blocks are sent in their order.
+
+        Raises:
+          RequestError: the columns are not laid out as they should be.
+          RecordTooLargeError: a record, or all together, are over the cluster's limits.
+        """
+        check_columns(columns, record_bytes_max=self.record_bytes_max, batch_bytes_max=self.batch_bytes_max)
+        draft: Draft[WaiterT] = Draft(topic)
+        draft.attempt = attempt
+        draft.columns = columns
+        draft.bytes = columns.size
+        draft.waiters.append(waiter)
+        draft.is_open = False
+        self._closed += 1
+        self._ready.append(draft)
+        self.held_bytes += draft.bytes
+        self._on_draft(draft)
         return draft
 
     def check_sizes(self, sizes: list[int]) -> None:
@@ -323,21 +345,31 @@ class Session(Generic[WaiterT]):
         return None
 
     def _build(self, draft: Draft[WaiterT]) -> Sent[WaiterT]:
-        batch = build_batch(
-            draft.values,
-            kind=Kind.RECORDS if draft.topic != COMMANDS else Kind.COMMANDS,
-            topic=draft.topic,
-            session=self.id,
-            sequence=self._next_sequence,
-            keys=draft.keys,
-            headers=draft.headers,
-        )
+        if draft.columns is not None:
+            batch = build_columns(
+                draft.columns,
+                kind=Kind.STAGED,
+                topic=draft.topic,
+                session=self.id,
+                sequence=self._next_sequence,
+                attempt=draft.attempt,
+            )
+        else:
+            batch = build_batch(
+                draft.values,
+                kind=Kind.RECORDS if draft.topic != COMMANDS else Kind.COMMANDS,
+                topic=draft.topic,
+                session=self.id,
+                sequence=self._next_sequence,
+                keys=draft.keys,
+                headers=draft.headers,
+            )
         sent = Sent(draft, self._next_sequence, batch.buffer)
         self._next_sequence = Sequence(self._next_sequence + 1)
         draft.sent = sent
-        draft.count = len(draft.values)
+        draft.count = batch.count
         draft.values = []
-        draft.keys = draft.headers = None
+        draft.keys = draft.headers = draft.columns = None
         self._unanswered.append(sent)
         return sent
 
@@ -347,6 +379,8 @@ class Session(Generic[WaiterT]):
         sent.open += 1
         self._by_request[request_id] = sent
         kind = FrameKind.APPEND if sent.draft.topic != COMMANDS else FrameKind.CALL
+        if sent.draft.attempt:
+            kind = FrameKind.STAGE
         return Request(request_id, kind, {"id": request_id}, (sent.payload,))
 
     def _ask_outcome(self) -> Request | None:
@@ -459,9 +493,14 @@ class Session(Generic[WaiterT]):
             return Action.GO_ON, self._settle_refused(sent)
         if sent.request_id != request_id:
             return Action.GO_ON, []
-        if _is_later(error):
+        is_block = sent.draft.attempt != 0
+        if _is_later(error) and not (is_block and sent.draft.is_unwanted):
+            if is_block:
+                # Room for it comes with a commit, not in a moment: the first one alone goes and looks.
+                self._probing = True
             return self._back_off()
         if is_certain:
+            # A block that nobody waits for any more is here too: it would hold up those behind it for nothing.
             return Action.GO_ON, self._refuse(sent, error)
         self.lost()
         return Action.MOVE, []

@@ -1,0 +1,447 @@
+"""Sinks: whole batches, written exactly once, by several writers at once: stage, seal, commit."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole
+from viewstamp.client.draft import Headers, record_size
+from viewstamp.client.line import Place
+from viewstamp.client.links import again
+from viewstamp.client.options import Options
+from viewstamp.client.sender import Sender
+from viewstamp.client.shell import Shell
+from viewstamp.errors import (
+    OutcomeUnknownError,
+    PeerError,
+    RequestError,
+    StagingError,
+    UnavailableError,
+    ViewstampError,
+)
+from viewstamp.wire.batch import Columns, Kind, build_batch
+from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.staged import Entry, pack_entry
+
+__all__ = [
+    "Attempt",
+    "CommitRange",
+    "Sealed",
+    "Sink",
+    "SinkCommit",
+    "SinkInfo",
+    "sink_info",
+]
+
+Entries = bytes
+"""What an attempt holds: for each staged batch 20 bytes, in the order of their indices; see ``wire/requests.py``."""
+
+_AGAIN = "begin another attempt; of this one nothing becomes visible"
+
+
+class CommitRange(NamedTuple):
+    """Where the records of one batch of a sink stand in a topic: ``count`` of them from ``first_position`` on."""
+
+    topic: str
+    first_position: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkCommit:
+    """How a batch of a sink was committed. ``duplicate``: it was committed before, and this is how it was then.
+
+    ``ranges`` is one a topic; None = that was so long ago that it is not kept. ``index`` is that of the commit in the
+    log, ``timestamp`` its log time in microseconds since 1970: all records of the batch have it.
+    """
+
+    sink: str
+    batch: int
+    duplicate: bool
+    ranges: list[CommitRange] | None
+    index: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """What one attempt holds: all that its commit needs to know. Made by ``Attempt.seal``; may be pickled and sent.
+
+    ``bytes`` counts whole batches, headers included.
+    """
+
+    attempt: int
+    entries: Entries
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkInfo:
+    """A sink as a node described it.
+
+    ``batch`` is the last one committed, -1 = none; ``index`` and ``timestamp`` (microseconds since 1970) are that
+    commit's, ``ranges`` where its records stand. ``attempts`` are staging or sealed, ``sealed`` of them are, and hold
+    ``bytes`` that are not visible; without activity they are dropped after ``keep_seconds`` of log time.
+    """
+
+    name: str
+    owner: str
+    run: str
+    batch: int
+    index: int
+    timestamp: int
+    ranges: list[CommitRange] | None
+    keep_seconds: float
+    attempts: int
+    sealed: int
+    bytes: int
+
+
+class Sink:
+    """One run's access to a sink; made by ``client.sink``.
+
+    Each writer of a batch (as many as there are, on whatever machine) begins an attempt, stages and seals it; one then
+    commits what all have sealed, at once. The sink remembers the last batch that was committed, for ever: a batch is
+    committed once, however often it is written and whoever is killed. So every call may be repeated.
+
+    Its owner (a query, a job) numbers the batches, rising, gaps are fine. What another one's numbers mean nobody knows,
+    so another owner is refused. Of one owner the latest run counts: once it has begun an attempt that is new, earlier
+    runs are refused, and what they staged is dropped.
+    """
+
+    def __init__(
+        self,
+        client: Sender,
+        shell: Shell,
+        options: Options,
+        entropy: random.Random,
+        name: str,
+        *,
+        owner: str,
+        run: str,
+        reset: bool,
+        keep_seconds: float,
+    ) -> None:
+        self.name = as_text(name, "the name of a sink")
+        self.owner = as_text(owner, "the owner of a sink")
+        self.run = as_text(run, "the run of a sink") or _random_name(entropy)
+        if not 0 < keep_seconds < math.inf:
+            raise RequestError(f"keep_seconds={keep_seconds!r}", remedy="give a number of seconds above 0")
+        self._reset = reset
+        self._keep_seconds = math.ceil(keep_seconds)
+        self._client = client
+        self._shell = shell
+        self._options = options
+        self._entropy = entropy
+
+    async def begin(self, batch: int, name: str = "", *, timeout: float | None = None) -> Attempt | SinkCommit:
+        """Begin an attempt to write a part of a batch, or say that the batch is committed: then nothing is to be done.
+
+        Fences earlier runs of the same owner, and drops what they staged. Cancelled: the attempt may have begun, and
+        is dropped with the others that are not committed.
+
+        Args:
+          batch: its number, from 0.
+          name: of the attempt, in this batch and run; the same again is the same attempt. "" = another one each time.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          FencedError: the sink is another owner's (``reset`` takes it over), or a later run's.
+          RequestError: a name, or the number, is not allowed.
+          UnavailableError: not begun; try again.
+          OutcomeUnknownError: perhaps begun (its ``token`` is None); again is harmless.
+        """
+        body: dict[str, object] = {
+            "sink": self.name,
+            "owner": self.owner,
+            "run": self.run,
+            "batch": as_whole(batch, "the number of a batch"),
+            "name": as_text(name, "the name of an attempt") or _random_name(self._entropy),
+            "reset": self._reset,
+            "keep_seconds": self._keep_seconds,
+        }
+        frame = await self._client.ask_leader(FrameKind.BEGIN_ATTEMPT, body, timeout)
+        attempt, commit = frame.body["attempt"], frame.body.get("commit")
+        if attempt:
+            what = f"attempt {attempt} at batch {batch} of sink {self.name!r}"
+            return Attempt(self._client, self._shell, self._options, attempt, what)
+        if commit is None:
+            raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, and not how")
+        return _commit(commit)
+
+    async def commit(self, batch: int, sealed: Sequence[Sealed], *, timeout: float | None = None) -> SinkCommit:
+        """Make all that was sealed visible at once, in this order; return where it stands.
+
+        The records of a topic stand at consecutive positions. Whatever else was staged for this batch, or for earlier
+        ones, is dropped. A batch that is committed already stays as it is: the answer says ``duplicate``, and how it
+        was committed. Cancelled: it may be committed all the same, or later.
+
+        Args:
+          batch: its number.
+          sealed: what every writer's ``seal`` returned; empty = a batch without records.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          StagingError: an attempt is gone, is not sealed, or holds something else: stage the batch again.
+          FencedError: the sink is another owner's, or a later run's.
+          UnavailableError: not committed; try again.
+          OutcomeUnknownError: perhaps committed (its ``token`` is None); commit again, which is harmless.
+        """
+        body: dict[str, object] = {
+            "sink": self.name,
+            "owner": self.owner,
+            "run": self.run,
+            "batch": as_whole(batch, "the number of a batch"),
+            "parts": [[each.attempt, each.entries] for each in sealed],
+        }
+        frame = await self._client.ask_leader(FrameKind.COMMIT, body, timeout)
+        return _commit(frame.body["commit"])
+
+    async def abort(self, batch: int, *, timeout: float | None = None) -> None:
+        """Drop what this run staged for a batch; one that is committed stays. Cancelled: it may be dropped, or not.
+
+        Raises:
+          UnavailableError, OutcomeUnknownError: try again, or leave it: without activity it is dropped by itself.
+        """
+        batch = as_whole(batch, "the number of a batch")
+        body: dict[str, object] = {"sink": self.name, "run": self.run, "batch": batch}
+        await self._client.ask_leader(FrameKind.ABORT_ATTEMPTS, body, timeout)
+
+
+class Attempt:
+    """What one writer stages for a batch of a sink: durable, and invisible until the batch is committed.
+
+    Several tasks may stage at once. Within a topic the records will stand in the order of the calls.
+
+    Invariants:
+      * what is sealed is complete: an attempt in which a call has failed, or was cancelled, can only be given up
+      * at most ``Options.stage_bytes_in_flight`` bytes are unacknowledged, or one block
+    """
+
+    def __init__(self, client: Sender, shell: Shell, options: Options, attempt: int, what: str) -> None:
+        self.id = attempt
+        self._what = what
+        self._client = client
+        self._shell = shell
+        self._options = options
+        self._turn = shell.create_lock()
+        self._places: deque[Place] = deque()
+        """The blocks that are unacknowledged, as far as is known, in order."""
+        self._in_flight = 0
+        """Their bytes."""
+        self._entries: list[Entry] = []
+        self._error: Callable[[], ViewstampError] | None = None
+        """Why it has failed."""
+        self._is_closed = False
+        """It is being sealed: nothing can be added."""
+
+    async def stage(self, topic: str, columns: Columns, *, timeout: float | None = None) -> None:
+        """Stage a block of records as one batch, without looking into it.
+
+        Returns when the block is on its way: its buffers must not change before :meth:`seal` has returned. Waits while
+        too many bytes are unacknowledged, as they are while the cluster has no room for more. An error of a block is
+        raised by the call that comes after it was known. Any error, and a cancellation, ends the attempt.
+
+        Other appends of the same client may have to wait for room, too: a sink that is written without pause should
+        have a client of its own.
+
+        Args:
+          topic: its name.
+          columns: the records; about 1 MiB is a good size. Without records nothing is staged.
+          timeout: seconds that it may wait to be sent, and again to be acknowledged; None = the client's default.
+
+        Raises:
+          StagingError: the attempt is gone (aborted, committed without it, too old), or has ended before.
+          FencedError: a later run, or another owner, has the sink.
+          UnknownTopicError, RecordTooLargeError, RequestError: this block is wrong.
+          UnavailableError: nobody took it in time; where the cluster has no room for what is staged, it says so.
+          StorageFullError: refused for lack of space.
+        """
+        async with self._adding():
+            await self._stage(topic, columns, timeout)
+
+    async def stage_records(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Stage records, in as many blocks as they need. As :meth:`stage` otherwise.
+
+        Args:
+          topic: its name.
+          values: the records.
+          keys: one for each value, or None.
+          headers: one for each value: names and bytes, or None.
+          timeout: as :meth:`stage`, for each block.
+        """
+        async with self._adding():
+            for columns in self._blocks(values, keys, headers):
+                await self._stage(topic, columns, timeout)
+
+    async def seal(self, *, timeout: float | None = None) -> Sealed:
+        """Wait until all is durable on a majority, and close the attempt: nothing can be staged any more.
+
+        Cancelled while blocks are unacknowledged, the attempt ends; after that, it may be sealed: seal again.
+
+        Raises:
+          StagingError: the attempt is gone, or has ended before.
+          UnavailableError, OutcomeUnknownError: seal again, unless the attempt has ended; begin another one then.
+        """
+        async with self._failing():
+            self._is_closed = True
+            await self._within(timeout, self._receive_all())
+            entries = b"".join(pack_entry(*entry) for entry in sorted(self._entries))
+        body: dict[str, object] = {"attempt": self.id, "batches": len(self._entries), "checksum": crc32c(entries)}
+        await self._client.ask_leader(FrameKind.SEAL_ATTEMPT, body, timeout)
+        return Sealed(
+            attempt=self.id,
+            entries=entries,
+            records=sum(entry.count for entry in self._entries),
+            bytes=sum(entry.size for entry in self._entries),
+        )
+
+    @asynccontextmanager
+    async def _adding(self) -> AsyncIterator[None]:
+        if self._is_closed:
+            raise StagingError(f"{self._what} is sealed", remedy="stage first, then seal")
+        async with self._failing():
+            yield
+
+    @asynccontextmanager
+    async def _failing(self) -> AsyncIterator[None]:
+        """Let one task in; end the attempt where it fails."""
+        try:
+            async with self._turn:
+                if self._error is not None:
+                    raise self._error()
+                yield
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is None:
+            if isinstance(error, ViewstampError):
+                self._error = again(error)
+            else:
+                reason = f"{self._what} was given up by a call that ended with {error!r}"
+                self._error = lambda: StagingError(reason, remedy=_AGAIN)
+        while self._places:
+            self._client.abandon(self._places.pop())
+
+    async def _stage(self, topic: str, columns: Columns, timeout: float | None) -> None:
+        if not columns.count:
+            return
+        size = columns.size
+        await self._within(timeout, self._make_room(size))
+        self._places.append(self._client.begin_staging(topic, columns, self.id, timeout))
+        self._in_flight += size
+        await self._shell.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
+
+    async def _within(self, timeout: float | None, work: Coroutine[Any, Any, None]) -> None:
+        seconds = as_seconds(timeout, self._options.timeout)
+        try:
+            await self._shell.within(seconds, work)
+        except TimeoutError:
+            raise UnavailableError(
+                f"{self._what} waits for {len(self._places)} receipts, and had none within {seconds:g} s", remedy=_AGAIN
+            ) from None
+
+    async def _make_room(self, size: int) -> None:
+        window = self._options.stage_bytes_in_flight
+        while self._places and (self._places[0].waiter.done() or self._in_flight + size > window):
+            await self._receive()
+
+    async def _receive_all(self) -> None:
+        while self._places:
+            await self._receive()
+
+    async def _receive(self) -> None:
+        """Wait for the oldest receipt."""
+        place = self._places[0]
+        try:
+            receipt = await self._client.end_staging(place)
+        except OutcomeUnknownError as error:
+            raise UnavailableError(f"{self._what} has lost a block: {error}", remedy=_AGAIN) from error
+        assert place.draft is not None, "what was acknowledged was sent"
+        self._places.popleft()
+        self._in_flight -= place.size
+        self._entries.append(Entry(receipt.first_index, place.draft.topic, receipt.count, place.size))
+
+    def _blocks(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Mapping[str, bytes] | None] | None,
+    ) -> list[Columns]:
+        """Divide records into blocks."""
+        for name, column in (("keys", keys), ("headers", headers)):
+            if column is not None and len(column) != len(values):
+                raise RequestError(f"{len(column)} {name} for {len(values)} values", remedy="give one for each value")
+        some_values = [as_bytes(value, "a value") for value in values]
+        some_keys = [None if key is None else as_bytes(key, "a key") for key in keys or [None] * len(some_values)]
+        some_headers = [as_headers(each) for each in headers or [None] * len(some_values)]
+        limit = self._client.block_bytes
+        blocks = []
+        start, held = 0, 0
+        for at, size in enumerate(map(record_size, some_values, some_keys, some_headers)):
+            if at > start and held + size > limit:
+                blocks.append(_columns(some_values[start:at], some_keys[start:at], some_headers[start:at]))
+                start, held = at, 0
+            held += size
+        if some_values:
+            blocks.append(_columns(some_values[start:], some_keys[start:], some_headers[start:]))
+        return blocks
+
+
+def sink_info(sink: dict[str, Any]) -> SinkInfo:
+    """Return what a node said of a sink."""
+    return SinkInfo(
+        name=sink["name"],
+        owner=sink["owner"],
+        run=sink["run"],
+        batch=sink["batch"],
+        index=sink["index"],
+        timestamp=sink["log_time"],
+        ranges=_ranges(sink["ranges"]),
+        keep_seconds=sink["keep_seconds"],
+        attempts=sink["attempts"],
+        sealed=sink["sealed"],
+        bytes=sink["bytes"],
+    )
+
+
+def _commit(commit: dict[str, Any]) -> SinkCommit:
+    return SinkCommit(
+        sink=commit["sink"],
+        batch=commit["batch"],
+        duplicate=commit["duplicate"],
+        ranges=_ranges(commit["ranges"]),
+        index=commit["index"],
+        timestamp=commit["log_time"],
+    )
+
+
+def _ranges(ranges: list[tuple[str, int, int]] | None) -> list[CommitRange] | None:
+    return None if ranges is None else [CommitRange(*each) for each in ranges]
+
+
+def _random_name(entropy: random.Random) -> str:
+    return f"{entropy.getrandbits(64):016x}"
+
+
+def _columns(values: list[bytes], keys: list[bytes | None], headers: Sequence[Headers | None]) -> Columns:
+    return build_batch(values, kind=Kind.STAGED, keys=keys, headers=headers).columns()
