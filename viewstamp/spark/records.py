@@ -1,0 +1,151 @@
+"""Records to rows: a batch as it came over the wire becomes an Arrow batch, values and keys without a copy.
+
+| column | Spark | is |
+| --- | --- | --- |
+| topic | string | the name of the record's topic |
+| position | long | its place there, from 1 |
+| term, index | long | its viewstamp: its place in the log |
+| timestamp | timestamp | the log time of its batch, in microseconds |
+| key | binary | its key, null = none |
+| value | binary | never null |
+| headers | map<string, binary> | its headers, null = none |
+
+Knows no client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgpack
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType, TimestampType
+
+from viewstamp.errors import FrameError
+from viewstamp.spark.options import COLUMNS
+from viewstamp.wire.batch import Batch, Buffer, Column
+
+__all__ = ["arrow_schema", "join", "spark_schema", "to_record_batch"]
+
+_HEADERS = pa.map_(pa.string(), pa.binary())
+_TYPES = {
+    "topic": (StringType(), pa.string()),
+    "position": (LongType(), pa.int64()),
+    "term": (LongType(), pa.int64()),
+    "index": (LongType(), pa.int64()),
+    "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
+    "key": (BinaryType(), pa.binary()),
+    "value": (BinaryType(), pa.binary()),
+    "headers": (MapType(StringType(), BinaryType()), _HEADERS),
+}
+"""Spark compares the Arrow schema with its own, exactly; its timestamps are UTC whatever the session's time zone."""
+
+
+def spark_schema(columns: Sequence[str] = COLUMNS) -> StructType:
+    """Return the schema of these columns, in this order, as Spark has it."""
+    return StructType([StructField(name, _TYPES[name][0]) for name in columns])
+
+
+def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
+    """Return the schema of these columns, in this order, as Spark wants it of Arrow batches."""
+    return pa.schema([(name, _TYPES[name][1]) for name in columns])
+
+
+def to_record_batch(
+    batch: Batch, *, topic: str, start: int, end: int, columns: Sequence[str] = COLUMNS
+) -> pa.RecordBatch:
+    """Return the records of ``batch`` whose positions are in ``[start, end)``: none where it holds none of them.
+
+    Args:
+      batch: as a reader gets it; its buffer lives as long as the result, whose values and keys are views of it.
+      topic: the name of its topic.
+      start: the first position.
+      end: the position after the last.
+      columns: which ones, in this order.
+
+    Raises:
+      FrameError: the body is not laid out as it should be: its checksum fits, so whoever built it is at fault.
+    """
+    first = min(max(start - batch.first_position, 0), batch.count)
+    count = max(0, min(end - batch.first_position, batch.count) - first)
+    position, index = batch.first_position + first, batch.first_index + first
+    parts = batch.columns()
+
+    def bytes_of(column: Column | None, validity: Buffer | None = None) -> pa.Array:
+        if column is None:
+            return pa.nulls(count, pa.binary())
+        return _binary(batch, column, validity).slice(first, count)
+
+    def column(name: str) -> pa.Array:
+        match name:
+            case "value":
+                return bytes_of(parts.values)
+            case "key":
+                return bytes_of(parts.keys, parts.validity)
+            case "headers":
+                return _unpack_headers(batch, bytes_of(parts.headers))
+            case "position":
+                return pa.arange(position, position + count)
+            case "index":
+                return pa.arange(index, index + count)
+        constants = {"topic": topic, "term": batch.term, "timestamp": batch.log_time}
+        return pa.repeat(pa.scalar(constants[name], _TYPES[name][1]), count)
+
+    return pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
+
+
+def join(batches: Iterable[pa.RecordBatch], *, rows: int = 1024, bytes: int = 1024 * 1024) -> Iterator[pa.RecordBatch]:  # noqa: A002
+    """Yield ``batches`` with small ones joined until they have ``rows`` or ``bytes``: each costs Spark about the same.
+
+    Ones that are large enough pass as they are, without a copy. Empty ones are left out.
+    """
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = waiting_bytes = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        waiting_rows += batch.num_rows
+        waiting_bytes += batch.nbytes
+        if waiting_rows >= rows or waiting_bytes >= bytes:
+            yield _joined(waiting)
+            waiting, waiting_rows, waiting_bytes = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _binary(batch: Batch, column: Column, validity: Buffer | None) -> pa.Array:
+    """Return a column as an array over its bytes, once its offsets are known to stay inside."""
+    buffers = [
+        None if validity is None else pa.py_buffer(validity),
+        # Copied, four bytes a record: Arrow wants them aligned, and in a frame they stand anywhere.
+        pa.py_buffer(bytes(column.offsets)),
+        pa.py_buffer(column.data),
+    ]
+    array = pa.Array.from_buffers(pa.binary(), batch.count, buffers)
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise FrameError(f"a column of {batch!r} is not laid out as Arrow has it: {error}") from None
+    return array
+
+
+def _unpack_headers(batch: Batch, packed: pa.Array) -> pa.Array:
+    """Return the maps of a column of msgpack maps; null where the bytes are empty, or null."""
+    if packed.null_count == len(packed):
+        return pa.nulls(len(packed), _HEADERS)
+    return pa.array([_unpack(batch, each) if each else None for each in packed.to_pylist()], _HEADERS)
+
+
+def _unpack(batch: Batch, packed: bytes) -> list[tuple[str, bytes]]:
+    try:
+        headers = msgpack.unpackb(packed)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise FrameError(f"the headers of a record of {batch!r} are no msgpack: {error}") from error
+    if not isinstance(headers, Mapping) or not all(type(k) is str and type(v) is bytes for k, v in headers.items()):
+        raise FrameError(f"the headers of a record of {batch!r} are no map of strings to bytes")
+    return list(headers.items())

@@ -1,0 +1,362 @@
+"""Rows to records: what Spark hands over as Arrow becomes columns of batches, without a step of Python per row.
+
+Which columns rows may have, ``format`` not given:
+
+| column | type | is |
+| --- | --- | --- |
+| value | binary or string | the record's value; required, never null |
+| key | binary or string | its key; null = none |
+| topic | string | where it goes, never null; required where the option ``topic`` is not given, refused where it is |
+| headers | map<string, binary or string> | its headers; null or empty = none, never with a null in it |
+
+With ``format`` "json" or "msgpack" the value is a map of the whole row (``whole_rows.py``). ``key``, ``topic`` and
+``headers`` mean the same there, have to be of these types, and do not stand in the value: who wants them there gives
+them another name. A column ``value`` is then one as any other.
+
+Strings are their UTF-8. A row that is no record fails the task: the error names the partition, the row in it, the
+column and what was found. Rows keep their order within a topic, and nothing is said about the order between topics.
+
+Knows no client, and no Spark but for the types of a schema.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgpack
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, CharType, DataType, MapType, StringType, StructType, VarcharType
+
+from viewstamp.errors import RecordTooLargeError, RequestError
+from viewstamp.spark.whole_rows import check_type, encode
+from viewstamp.wire.batch import HEADER_SIZE, Buffer, Column, Columns, pad
+
+__all__ = ["Rows", "check_schema"]
+
+_MIB = 1024 * 1024
+_PENDING_BYTES_MAX = 64 * _MIB
+"""Bytes that wait for their blocks to be full, over all topics: with thousands of topics, blocks go out smaller."""
+_BATCH_BYTES_MAX = 1024 * _MIB
+"""A batch of more is taken in halves: the offsets of a column have 31 bits."""
+_BLOCK_COST = HEADER_SIZE + 7 * 8
+"""What a block costs beside its records: a header, and what its three columns and the bitmap are padded with."""
+_ROW_COST = 13
+"""What a row costs beside its bytes: three offsets, and a bit."""
+
+_RECORD_COLUMNS = ("value", "key", "topic", "headers")
+_TEXT = (StringType, VarcharType, CharType)
+_BYTES = (BinaryType, *_TEXT)
+_ARROW_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.string_view()}
+
+
+def check_schema(schema: StructType, topic: str, format: str = "") -> None:  # noqa: A002  # the option's name
+    """Check on the driver that rows of ``schema`` can be records. ``topic``: the option, "" = not given.
+
+    Raises:
+      RequestError: they cannot; names the column and what to write instead.
+    """
+    names = schema.fieldNames()
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"the rows have {names.count(name)} columns {name!r}", remedy="rename or drop one")
+    for field in schema.fields:
+        expected = _expected(field.name, field.dataType, format)
+        if expected:
+            raise RequestError(
+                f"column {field.name!r} is {field.dataType.simpleString()}; it must be {expected}",
+                remedy=f"cast it: .withColumn({field.name!r}, col({field.name!r}).cast(...))"
+                + (", or rename it to have it in the value" if format else ""),
+            )
+        if not format and field.name not in _RECORD_COLUMNS:
+            raise RequestError(
+                f"there is no place for column {field.name!r} in a record: it has {', '.join(_RECORD_COLUMNS)}",
+                remedy='drop the column; or write whole rows as values: .option("format", "json"), or "msgpack"',
+            )
+        if format and field.name in _value_names(names, format):
+            check_type(field.dataType, field.name)
+    if not _value_names(names, format):
+        raise RequestError(
+            f"the rows have no column for the value, only {', '.join(names) or 'none at all'}",
+            remedy='name one "value", binary or string; or write whole rows: .option("format", "json"), or "msgpack"',
+        )
+    if "topic" in names and topic:
+        raise RequestError(
+            f"the rows have a column 'topic', and option topic says {topic!r}", remedy="drop the one or the other"
+        )
+    if "topic" not in names and not topic:
+        raise RequestError(
+            "where should the rows go? Neither is option topic given, nor have they a column 'topic'",
+            remedy='name the topic: .option("topic", "..."); or add a column: .withColumn("topic", ...)',
+        )
+
+
+def _expected(name: str, kind: DataType, format: str) -> str:  # noqa: A002
+    """Say what the type of a column should be, "" = what it is."""
+    if name == "topic":
+        return "" if isinstance(kind, _TEXT) else "string"
+    if name == "headers":
+        is_map = isinstance(kind, MapType) and isinstance(kind.keyType, _TEXT) and isinstance(kind.valueType, _BYTES)
+        return "" if is_map else "map<string,binary> or map<string,string>"
+    if name == "key" or (name == "value" and not format):
+        return "" if isinstance(kind, _BYTES) else "binary or string"
+    return ""
+
+
+def _value_names(names: list[str], format: str) -> list[str]:  # noqa: A002
+    """Return the columns that the value is made of."""
+    return [name for name in names if (name not in _RECORD_COLUMNS or name == "value") and (format or name == "value")]
+
+
+class Rows:
+    """The rows of one partition on their way into blocks: columns of up to ``block_bytes``, each of one topic.
+
+    Invariants:
+      * a block is at most ``block_bytes`` as a batch, or one record
+      * what waits holds at most 64 MiB, plus the batch that was pushed last
+      * after an error nothing more is pushed: the task has failed
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        topic: str = "",
+        *,
+        format: str = "",  # noqa: A002  # the option's name
+        record_bytes_max: int,
+        block_bytes: int = _MIB,
+        partition: int = 0,
+    ) -> None:
+        """Take rows of ``schema``; ``topic``: where they go, "" = as their column says.
+
+        ``record_bytes_max``: the cluster's limit for value, key and headers of one record. ``partition``: what errors
+        name. Raises RequestError as :func:`check_schema`.
+        """
+        check_schema(schema, topic, format)
+        self.count = 0
+        """Rows that were pushed."""
+        self._topic = topic
+        self._format = format
+        self._value_names = _value_names(schema.fieldNames(), format)
+        self._record_bytes_max = record_bytes_max
+        self._block_bytes = block_bytes - _BLOCK_COST
+        self._partition = partition
+        self._pending: dict[str, _Pending] = {}
+        self._pending_bytes = 0
+
+    def push(self, batch: pa.RecordBatch) -> list[tuple[str, Columns]]:
+        """Take Spark's next rows; return the blocks that are full now. What they hold may be views of ``batch``.
+
+        Raises:
+          RecordTooLargeError: a record is over ``record_bytes_max``.
+          RequestError: a row is no record, for another reason. Both name the row.
+        """
+        if batch.nbytes > _BATCH_BYTES_MAX and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            return self.push(batch.slice(0, half)) + self.push(batch.slice(half))
+        if batch.num_rows == 0:
+            return []
+        try:
+            records = self._records(batch)
+        except RequestError:
+            self._fail(batch)
+        self.count += batch.num_rows
+        blocks = [block for topic, run in self._by_topic(records) for block in self._add(topic, run)]
+        return blocks if self._pending_bytes < _PENDING_BYTES_MAX else blocks + self.flush()
+
+    def flush(self) -> list[tuple[str, Columns]]:
+        """Return what is left, in blocks that are not full."""
+        blocks = [(topic, pending.take()) for topic, pending in self._pending.items()]
+        self._pending.clear()
+        self._pending_bytes = 0
+        return blocks
+
+    def _records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return columns value, key, headers and topic as binary, and ``cost``: the bytes of a row, those of a block.
+
+        Raises RequestError without saying which row it was: looking for it is left to when there is one.
+        """
+        names = batch.schema.names
+        if self._format:
+            value = encode(batch.select(self._value_names), self._format)
+        else:
+            value = _binary(batch, "value")
+        columns = {"value": value}
+        if "key" in names:
+            columns["key"] = _binary(batch, "key")
+        if "headers" in names:
+            columns["headers"] = _pack_headers(batch.column("headers"))
+        sizes = {name: pc.fill_null(pc.binary_length(column), 0) for name, column in columns.items()}
+        total = sizes["value"]
+        for name in list(sizes)[1:]:
+            total = pc.add(total, sizes[name])
+        largest = pc.max(total).as_py()
+        if largest > self._record_bytes_max:
+            parts = ", ".join(f"{name} {size[0].as_py():,}" for name, size in sizes.items())
+            raise RecordTooLargeError(
+                f"a record of {largest:,} bytes ({parts}) is over the limit of {self._record_bytes_max:,}",
+                remedy="write smaller values, or raise [limits] record_bytes_max on every node",
+            )
+        if "topic" in names:
+            columns["topic"] = _topics(batch)
+        for name in ("value", "topic"):
+            if name in columns and columns[name].null_count:
+                raise RequestError(
+                    f"column {name!r} is null", remedy=f'leave such rows out: .na.drop(subset=["{name}"])'
+                )
+        return pa.RecordBatch.from_pydict({**columns, "cost": pc.add(total, _ROW_COST)})
+
+    def _fail(self, batch: pa.RecordBatch) -> None:
+        """Find the first row of ``batch`` that is no record, and raise what is wrong with it."""
+
+        def is_wrong(rows: int) -> bool:
+            try:
+                self._records(batch.slice(0, rows))
+            except RequestError:
+                return True
+            return False
+
+        row = bisect_left(range(1, batch.num_rows), True, key=is_wrong)
+        try:
+            self._records(batch.slice(row, 1))
+        except RequestError as error:
+            error.message = f"partition {self._partition}, row {self.count + row} (from 0): {error.message}"
+            raise
+
+    def _by_topic(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the records of each topic, in their order."""
+        if self._topic:
+            yield self._topic, records
+            return
+        topics = records.column("topic").dictionary_encode()
+        records = records.drop_columns("topic")
+        codes, names = topics.indices, topics.dictionary.to_pylist()
+        if len(names) > 1:
+            order = pc.array_sort_indices(codes)  # Stable: rows of one topic keep their order.
+            codes, records = codes.take(order), records.take(order)
+        start = 0
+        for code, count in zip(*pc.value_counts(codes).flatten(), strict=True):
+            yield names[code.as_py()].decode(), records.slice(start, count.as_py())
+            start += count.as_py()
+
+    def _add(self, topic: str, records: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
+        """Let ``records`` join what waits for the topic; yield each block that has become full."""
+        pending = self._pending.setdefault(topic, _Pending())
+        ends = memoryview(pc.cumulative_sum(records.column("cost").cast(pa.int64())).buffers()[1]).cast("q")
+        start, before = 0, 0
+        while start < len(ends):
+            end = bisect_right(ends, before + self._block_bytes - pending.bytes, start)
+            if end == start and not pending.parts:
+                end = start + 1
+            if end > start:
+                pending.parts.append(records.slice(start, end - start))
+                pending.bytes += ends[end - 1] - before
+                self._pending_bytes += ends[end - 1] - before
+                start, before = end, ends[end - 1]
+            if start < len(ends):
+                self._pending_bytes -= pending.bytes
+                yield topic, pending.take()
+
+
+class _Pending:
+    """Records of one topic that wait for a block to be full."""
+
+    def __init__(self) -> None:
+        self.parts: list[pa.RecordBatch] = []
+        self.bytes = 0
+
+    def take(self) -> Columns:
+        """Return all of them as one block; copies only where they come from several batches."""
+        records = self.parts[0] if len(self.parts) == 1 else pa.concat_batches(self.parts)
+        self.parts, self.bytes = [], 0
+        return _columns(records)
+
+
+def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column of bytes or text as binary: a view of it where its offsets have 32 bits."""
+    column = batch.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type not in _ARROW_BYTES:
+        raise RequestError(f"column {name!r} is {column.type}; it must be binary or string", remedy="cast it")
+    return column.view(pa.binary()) if column.type == pa.string() else column.cast(pa.binary())
+
+
+def _topics(batch: pa.RecordBatch) -> pa.Array:
+    """Return the column of topics, each of which a topic may be called."""
+    from viewstamp.streams.topic import check_name  # Of a node's part, which only this column needs.
+
+    topics = _binary(batch, "topic")
+    for name in topics.unique().drop_null():
+        try:
+            check_name(name.as_py().decode(errors="backslashreplace"))
+        except RequestError as error:
+            error.message = f"column 'topic': {error.message}"
+            raise
+    return topics
+
+
+def _pack_headers(column: pa.MapArray) -> pa.Array:
+    """Return each row's headers as a msgpack map, empty bytes where there are none."""
+    packed = [b""] * len(column)
+    if column.offsets[0] != column.offsets[-1]:
+        names = column.keys.cast(pa.binary()).to_pylist()
+        values = column.items.cast(pa.binary()).to_pylist()
+        valid = column.is_valid().to_pylist()
+        for row, (start, end) in enumerate(pairwise(column.offsets.to_pylist())):
+            if start < end and valid[row]:
+                packed[row] = _pack_map(names[start:end], values[start:end])
+    return pa.array(packed, pa.binary())
+
+
+def _pack_map(names: list[bytes], values: list[bytes | None]) -> bytes:
+    try:
+        headers = {name.decode(): value for name, value in zip(names, values, strict=True)}
+    except UnicodeDecodeError as error:
+        raise RequestError(f"column 'headers': a name is no UTF-8: {error}", remedy="name it in UTF-8") from None
+    for name, value in headers.items():
+        if value is None:
+            raise RequestError(f"column 'headers': {name!r} is null", remedy="leave it out, or make it empty")
+    packed: bytes = msgpack.packb(headers)
+    return packed
+
+
+def _columns(records: pa.RecordBatch) -> Columns:
+    """Return records as a batch lays them out: views of their buffers, but for offsets that did not start at 0."""
+    names = records.schema.names
+    validity, keys, headers = None, None, None
+    if "key" in names and records.column("key").null_count < records.num_rows:
+        validity, keys = _validity(records.column("key")), _column(records.column("key"))
+    if "headers" in names:
+        headers = _column(records.column("headers"))
+    return Columns(
+        records.num_rows,
+        _column(records.column("value")),
+        validity,
+        keys,
+        headers if headers is not None and len(headers.data) else None,
+    )
+
+
+def _column(array: pa.Array) -> Column:
+    _, table, data = array.buffers()
+    offsets = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, table], offset=array.offset)
+    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    if start:
+        offsets = pc.subtract(offsets, pa.scalar(start, pa.int32()))
+    first = 4 * offsets.offset
+    return Column(_bytes(offsets.buffers()[1])[first : first + 4 * len(offsets)], _bytes(data)[start:end])
+
+
+def _validity(array: pa.Array) -> bytes:
+    """Return the bitmap from bit 0 on, zeros behind it."""
+    count, bitmap = len(array), array.buffers()[0]
+    ones = (1 << count) - 1
+    bits = ones if bitmap is None else int.from_bytes(_bytes(bitmap), "little") >> array.offset & ones
+    return bits.to_bytes(pad((count + 7) // 8), "little")
+
+
+def _bytes(buffer: pa.Buffer | None) -> Buffer:
+    return memoryview(buffer).cast("B") if buffer is not None else b""
