@@ -51,9 +51,7 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
     return pa.schema([(name, _TYPES[name][1]) for name in columns])
 
 
-def to_record_batch(
-    batch: Batch, *, topic: str, start: int, end: int, columns: Sequence[str] = COLUMNS
-) -> pa.RecordBatch:
+def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
     """Return the records of ``batch`` whose positions are in ``[start, end)``: none where it holds none of them.
 
     Args:
