@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ from crc32c import crc32c
 from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole
 from viewstamp.client.draft import Headers, record_size
 from viewstamp.client.line import Place
-from viewstamp.client.links import again
 from viewstamp.client.options import Options
 from viewstamp.client.sender import Sender
 from viewstamp.client.shell import Shell
@@ -172,8 +171,7 @@ class Sink:
         frame = await self._client.ask_leader(FrameKind.BEGIN_ATTEMPT, body, timeout)
         attempt, commit = frame.body["attempt"], frame.body.get("commit")
         if attempt:
-            what = f"attempt {attempt} at batch {batch} of sink {self.name!r}"
-            return Attempt(self._client, self._shell, self._options, attempt, what)
+            return Attempt(self, self._client, self._shell, self._options, batch, attempt)
         if commit is None:
             raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, and not how")
         return _commit(commit)
@@ -212,8 +210,10 @@ class Sink:
         Raises:
           UnavailableError, OutcomeUnknownError: try again, or leave it: without activity it is dropped by itself.
         """
-        batch = as_whole(batch, "the number of a batch")
-        body: dict[str, object] = {"sink": self.name, "run": self.run, "batch": batch}
+        await self._abort(as_whole(batch, "the number of a batch"), 0, timeout)
+
+    async def _abort(self, batch: int, attempt: int, timeout: float | None) -> None:
+        body: dict[str, object] = {"sink": self.name, "run": self.run, "batch": batch, "attempt": attempt}
         await self._client.ask_leader(FrameKind.ABORT_ATTEMPTS, body, timeout)
 
 
@@ -227,9 +227,11 @@ class Attempt:
       * at most ``Options.stage_bytes_in_flight`` bytes are unacknowledged, or one block
     """
 
-    def __init__(self, client: Sender, shell: Shell, options: Options, attempt: int, what: str) -> None:
+    def __init__(self, sink: Sink, client: Sender, shell: Shell, options: Options, batch: int, attempt: int) -> None:
         self.id = attempt
-        self._what = what
+        self._sink = sink
+        self._batch = batch
+        self._what = f"attempt {attempt} at batch {batch} of sink {sink.name!r}"
         self._client = client
         self._shell = shell
         self._options = options
@@ -239,8 +241,8 @@ class Attempt:
         self._in_flight = 0
         """Their bytes."""
         self._entries: list[Entry] = []
-        self._error: Callable[[], ViewstampError] | None = None
-        """Why it has failed."""
+        self._failure = ""
+        """Why it has ended; "" = it has not."""
         self._is_closed = False
         """It is being sealed: nothing can be added."""
 
@@ -294,15 +296,19 @@ class Attempt:
     async def seal(self, *, timeout: float | None = None) -> Sealed:
         """Wait until all is durable on a majority, and close the attempt: nothing can be staged any more.
 
-        Cancelled while blocks are unacknowledged, the attempt ends; after that, it may be sealed: seal again.
+        Again is harmless. Cancelled while blocks are unacknowledged, the attempt ends; later it may be sealed, or not.
+
+        Args:
+          timeout: seconds for the blocks, and again for the seal; None = the client's default.
 
         Raises:
           StagingError: the attempt is gone, or has ended before.
-          UnavailableError, OutcomeUnknownError: seal again, unless the attempt has ended; begin another one then.
+          UnavailableError, OutcomeUnknownError: seal again; StagingError says where the attempt has ended.
+          Others: as :meth:`stage`.
         """
         async with self._failing():
             self._is_closed = True
-            await self._within(timeout, self._receive_all())
+            await self._receive(0, timeout)
             entries = b"".join(pack_entry(*entry) for entry in sorted(self._entries))
         body: dict[str, object] = {"attempt": self.id, "batches": len(self._entries), "checksum": crc32c(entries)}
         await self._client.ask_leader(FrameKind.SEAL_ATTEMPT, body, timeout)
@@ -312,6 +318,11 @@ class Attempt:
             records=sum(entry.count for entry in self._entries),
             bytes=sum(entry.size for entry in self._entries),
         )
+
+    async def abort(self, *, timeout: float | None = None) -> None:
+        """Drop this attempt, and nothing else; whatever was committed of it stays. As :meth:`Sink.abort` otherwise."""
+        self._fail(StagingError("it was aborted"))
+        await self._sink._abort(self._batch, self.id, timeout)
 
     @asynccontextmanager
     async def _adding(self) -> AsyncIterator[None]:
@@ -325,20 +336,15 @@ class Attempt:
         """Let one task in; end the attempt where it fails."""
         try:
             async with self._turn:
-                if self._error is not None:
-                    raise self._error()
+                if self._failure:
+                    raise StagingError(f"{self._what} has ended: {self._failure}", remedy=_AGAIN)
                 yield
         except BaseException as error:
             self._fail(error)
             raise
 
     def _fail(self, error: BaseException) -> None:
-        if self._error is None:
-            if isinstance(error, ViewstampError):
-                self._error = again(error)
-            else:
-                reason = f"{self._what} was given up by a call that ended with {error!r}"
-                self._error = lambda: StagingError(reason, remedy=_AGAIN)
+        self._failure = self._failure or (str(error) if isinstance(error, ViewstampError) else repr(error))
         while self._places:
             self._client.abandon(self._places.pop())
 
@@ -346,40 +352,31 @@ class Attempt:
         if not columns.count:
             return
         size = columns.size
-        await self._within(timeout, self._make_room(size))
+        await self._receive(self._options.stage_bytes_in_flight - size, timeout)
         self._places.append(self._client.begin_staging(topic, columns, self.id, timeout))
         self._in_flight += size
         await self._shell.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
 
-    async def _within(self, timeout: float | None, work: Coroutine[Any, Any, None]) -> None:
+    async def _receive(self, bytes_max: int, timeout: float | None) -> None:
+        """Take the receipts that are there, and wait for more until at most so many bytes are unacknowledged."""
         seconds = as_seconds(timeout, self._options.timeout)
         try:
-            await self._shell.within(seconds, work)
+            await self._shell.within(seconds, self._take_receipts(bytes_max))
         except TimeoutError:
             raise UnavailableError(
-                f"{self._what} waits for {len(self._places)} receipts, and had none within {seconds:g} s", remedy=_AGAIN
+                f"{self._what} misses the receipts of {len(self._places)} blocks after {seconds:g} s", remedy=_AGAIN
             ) from None
-
-    async def _make_room(self, size: int) -> None:
-        window = self._options.stage_bytes_in_flight
-        while self._places and (self._places[0].waiter.done() or self._in_flight + size > window):
-            await self._receive()
-
-    async def _receive_all(self) -> None:
-        while self._places:
-            await self._receive()
-
-    async def _receive(self) -> None:
-        """Wait for the oldest receipt."""
-        place = self._places[0]
-        try:
-            receipt = await self._client.end_staging(place)
         except OutcomeUnknownError as error:
             raise UnavailableError(f"{self._what} has lost a block: {error}", remedy=_AGAIN) from error
-        assert place.draft is not None, "what was acknowledged was sent"
-        self._places.popleft()
-        self._in_flight -= place.size
-        self._entries.append(Entry(receipt.first_index, place.draft.topic, receipt.count, place.size))
+
+    async def _take_receipts(self, bytes_max: int) -> None:
+        while self._places and (self._places[0].waiter.done() or self._in_flight > bytes_max):
+            place = self._places[0]
+            receipt = await self._client.end_staging(place)
+            assert place.draft is not None, "what was acknowledged was sent"
+            self._places.popleft()
+            self._in_flight -= place.size
+            self._entries.append(Entry(receipt.first_index, place.draft.topic, receipt.count, place.size))
 
     def _blocks(
         self,
