@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from viewstamp.spark.java import ensure_java
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "session"]
 
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     "spark.driver.memory": "1g",
-    "spark.log.level": "ERROR",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",

@@ -1,0 +1,119 @@
+"""Three real nodes, on an event loop in a thread: Spark's processes reach them by their addresses, a test by calls."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from viewstamp.client import Client, TopicInfo
+from viewstamp.embed import ClusterHandle, local_cluster
+from viewstamp.wire.batch import Record
+
+__all__ = ["RunningCluster", "running_cluster"]
+
+ResultT = TypeVar("ResultT")
+
+SECONDS_MAX = 60.0
+"""No call of a test takes longer than this."""
+
+
+class RunningCluster:
+    """What a test that does not await does with a cluster. Safe to use from any thread."""
+
+    def __init__(self, handle: ClusterHandle, loop: asyncio.AbstractEventLoop) -> None:
+        self._handle = handle
+        self._loop = loop
+        self._client: Client = handle.client()
+        self.addresses = ",".join(handle.address(node) for node in handle.ids)
+        """What stands in ``option("cluster", ...)``."""
+
+    def run(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        """Ask something that a client has to await: ``run(lambda client: client.list_sinks())``."""
+        return self._call(question(self._client))
+
+    def create_topic(self, name: str) -> None:
+        self.run(lambda client: client.create_topic(name))
+
+    def describe(self, topic: str) -> TopicInfo:
+        return self.run(lambda client: client.describe_topic(topic))
+
+    def append(self, topic: str, values: list[bytes]) -> None:
+        async def append(client: Client) -> None:
+            await asyncio.gather(*(client.append(topic, value) for value in values))
+
+        self.run(append)
+
+    def read(self, topic: str) -> list[Record]:
+        """Return all records that a reader sees now, in order."""
+
+        async def read(client: Client) -> list[Record]:
+            return [record async for record in client.read(topic)]
+
+        return self.run(read)
+
+    def values(self, topic: str) -> list[bytes]:
+        return [record.value for record in self.read(topic)]
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as the nodes that run say themselves; waits until one does."""
+
+        async def leader() -> str:
+            while True:
+                for node in self._handle.nodes.values():
+                    if node.node_status["role"] == "leader":
+                        return str(node.id)
+                await asyncio.sleep(0.01)
+
+        return self._call(leader())
+
+    def stop(self, node: str) -> None:
+        """Stop a node; its files stay."""
+        self._call(self._handle.stop(node))
+
+    def start(self, node: str) -> None:
+        """Start a node that was stopped, and wait until it is RUNNING."""
+
+        async def start() -> None:
+            await self._handle.start(node)
+
+        self._call(start())
+
+    def directory(self, node: str) -> str:
+        """Return where the files of a node lie."""
+        return str(self._handle.directory / node)
+
+    def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS_MAX)
+
+
+@contextmanager
+def running_cluster(*, nodes: int = 3, settings: Mapping[str, object] | None = None) -> Iterator[RunningCluster]:
+    """Run a cluster in a temporary directory, on free ports, until the context is left."""
+    entered: concurrent.futures.Future[RunningCluster] = concurrent.futures.Future()
+    leave = threading.Event()
+
+    async def live() -> None:
+        async with local_cluster(nodes=nodes, settings=settings or {}) as handle:
+            entered.set_result(RunningCluster(handle, asyncio.get_running_loop()))
+            await asyncio.to_thread(leave.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(live())
+        except BaseException as error:
+            if entered.done():
+                raise
+            entered.set_exception(error)
+
+    thread = threading.Thread(target=run, name="cluster")
+    thread.start()
+    try:
+        yield entered.result(SECONDS_MAX)
+    finally:
+        leave.set()
+        thread.join()

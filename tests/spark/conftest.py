@@ -1,0 +1,63 @@
+"""One session of Spark for all tests of this folder, and a cluster beside it.
+
+A JVM takes ten seconds to start and a gigabyte to live in, so nobody makes another one: a session is made as
+``session()`` makes it for a user, with what a test needs added. Whoever stops nodes takes ``running_cluster`` for
+itself; the others share one and take a topic of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.cluster import RunningCluster, running_cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/spark/" in item.path.as_posix():
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session of two cores, in which a task that fails is tried four times in all."""
+    from viewstamp.spark import session
+
+    spark = session("tests", cores=2, **{"spark.master": "local[2,4]"})
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RunningCluster]:
+    """Three nodes for everybody: no test stops one of them or changes a setting."""
+    with running_cluster() as cluster:
+        yield cluster
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_topic(cluster: RunningCluster) -> Callable[[], str]:
+    """Create a topic that nobody else uses, and return its name."""
+
+    def create() -> str:
+        name = f"topic-{next(_numbers)}"
+        cluster.create_topic(name)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: Callable[[], str]) -> str:
+    """A topic that nobody else uses."""
+    return new_topic()
