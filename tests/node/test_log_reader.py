@@ -10,42 +10,90 @@ import pytest
 
 from tests.node.group import SMALL, not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
-from viewstamp.consensus.log import Log
+from tests.streams.log import Log, Stager, commit, entries, records, seal
+from viewstamp.consensus.log import Log as CoreLog
 from viewstamp.errors import CorruptionError
 from viewstamp.host.disk import RealDisk
-from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
+from viewstamp.streams import Streams
 from viewstamp.wal.wal import Wal
-from viewstamp.wire.batch import Batch, build_batch
+from viewstamp.wire.batch import Batch
 
 TOPICS = (TopicId(1), TopicId(2), TopicId(3))
 
 
-def interleaved(count: int) -> list[Batch]:
-    """Return batches of three topics in turn, of one to three records each."""
-    batches: list[Batch] = []
-    index, ends = 1, dict.fromkeys(TOPICS, 1)
-    for number in range(count):
-        topic = TOPICS[number % len(TOPICS)]
-        values = [f"{topic}-{ends[topic] + at}".encode() + b"." * 500 for at in range(1 + number % 3)]
-        batch = build_batch(values, topic=topic, session=SessionId(1), sequence=Sequence(number + 1))
-        batch.stamp(
-            term=Term(1),
-            first_index=Index(index),
-            previous_term=Term(1 if number else 0),
-            log_time=number,
-            first_position=Position(ends[topic]),
-        )
-        index, ends[topic] = batch.end, ends[topic] + batch.count
-        batches.append(batch)
-    return batches
+class Written:
+    """A log with batches of three topics in turn, of one to three records each, and what readers shall see of it.
+
+    Now and then a sink commits what it staged before: to two topics, its parts in another order than they lie in the
+    log; then the COMMIT is there a second time, or one that is refused, and has no effect.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self.log = Log(Streams())
+        self.machine = self.log.machine
+        self.stager = Stager(self.log)
+        self.shown: dict[TopicId, list[tuple[int, Batch]]] = {topic: [] for topic in TOPICS}
+        """For each topic, (where it became visible, the batch as readers see it), in order."""
+        session = self.log.session()
+        for topic in TOPICS:
+            assert self.log.topic(f"topic-{topic}") == topic
+        sequence = 0
+        for number in range(rounds):
+            staged = [self._stage(number, part) for part in range(3)] if number % 5 == 0 else []
+            for topic in TOPICS:
+                sequence += 1
+                batch = records(topic, session, sequence, 1 + number % 3, 500)
+                self.log.run(batch)
+                self.shown[topic].append((batch.first_index, batch))
+            if staged:
+                self._commit(number, staged)
+
+    def _stage(self, number: int, part: int) -> tuple[int, list[Batch]]:
+        attempt = self.stager.begin(batch=number, name=f"p{part}")
+        batches = [self.stager.stage(attempt, TOPICS[(part + at) % 2], 1 + at, 700) for at in range(3)]
+        self.log.run(seal(attempt, entries(*batches)))
+        return attempt, batches
+
+    def _commit(self, number: int, staged: list[tuple[int, list[Batch]]]) -> None:
+        staged.reverse()
+        parts = [(attempt, entries(*batches)) for attempt, batches in staged]
+        for _ in range(2):
+            self.log.propose(commit(*parts, batch=number))
+        first = self.log.unapplied[0]
+        result = self.log.apply()
+        assert isinstance(result, dict)
+        self.log.apply()
+        following = {name: position for name, position, _ in result["commit"]["ranges"]}  # type: ignore[index]
+        for batch in [batch for _, batches in staged for batch in batches]:
+            name = f"topic-{batch.topic}"
+            placed = b"".join(batch.placed(following[name], first.log_time))
+            self.shown[batch.topic].append((first.first_index, Batch.decode(placed)))
+            following[name] += batch.count
+
+
+class Map:
+    """One topic's map as the state machine has it, or one that always begins at ``start``."""
+
+    def __init__(self, written: Written, topic: TopicId, start: tuple[int, int] | None = None) -> None:
+        self._machine = written.machine
+        self._topic = topic
+        self._start = start
+
+    def locate(self, position: Position) -> tuple[Index, Position]:
+        return self._start or self._machine.query("locate", topic=self._topic, position=position)  # type: ignore
+
+    def has_effect(self, index: Index) -> bool:
+        return bool(self._machine.query("has_effect", index=index))
 
 
 class Store:
     """A log on disk, of which the core remembers the newest batches only."""
 
     def __init__(self, directory: Path, remembered: int) -> None:
-        self.batches = interleaved(300)
+        self.written = Written(100)
+        self.batches = self.written.log.applied
         disk = HookedDisk(RealDisk(), not_on_the_loop)
         self._opened = (disk, str(directory / "wal"))
         self.remembered = remembered
@@ -59,7 +107,7 @@ class Store:
         tail = self.batches[len(self.batches) - self.remembered :]
         end = self.batches[-1].end
         commit_end = tail[0].first_index if tail else end
-        log = Log(end=end, commit_end=commit_end, tail=tail, cache_bytes_max=1 << 20)
+        log = CoreLog(end=end, commit_end=commit_end, tail=tail, cache_bytes_max=1 << 20)
         self.reader = LogReader(disk, self.wal, log, "n1")
         return self.reader
 
@@ -67,13 +115,20 @@ class Store:
         await self.reader.close()
         await self.wal.close()
 
-    def of(self, topic: TopicId, position: int, end: int) -> list[Batch]:
-        """Return the topic's batches that hold positions from ``position`` on, before index ``end``."""
-        return [
-            batch
-            for batch in self.batches
-            if batch.topic == topic and batch.first_position + batch.count > position and batch.first_index < end
-        ]
+    async def read(
+        self, topic: TopicId, position: int, *, end: int | None = None, bytes_max: int = 1 << 30, start: int = 0
+    ) -> list[Batch]:
+        """Read from ``position`` on; ``start``: the scan begins at that index, where position 1 is the next."""
+        topic_map = Map(self.written, topic, (start, 1) if start else None)
+        upto = Index(end or self.batches[-1].end)
+        buffers = await self.reader.read_topic(topic, topic_map, Position(position), upto, bytes_max)
+        return Batch.decode_all(b"".join(buffers))
+
+    def of(self, topic: TopicId, position: int, end: int | None = None) -> list[Batch]:
+        """Return the topic's batches that hold positions from ``position`` on, visible before index ``end``."""
+        upto = end or self.batches[-1].end
+        shown = self.written.shown[topic]
+        return [batch for at, batch in shown if batch.first_position + batch.count > position and at < upto]
 
 
 @pytest.fixture(params=[0, 100, 300], ids=["cold", "half warm", "warm"])
@@ -89,78 +144,71 @@ def shown(batches: list[Batch]) -> list[bytes]:
 
 
 async def test_a_topics_batches_come_in_order_and_nobody_elses(store: Store) -> None:
-    end = Index(store.batches[-1].end)
     for topic in TOPICS:
-        for position in (1, 2, 50, 120, 199):
-            found = await store.reader.read_topic(topic, Index(1), Position(position), end, 1 << 30)
-            assert shown(found) == shown(store.of(topic, position, end))
+        for position in (1, 2, 50, 51, 52, 53, 120, 199):
+            assert shown(await store.read(topic, position)) == shown(store.of(topic, position))
 
 
-async def test_a_scan_may_begin_anywhere_before_what_is_wanted(store: Store) -> None:
-    """At the batch itself, or at any boundary below it."""
-    end = Index(store.batches[-1].end)
-    wanted = store.of(TOPICS[1], 100, end)
-    for start in (store.batches[0], store.batches[30], wanted[0]):
-        found = await store.reader.read_topic(TOPICS[1], start.first_index, Position(100), end, 1 << 30)
-        assert shown(found) == shown(wanted)
+async def test_positions_follow_on_each_other_over_records_and_commits(store: Store) -> None:
+    for topic in TOPICS:
+        expected = 1
+        for batch in await store.read(topic, 1):
+            assert batch.first_position == expected
+            expected += batch.count
+        assert expected == store.written.log.describe(f"topic-{topic}")["last_position"] + 1
+
+
+async def test_a_scan_may_begin_long_before_what_is_wanted(store: Store) -> None:
+    assert shown(await store.read(TOPICS[1], 100, start=1)) == shown(store.of(TOPICS[1], 100))
 
 
 async def test_nothing_beyond_the_end_is_returned(store: Store) -> None:
     """What is in the log but not applied may yet be cut."""
-    for at in (1, 150, 250):
+    for at in range(100, len(store.batches), 7):
         end = store.batches[at].first_index
-        found = await store.reader.read_topic(TOPICS[0], Index(1), Position(1), end, 1 << 30)
-        assert shown(found) == shown(store.of(TOPICS[0], 1, end))
+        assert shown(await store.read(TOPICS[0], 1, end=end)) == shown(store.of(TOPICS[0], 1, end))
 
 
 async def test_a_read_is_bounded_by_bytes_and_brings_at_least_one_batch(store: Store) -> None:
-    end = Index(store.batches[-1].end)
-    everything = store.of(TOPICS[2], 1, end)
-    found = await store.reader.read_topic(TOPICS[2], Index(1), Position(1), end, 10_000)
+    everything = store.of(TOPICS[2], 1)
+    found = await store.read(TOPICS[2], 1, bytes_max=10_000)
     assert shown(found) == shown(everything[: len(found)])
     assert sum(batch.size for batch in found) <= 10_000 < sum(batch.size for batch in everything[: len(found) + 1])
-    assert len(await store.reader.read_topic(TOPICS[2], Index(1), Position(1), end, 1)) == 1
+    assert len(await store.read(TOPICS[2], 1, bytes_max=1)) == 1
 
 
-async def test_chunk_by_chunk_gives_the_whole_topic_once(store: Store) -> None:
-    end = Index(store.batches[-1].end)
-    everything = store.of(TOPICS[0], 1, end)
-    position, found = Position(1), []
+@pytest.mark.parametrize("bytes_max", [2_000, 20_000])
+async def test_chunk_by_chunk_gives_the_whole_topic_once(bytes_max: int, store: Store) -> None:
+    everything = store.of(TOPICS[0], 1)
+    position, found = 1, []
     while position < everything[-1].first_position + everything[-1].count:
-        chunk = await store.reader.read_topic(TOPICS[0], Index(1), position, end, 5_000)
+        chunk = await store.read(TOPICS[0], position, bytes_max=bytes_max)
         found += chunk
-        position = Position(chunk[-1].first_position + chunk[-1].count)
+        position = chunk[-1].first_position + chunk[-1].count
     assert shown(found) == shown(everything)
 
 
 async def test_many_readers_at_once_and_one_that_gives_up(store: Store) -> None:
-    end = Index(store.batches[-1].end)
-    reads = [
-        asyncio.create_task(store.reader.read_topic(topic, Index(1), Position(position), end, 1 << 30))
-        for topic in TOPICS
-        for position in (1, 90)
-    ]
+    wanted = [(topic, position) for topic in TOPICS for position in (1, 90)]
+    reads = [asyncio.create_task(store.read(topic, position)) for topic, position in wanted]
     await asyncio.sleep(0)
     reads[0].cancel()
     results = await asyncio.gather(*reads, return_exceptions=True)
-    expected = [store.of(topic, position, end) for topic in TOPICS for position in (1, 90)]
-    for result, batches in zip(results[1:], expected[1:], strict=True):
+    for result, (topic, position) in zip(results[1:], wanted[1:], strict=True):
         assert isinstance(result, list)
-        assert shown(result) == shown(batches)
+        assert shown(result) == shown(store.of(topic, position))
 
 
 async def test_a_damaged_file_fails_the_read_and_not_the_reader(tmp_path: Path) -> None:
     """It is the node that decides what to do about it."""
     store = Store(tmp_path, 100)
-    reader = await store.open()
+    await store.open()
     path = min((tmp_path / "wal").glob("*.segment"))
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
     path.write_bytes(data)
-    end = Index(store.batches[-1].end)
     with pytest.raises(CorruptionError):
-        await reader.read_topic(TOPICS[0], Index(1), Position(1), end, 1 << 30)
-    late = store.batches[-1]
-    found = await reader.read_topic(late.topic, late.first_index, late.first_position, end, 1 << 30)
-    assert shown(found) == shown([late])
+        await store.read(TOPICS[0], 1, start=1)
+    late = store.of(TOPICS[2], 1)[-1]
+    assert shown(await store.read(late.topic, late.first_position)) == shown([late])
     await store.close()
