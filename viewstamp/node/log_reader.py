@@ -20,7 +20,7 @@ __all__ = ["LogReader", "TopicMap"]
 _SCAN_BYTES = 1024 * 1024
 """How much of the log is looked at in one go."""
 _SMALL_BYTES = 64 * 1024
-"""Staged batches below this size are read together with what stands behind them."""
+"""Staged batches are read together with what stands behind them, up to so many bytes."""
 
 
 class TopicMap(Protocol):
@@ -100,17 +100,18 @@ class LogReader:
         self, found: _Found, commit: Batch, topic: TopicId, at: Position, position: Position
     ) -> Position:
         """Add what a COMMIT placed in ``topic``, whose part of it begins at ``at``; return the position behind it."""
-        near: list[Batch] = []
+        near: dict[int, Batch] = {}
         for _, entries in decode_commit(commit).parts:
             for entry in entries_of(entries):
                 if entry.topic != topic:
                     continue
                 if at + entry.count > position and not found.is_full:
-                    batch = next((each for each in near if each.first_index == entry.index), None)
+                    batch = near.get(entry.index)
                     if batch is None:
-                        size = _SCAN_BYTES if entry.size < _SMALL_BYTES else 1
-                        near = await self._batches(Index(entry.index), size)
-                        batch = near[0]
+                        near = {
+                            each.first_index: each for each in await self._batches(Index(entry.index), _SMALL_BYTES)
+                        }
+                        batch = near[entry.index]
                     found.add(batch.size, *_placed(batch, entry, at, commit))
                 at = Position(at + entry.count)
         return at
