@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from viewstamp.errors import FrameError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
-from viewstamp.wire.batch import FORMAT_VERSION, HEADER_SIZE, Batch, Kind, build_batch, pad
+from viewstamp.wire.batch import FORMAT_VERSION, HEADER_SIZE, Batch, Kind, build_batch, build_columns, pad
 
 HEADERS = st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5), max_size=3)
 RECORDS = st.lists(st.tuples(st.binary(max_size=40), st.none() | st.binary(max_size=10), HEADERS), min_size=1)
@@ -302,3 +302,58 @@ def test_pad_rounds_up_to_whole_words(size: int) -> None:
 
 def test_a_batch_prints_what_a_person_asks_about() -> None:
     assert repr(sample()) == f"<Batch RECORDS 7.100..102 topic=3 session={2**63 + 5}#9 {sample().size} bytes>"
+
+
+# Columns: the same bytes without a look at any record.
+
+
+@given(RECORDS)
+def test_columns_rebuild_the_batch_they_were_taken_of(
+    records: list[tuple[bytes, bytes | None, dict[str, bytes] | None]],
+) -> None:
+    values, keys, headers = (list(column) for column in zip(*records, strict=True))
+    batch = build_batch(values, topic=TopicId(3), sequence=Sequence(9), keys=keys, headers=headers)
+    columns = batch.columns()
+    again = build_columns(columns, topic=TopicId(3), sequence=Sequence(9))
+    assert again.buffer == batch.buffer
+    assert columns.size == batch.size
+    assert memoryview(batch.buffer).obj is memoryview(columns.values.data).obj, "nothing is copied"
+
+
+@pytest.mark.parametrize(("at", "value"), [(96, 1), (96 + 12, 5000), (96 + 12, -1)], ids=["first", "last", "negative"])
+def test_columns_that_reach_beyond_the_body_are_refused(at: int, value: int) -> None:
+    buffer = bytearray(sample().buffer)
+    struct.pack_into("<i", buffer, at, value)
+    batch = Batch.decode(reseal(buffer))
+    with pytest.raises(FrameError, match="rising run inside it"):
+        batch.columns()
+
+
+def test_columns_of_a_body_that_is_too_short_are_refused() -> None:
+    buffer = bytearray(sample().buffer)
+    struct.pack_into("<I", buffer, 60, 1000)
+    batch = Batch.decode(reseal(buffer))
+    with pytest.raises(FrameError, match="ends inside its offsets"):
+        batch.columns()
+
+
+# Staged batches.
+
+
+def test_a_placed_batch_has_another_position_and_time_and_the_same_body() -> None:
+    staged = stamped(build_batch([b"one", b"two"], kind=Kind.STAGED, topic=TopicId(3), attempt=77))
+    before = bytes(staged.buffer)
+    header, body = staged.placed(Position(500), 123)
+    placed = Batch.decode(b"".join((header, body)))
+    assert (placed.first_position, placed.log_time, placed.attempt) == (500, 123, 77)
+    assert (placed.term, placed.first_index, placed.kind) == (staged.term, staged.first_index, Kind.STAGED)
+    assert [(record.position, record.value) for record in placed.records()] == [(500, b"one"), (501, b"two")]
+    assert staged.buffer == before
+
+
+def test_a_header_alone_says_all_but_the_records() -> None:
+    batch = sample()
+    header = Batch.decode_header(bytes(batch.buffer[:HEADER_SIZE]))
+    assert (header.size, header.count, header.first_position) == (batch.size, 3, 40)
+    with pytest.raises(FrameError, match="header checksum"):
+        Batch.decode_header(b"".join((batch.buffer[:60], b"\x09", batch.buffer[61:])))

@@ -1,8 +1,11 @@
-"""Topics, sessions and actors: the replicated state machine that a node runs above its log.
+"""Topics, sinks, sessions and actors: the replicated state machine that a node runs above its log.
 
 What it promises
   * A topic's positions run from 1 without a gap, in log order: the position of a record is decided when its
-    batch enters the log (the leader stamps it) and checked again by every member when it is applied.
+    batch enters the log (the leader stamps it) and checked again by every member when it is applied. That of a staged
+    record is decided when the COMMIT that names its batch is applied.
+  * What is staged for a batch of a sink becomes visible at one index of the log, whole, over all topics, and once;
+    what no COMMIT names never does. A batch number that a sink has committed is not committed again.
   * A batch of a session, of records or of actors' commands, is applied at most once, whoever retries it, however
     often, to whichever leader: a session's sequences are strict, so the batch with sequence n is applied only as
     the successor of n - 1. A retry is told what the first one was told: its receipt, and its commands' results.
@@ -25,7 +28,10 @@ What it assumes
 
 The state
   topics     by id, from 1, in order of creation; never removed. Each has a *sparse map*: position, index, bytes and
-             log time of a batch now and then, from the first one that is kept on
+             log time of what became visible now and then, from the first one that is kept on: a batch of RECORDS, or
+             a COMMIT, whose staged batches lie before it
+  sinks      by name: owner, run and last batch; and their attempts, by id (the index of their BEGIN): how many batches
+             were staged, how many bytes, and a checksum over their entries, never the entries. At most ``SINKS_MAX``
   sessions   by id (the index of the record that opened it), ordered by last use in the log; at most
              ``SESSIONS_MAX``, the least recently used is forgotten when one more is opened. Each has the receipts
              of its newest 256 batches, and the results of those of the newest 64 that held commands, up to 1 MiB
@@ -58,7 +64,21 @@ Decisions per kind of batch
                   |                                                        | {"topic": ...}
   TRIM_TOPIC      | Accepted up to the topic's next position as applied     | records below go; {"topic": ...};
                   |                                                        | RequestError beyond the next position
+  STAGED          | as RECORDS, and its attempt must be open, and below the | checks the sequence; counts it to
+                  | quota: else StagingError, OverloadedError; position 0   | its attempt, if that is still open
+  BEGIN_ATTEMPT   | committed already: Answered, without an entry; another | {"attempt": id}, new or found by its
+                  | owner, a superseded run: FencedError; else Accepted     | name; a new run or owner drops what
+                  |                                                        | was staged before it
+  SEAL_ATTEMPT    | Accepted                                               | StagingError unless the attempt holds
+                  |                                                        | just what is said
+  ABORT_ATTEMPTS  | Accepted                                               | drops attempts of that run and batch
+  COMMIT          | a committed batch: Answered; else Accepted where apply  | positions for all its batches, or
+                  | would not refuse it now                                 | none: StagingError, FencedError, or
+                  |                                                        | a duplicate; then it is an idle one
+  FORGET_SINK     | Accepted                                               | the sink and what it staged are gone
   MEMBERSHIP      | Accepted                                               | nothing
+
+Of topics and sinks ``ledger.py`` decides, without sessions and actors: what replays a log offline uses the same.
 
 The records of CREATE_TOPIC and CONFIGURE_TOPIC are msgpack {"name", "retain_bytes", "retain_seconds"}; what is None or
 missing is not said, 0 = keep everything. A creation that says neither, or 0 for both, takes a topic as it is. That of
@@ -73,20 +93,38 @@ application. It is excluded: an OPEN_SESSION that will forget session v is the o
 until it is applied batches of v are refused with UnavailableError, so the session that it forgets is known.
 The view also holds the commands that were decoded to be checked, so that the leader decodes them once.
 
+COMMITs and the admission view. A COMMIT may be refused when it is applied, though it was admitted: an abort or another
+run may stand before it in the log. So which positions come behind it in its topics is not known until then, and records
+for them are refused with UnavailableError for that moment. Idle COMMITs, those without effect, are listed in the state
+as long as somebody may scan the log over them.
+
+How each thing that can go wrong on a sink's way ends
+  a writer dies before its seal    nothing is visible; its attempt goes with the next run, the batch's COMMIT, by age
+  ... behind its seal              the same: only a COMMIT that names it makes anything visible
+  a BEGIN, SEAL, ABORT comes twice  once is as good: found by its name, compared, nothing left to drop
+  a STAGED batch comes twice        the session's sequence: applied once
+  a COMMIT comes twice, or late     its batch is not above the sink's last one: told how that was committed
+  an ABORT comes behind its COMMIT  the attempts are not there any more: nothing to drop
+  two drivers at once               whose BEGIN is later in the log is the sink's run; the other one is fenced
+  the leader changes anywhere       nothing of the above is in a leader's memory but the quota's pending bytes
+  the caller is cancelled           as if it had died there; whoever asks again is told what became of it
+
 Retention. A topic with ``retain_bytes`` is looked at with each of its batches; all topics with ``retain_seconds`` with
 the first batch, of whatever kind, in each second of the log's time: so records age in a topic that gets none, but not
 in a log that stands still. What goes are whole entries of the sparse map, so what is kept may be too much by one entry:
-64 KiB, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the
-batch that holds the position stays whole in the log. ``keep_from`` is the index of the oldest entry of any topic: a log
-may not be dropped beyond it.
+64 KiB, or one COMMIT, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the
+batch that holds the position stays whole in the log. ``keep_from`` is the lowest index at which a record lies that
+a topic keeps or that is staged: a log may not be dropped beyond it.
 
 Cuts (``cut.py``). Copy on write: a topic, a session or an instance is packed when its turn comes, or just before it
-changes for the first time. So beginning a cut costs a list of what there is, and a piece what it holds.
+changes for the first time. So beginning a cut costs a list of what there is, and a piece what it holds. Sinks are
+packed at once: they are few, and small.
 
 Invariants
   * ``topic.next_position`` = 1 + records of the topic in the applied log; ``first_position`` never falls
   * every kept receipt's sequence is in ``(last - RECEIPTS_MAX, last]``, every kept result's in
     ``(last - RESULTS_MAX, last]``
+  * what was staged and is not visible was begun by its sink's present owner and run, for a batch above its last one
   * admission view >= applied state, for every position and every sequence
 
 What it deliberately lacks
