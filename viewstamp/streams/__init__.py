@@ -112,9 +112,9 @@ How each thing that can go wrong on a sink's way ends
 Retention. A topic with ``retain_bytes`` is looked at with each of its batches; all topics with ``retain_seconds`` with
 the first batch, of whatever kind, in each second of the log's time: so records age in a topic that gets none, but not
 in a log that stands still. What goes are whole entries of the sparse map, so what is kept may be too much by one entry:
-64 KiB, or one COMMIT, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the
-batch that holds the position stays whole in the log. ``keep_from`` is the lowest index at which a record lies that
-a topic keeps or that is staged: a log may not be dropped beyond it.
+64 KiB, or one COMMIT, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is
+exact, but the batch that holds the position stays whole in the log. ``keep_from`` is the lowest index at which a record
+lies that a topic keeps or that is staged: a log may not be dropped beyond it.
 
 Cuts (``cut.py``). Copy on write: a topic, a session or an instance is packed when its turn comes, or just before it
 changes for the first time. So beginning a cut costs a list of what there is, and a piece what it holds. Sinks are
