@@ -204,21 +204,26 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
         attempt = link.run(_sink(options, target).begin, target.batch, name)
         if isinstance(attempt, SinkCommit):
             return Staged(target, partition, None)
-        limit = link.client.record_bytes_max
-        rows = Rows(
-            schema,
-            options.topic,
-            format=options.format,
-            record_bytes_max=limit,
-            block_bytes=min(_BLOCK_BYTES, limit),
-            partition=partition,
-        )
-        for batch in itertools.chain([first], iterator):
-            for topic, columns in rows.push(batch):
+        try:
+            limit = link.client.record_bytes_max
+            rows = Rows(
+                schema,
+                options.topic,
+                format=options.format,
+                record_bytes_max=limit,
+                block_bytes=min(_BLOCK_BYTES, limit),
+                partition=partition,
+            )
+            for batch in itertools.chain([first], iterator):
+                for topic, columns in rows.push(batch):
+                    link.run(attempt.stage, topic, columns)
+            for topic, columns in rows.flush():
                 link.run(attempt.stage, topic, columns)
-        for topic, columns in rows.flush():
-            link.run(attempt.stage, topic, columns)
-        return Staged(target, partition, link.run(attempt.seal))
+            return Staged(target, partition, link.run(attempt.seal))
+        except Exception:
+            with _only_helps("dropping what a task staged"):
+                link.run(attempt.abort, timeout=_CLEANING_SECONDS)
+            raise
 
 
 def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
