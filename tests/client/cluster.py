@@ -1,6 +1,7 @@
 """Nodes to test a client against: they speak the real frames over a real network, and share one real state machine.
 
 Everything is committed at once; what makes it a test's peer is ``script``: what to do with each APPEND that arrives.
+What is committed to a sink cannot be read here: for that, take real nodes.
 """
 
 from __future__ import annotations
@@ -44,12 +45,27 @@ FOR_THE_LEADER = (
     FrameKind.CREATE_TOPIC,
     FrameKind.CONFIGURE_TOPIC,
     FrameKind.TRIM_TOPIC,
+    FrameKind.STAGE,
+    FrameKind.BEGIN_ATTEMPT,
+    FrameKind.SEAL_ATTEMPT,
+    FrameKind.ABORT_ATTEMPTS,
+    FrameKind.COMMIT,
+    FrameKind.FORGET_SINK,
 )
-CHANGES_OF_TOPICS = {
+COMMANDS = {
     FrameKind.CREATE_TOPIC: Kind.CREATE_TOPIC,
     FrameKind.CONFIGURE_TOPIC: Kind.CONFIGURE_TOPIC,
     FrameKind.TRIM_TOPIC: Kind.TRIM_TOPIC,
+    FrameKind.BEGIN_ATTEMPT: Kind.BEGIN_ATTEMPT,
+    FrameKind.SEAL_ATTEMPT: Kind.SEAL_ATTEMPT,
+    FrameKind.ABORT_ATTEMPTS: Kind.ABORT_ATTEMPTS,
+    FrameKind.COMMIT: Kind.COMMIT,
+    FrameKind.FORGET_SINK: Kind.FORGET_SINK,
 }
+"""What the state is told by one map."""
+
+
+BATCHES = {FrameKind.APPEND: Kind.RECORDS, FrameKind.CALL: Kind.COMMANDS, FrameKind.STAGE: Kind.STAGED}
 
 
 @dataclass
@@ -60,7 +76,7 @@ class Refuse:
 
 
 class Act:
-    """What a node does with an APPEND or a CALL."""
+    """What a node does with an APPEND, a CALL or a STAGE."""
 
     OK = "apply and answer"
     LOSE = "lose the connection before anything is applied"
@@ -71,7 +87,7 @@ class Act:
 
 @dataclass
 class Arrival:
-    """An APPEND or a CALL, as it arrived."""
+    """An APPEND, a CALL or a STAGE, as it arrived."""
 
     node: str
     session: int
@@ -118,18 +134,21 @@ class Cluster:
         network: Callable[[str], Network] = lambda node: RealNetwork(),
         *,
         actors: Mapping[str, type[ReplicatedActor]] | None = None,
+        **limits: int,
     ) -> None:
         self.network = network
         """Gives each node, and the clients, their view of the network."""
         self.id = CLUSTER
-        self.log = Log(Streams(actors))
+        self.log = Log(Streams(actors, **limits))
         self.nodes: list[Node] = []
         self.leader: Node | None = None
         self.arrived: list[Arrival] = []
         self.requests: list[tuple[str, int]] = []
         """Every request: the node's name and the kind of the frame."""
         self.script: deque[str | Refuse] = deque()
-        """What to do with the next APPENDs and CALLs; empty = ``Act.OK``."""
+        """What to do with the next APPENDs, CALLs and STAGEs; empty = ``Act.OK``."""
+        self.losses: deque[int] = deque()
+        """Kinds of requests: the answer to the next of each is lost, after it was applied."""
         self.refuse_outcomes: deque[ViewstampError] = deque()
         self.held: deque[Callable[[], None]] = deque()
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
@@ -268,9 +287,9 @@ class Peer:
                 leader=None if leader is None else NodeId(leader.name),
                 address=None if leader is None else leader.address,
             )
-        if frame.kind in (FrameKind.APPEND, FrameKind.CALL):
+        if frame.kind in BATCHES:
             batch = Batch.decode(bytearray(frame.payload))
-            assert (batch.kind is Kind.COMMANDS) == (frame.kind == FrameKind.CALL)
+            assert batch.kind is BATCHES[frame.kind]
             self.on_append(request, batch)
         elif frame.kind == FrameKind.OPEN_SESSION:
             self.ok(request, cluster.propose(build_batch([b""], kind=Kind.OPEN_SESSION)))
@@ -280,9 +299,18 @@ class Peer:
             session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
             fence = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
             self.ok(request, answered(cluster.propose(fence)))
-        elif frame.kind in CHANGES_OF_TOPICS:
-            settings = msgpack.packb({name: value for name, value in body.items() if name != "id"})
-            self.ok(request, cluster.propose(build_batch([settings], kind=CHANGES_OF_TOPICS[frame.kind])))
+        elif frame.kind in COMMANDS:
+            fields = msgpack.packb({name: value for name, value in body.items() if name != "id"})
+            result = cluster.propose(build_batch([fields], kind=COMMANDS[frame.kind]))
+            if cluster.losses and cluster.losses[0] == frame.kind:
+                cluster.losses.popleft()
+                self.connection.abort()
+            else:
+                self.ok(request, result)
+        elif frame.kind == FrameKind.LIST_SINKS:
+            self.ok(request, {"sinks": cluster.log.machine.query("list_sinks")})
+        elif frame.kind == FrameKind.DESCRIBE_SINK:
+            self.ok(request, {"sink": cluster.log.machine.query("describe_sink", name=body["name"])})
         elif frame.kind == FrameKind.DESCRIBE_TOPIC:
             topic = cluster.log.machine.query("describe_topic", name=body["name"])
             self.ok(request, {"topic": topic, "applied_index": cluster.log.next_index - 1})

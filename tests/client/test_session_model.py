@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from tests.streams.log import Log, create_topic, fence, open_session
+from tests.streams.log import Log, abort, begin, create_topic, fence, open_session
 from viewstamp.actors.replicated import ReplicatedActor, command
 from viewstamp.client.draft import COMMANDS, RECORD_COST, Receipt, Settled
 from viewstamp.client.options import Options
@@ -32,11 +32,14 @@ from viewstamp.ids import SessionId, TopicId
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Result, Waiting
 from viewstamp.node.state_machine import Receipt as NodeReceipt
 from viewstamp.streams import Streams
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command, decode_result, encode_command
 from viewstamp.wire.requests import FrameKind
 
 TOPICS = 2
+STAGED = -1
+"""Stands in the place of a topic for what is staged, whatever topic that is for."""
+ROOM = 4 * build_batch([b"0000"]).size
 
 
 class Register(ReplicatedActor):
@@ -64,6 +67,7 @@ class Caller:
     topic: int
     values: list[bytes]
     told: list[int] | ViewstampError | None = None
+    """Positions; of a command its result, of a block its index."""
     gone: bool = False
 
     def done(self) -> bool:
@@ -83,7 +87,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.log = Log(Streams({"register": Register}, sessions_max=2))
+        self.log = Log(Streams({"register": Register}, sessions_max=2, staged_bytes_max=ROOM))
         self.whole_log: list[Batch] = []
         self.waiting: dict[int, list[tuple[Connection, int]]] = {}
         self.connection = Connection()
@@ -95,6 +99,8 @@ class Chaos:
         for n in range(TOPICS):
             self.log.propose(create_topic(f"t{n}"))
             self.apply()
+        self.attempt = 0
+        self.begin_another_attempt()
         self.open()
 
     # The client.
@@ -167,6 +173,13 @@ class Chaos:
         self.expected[value] = caller
         self.session.add(COMMANDS, value, len(value) + RECORD_COST, caller)
 
+    def stage(self) -> None:
+        number = len(self.callers)
+        caller = Caller(number, STAGED, [b"%04d" % number])
+        self.callers.append(caller)
+        topic = TopicId(self.random.randint(1, TOPICS))
+        self.session.add_block(topic, build_batch(caller.values).columns(), self.attempt, caller)
+
     def tell(self, settled: list[Settled[Caller]]) -> None:
         for draft, receipt, error in settled:
             for offset, size, caller in draft.spans():
@@ -175,6 +188,9 @@ class Chaos:
                 assert caller.told is None, "an answer comes once"
                 if receipt is None:
                     caller.told = error(offset, size)
+                elif draft.attempt:
+                    assert (offset, receipt.first_position) == (0, 0), "a block is a batch, and has no position"
+                    caller.told = [receipt.first_index]
                 elif draft.topic == COMMANDS:
                     assert draft.results is not None, "the results of so few commands are kept"
                     caller.told = [decode_result(draft.results[offset])]
@@ -231,6 +247,7 @@ class Chaos:
         else:
             batch = Batch.decode(bytearray(request.payload[0]))
             assert (batch.kind is Kind.COMMANDS) == (request.kind is FrameKind.CALL)
+            assert (batch.kind is Kind.STAGED) == (request.kind is FrameKind.STAGE)
             if batch.kind is Kind.COMMANDS and refusal is RequestError:
                 methods = {decode_command(value).method for value in batch.values()}
                 refusal = UnknownActorError if "insert" in methods else None
@@ -250,7 +267,7 @@ class Chaos:
             original = next(
                 b
                 for b in self.log.unapplied
-                if b.kind in (Kind.RECORDS, Kind.COMMANDS)
+                if b.kind in (Kind.RECORDS, Kind.COMMANDS, Kind.STAGED)
                 and (b.session, b.sequence) == (batch.session, batch.sequence)
             )
             self.waiting[original.first_index].append((connection, request.id))
@@ -289,6 +306,13 @@ class Chaos:
         except OverloadedError:
             self.apply()
 
+    def begin_another_attempt(self) -> None:
+        """What was staged for the one before is dropped, which makes room; what is on its way is refused."""
+        self.log.propose(abort())
+        batch = begin(name=f"p{self.attempt}")
+        self.log.propose(batch)
+        self.attempt = batch.first_index
+
     def somebody_fences(self) -> None:
         """Another process asks for the outcome of one of our appends."""
         back = self.random.randint(0, 3)
@@ -303,7 +327,8 @@ class Chaos:
 
     def run(self, steps: int) -> None:
         """Let things happen, then let all be well, then let every lost copy arrive."""
-        ordinary: list[Callable[[], None]] = [self.append, self.call, self.pump, self.deliver, self.commit, self.hear]
+        ordinary: list[Callable[[], None]] = [self.append, self.call, self.stage]
+        ordinary += [self.pump, self.deliver, self.commit, self.hear]
         trouble: list[Callable[[], None]] = [
             self.cancel,
             self.compact,
@@ -313,6 +338,7 @@ class Chaos:
             self.change_leader,
             self.another_client_opens_a_session,
             self.somebody_fences,
+            self.begin_another_attempt,
         ]
         weights = [1.0] * len(ordinary) + [self.random.choice([0.0, 0.05, 0.3, 0.8]) for _ in trouble]
         self.refusing = self.random.choice([0.0, 0.05, 0.3])
@@ -325,6 +351,7 @@ class Chaos:
             if not self.session.has_work:
                 break
             self.session.resume()
+            self.begin_another_attempt()
             self.pump()
             while self.connection.requests:
                 self.arrive(self.connection, self.connection.requests.pop(0), None)
@@ -344,6 +371,7 @@ class Chaos:
         self.check()
 
     def check(self) -> None:
+        self.check_staged()
         for topic in range(TOPICS + 1):
             kind = Kind.RECORDS if topic else Kind.COMMANDS
             batches = [b for b in self.whole_log if b.kind is kind and b.topic == topic]
@@ -361,6 +389,18 @@ class Chaos:
                 continue  # A batch that is divided may be overtaken.
             acknowledged = [c for c in self.callers if c.topic == topic and isinstance(c.told, list)]
             assert [c.told for c in acknowledged] == sorted(c.told for c in acknowledged), "the order of the calls"
+
+    def check_staged(self) -> None:
+        batches = [batch for batch in self.whole_log if batch.kind is Kind.STAGED]
+        held = {batch.values()[0]: [batch.first_index] for batch in batches}
+        assert len(held) == len(batches), "nothing is staged twice"
+        for caller in (caller for caller in self.callers if caller.topic == STAGED):
+            (value,) = caller.values
+            if isinstance(caller.told, list):
+                assert held.get(value) == caller.told, "a receipt says where the block is"
+            elif isinstance(caller.told, ViewstampError) and not isinstance(caller.told, OutcomeUnknownError):
+                assert value not in held, f"nothing was staged, said {caller.told!r}"
+        assert list(held) == sorted(held), "the order of the calls"
 
 
 @pytest.mark.slow

@@ -115,12 +115,13 @@ def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: i
     names = ("values", "keys", "headers")
     given = [(name, column) for name in names if (column := getattr(columns, name)) is not None]
     for name, column in given:
-        ends = struct.unpack_from("<i", column.offsets) + struct.unpack_from("<i", column.offsets, 4 * count)
-        if len(column.offsets) != 4 * (count + 1) or ends != (0, len(column.data)):
+        ends = column.offsets[:4], column.offsets[-4:]
+        wanted = struct.pack("<i", 0), struct.pack("<i", len(column.data))
+        if len(column.offsets) != 4 * (count + 1) or ends != wanted:
             raise RequestError(
-                f"the {name} of {count} records have {len(column.offsets)} bytes of offsets, from {ends[0]} to"
-                f" {ends[1]}, and {len(column.data)} of data",
-                remedy="give count + 1 int32 offsets, from 0 to the length of the data",
+                f"the {name} of {count} records have {len(column.offsets)} bytes of offsets, from"
+                f" {bytes(ends[0]).hex()} to {bytes(ends[1]).hex()}, and {len(column.data)} of data",
+                remedy="give count + 1 little-endian int32 offsets, from 0 to the length of the data",
             )
     if columns.size > batch_bytes_max:
         raise RecordTooLargeError(

@@ -246,6 +246,9 @@ class Attempt:
         self._is_closed = False
         """It is being sealed: nothing can be added."""
 
+    def __repr__(self) -> str:
+        return f"<{self._what}>"
+
     async def stage(self, topic: str, columns: Columns, *, timeout: float | None = None) -> None:
         """Stage a block of records as one batch, without looking into it.
 
@@ -326,7 +329,7 @@ class Attempt:
 
     @asynccontextmanager
     async def _adding(self) -> AsyncIterator[None]:
-        if self._is_closed:
+        if self._is_closed and not self._failure:
             raise StagingError(f"{self._what} is sealed", remedy="stage first, then seal")
         async with self._failing():
             yield
