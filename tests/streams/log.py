@@ -149,7 +149,7 @@ def command(kind: Kind, **fields: object) -> Batch:
 
 
 def begin(sink: str = "s", batch: int = 0, name: str = "p0", **fields: object) -> Batch:
-    wanted: dict[str, object] = {"owner": "q", "run": "r", "reset": False, "keep_seconds": 3600}
+    wanted: dict[str, object] = {"owner": "q", "run": "r", "reset": False, "keep_seconds": 3600, "keep_bytes": 0}
     return command(Kind.BEGIN_ATTEMPT, sink=sink, batch=batch, name=name, **(wanted | fields))
 
 

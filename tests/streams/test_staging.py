@@ -301,6 +301,19 @@ def test_an_attempt_to_which_nothing_happens_goes_by_the_logs_time(log: Log, sta
     assert (stager.sink()["attempts"], stager.sink()["bytes"]) == (0, 0)
 
 
+def test_an_attempt_over_which_a_limited_log_has_gone_on_goes(log: Log, stager: Stager) -> None:
+    topic, session = log.topic(), log.session()
+    attempt = stager.begin(keep_bytes=2000)
+    stager.stage(attempt, topic)
+    kept = stager.begin(name="p1", keep_bytes=50_000)
+    log.append(topic, session, 1, size=1500)
+    assert stager.sink()["attempts"] == 2
+    log.append(topic, session, 2, size=200)
+    log.append(topic, session, 3)
+    assert (stager.sink()["attempts"], stager.sink()["bytes"]) == (1, 0)
+    assert stager.begin(name="p1") == kept
+
+
 def test_a_forgotten_sink_begins_anew(log: Log, stager: Stager) -> None:
     topic = log.topic()
     part = stager.sealed((topic, 3))

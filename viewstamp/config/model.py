@@ -235,7 +235,7 @@ class LimitsSection:
     """Appends taken from clients and not answered yet, all together; more are refused as overload."""
 
     staged_bytes_max: int = field(default=GIB, metadata=_integer(MIB, 1024 * GIB))
-    """What sinks may have staged and not committed, all together; at most a quarter of a limited log."""
+    """What sinks may have staged and not committed, all together; at most an eighth of a limited log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

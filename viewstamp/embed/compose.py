@@ -83,6 +83,7 @@ def node_options(settings: NodeSettings) -> Options:
             batch_bytes_max=settings.limits.batch_bytes_max,
             frame_bytes_max=settings.limits.frame_bytes_max,
             in_flight_bytes_max=settings.limits.in_flight_bytes_max,
+            staged_keep_bytes=settings.wal.bytes_max // 4,
         ),
         tick_seconds=timeouts.tick_ms / 1000,
         request_seconds=timeouts.request_s,
@@ -94,5 +95,5 @@ def compose_node(settings: NodeSettings, host: Host, log: FilteringBoundLogger, 
     staged_bytes_max = settings.limits.staged_bytes_max
     if settings.wal.bytes_max:
         # What is staged holds the log: the rest is for what frees it, commits and snapshots.
-        staged_bytes_max = min(staged_bytes_max, settings.wal.bytes_max // 4)
+        staged_bytes_max = min(staged_bytes_max, settings.wal.bytes_max // 8)
     return Node(node_options(settings), host, Streams(classes=actors, staged_bytes_max=staged_bytes_max), log)

@@ -135,7 +135,7 @@ Item = FromPeer | Proposal | WaitForIndex | RememberPeer | InstallSnapshot | Log
 _TICK = _Tick()
 _GO_ON = _GoOn()
 
-_URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC})
+_URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC, Kind.ABORT_ATTEMPTS, Kind.FORGET_SINK})
 """What makes room: admitted into the last of it."""
 
 _LEADING_BYTES = 4096

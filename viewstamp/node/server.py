@@ -89,6 +89,8 @@ class Limits:
     frame_bytes_max: int = 64 * 1024 * 1024
     in_flight_bytes_max: int = 64 * 1024 * 1024
     """Batches of clients that are not answered yet, all together."""
+    staged_keep_bytes: int = 0
+    """What a sink has staged goes when the log has gone on by so much; 0 = never for that reason."""
 
 
 class Service(Protocol):
@@ -355,6 +357,8 @@ class _ServerConnection:
                 case kind if kind in _COMMANDS:
                     # What the fields may hold the state machine says, to every member alike.
                     fields = {name: value for name, value in body.items() if name != "id"}
+                    if kind == FrameKind.BEGIN_ATTEMPT:
+                        fields["keep_bytes"] = self._server.limits.staged_keep_bytes
                     batch = build_batch([msgpack.packb(fields)], kind=_COMMANDS[FrameKind(kind)])
                     self._check_size(batch.size)
                     self._propose(request, batch, lambda result: _fields(result))

@@ -37,7 +37,7 @@ class Ledger:
             Kind.CREATE_TOPIC: self._create_topic,
             Kind.CONFIGURE_TOPIC: self._configure_topic,
             Kind.TRIM_TOPIC: self._trim_topic,
-            Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch),
+            Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch, self.state.log_bytes - batch.size),
             Kind.SEAL_ATTEMPT: lambda batch: self.state.staging.seal(batch),
             Kind.ABORT_ATTEMPTS: lambda batch: self.state.staging.abort(batch),
             Kind.FORGET_SINK: lambda batch: self.state.staging.forget(batch),
@@ -59,8 +59,9 @@ class Ledger:
         if batch.log_time >= state.next_second:
             for topic in state.aging(batch.log_time):
                 self._trim(topic, topic.retained_from(batch.log_time))
-            if state.staging.attempts:
-                state.staging.expire(batch.log_time)
+            state.staging.expire(batch.log_time, log_bytes)
+        elif log_bytes >= state.staging.next_gone_at:
+            state.staging.expire(batch.log_time, log_bytes)
         kind = batch.kind
         if kind is Kind.RECORDS:
             self._records(batch, log_bytes)

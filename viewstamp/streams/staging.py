@@ -10,6 +10,7 @@ No clock, no lease and no lock: of two drivers, a zombie task or a repeated COMM
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Any
 
 from crc32c import crc32c
@@ -24,6 +25,7 @@ __all__ = ["SINKS_MAX", "Attempt", "Sink", "Staging"]
 SINKS_MAX = 10_000
 RANGES_MAX = 1000
 """Of a COMMIT over more topics than these the ranges are not kept."""
+_NEVER = 1 << 62
 _FORMER_MAX = 64
 """How many former runs and owners of a sink are known as such: the newest."""
 
@@ -91,6 +93,7 @@ class Attempt:
         "bytes",
         "checksum",
         "first_index",
+        "gone_at",
         "id",
         "is_sealed",
         "keep_seconds",
@@ -99,12 +102,15 @@ class Attempt:
         "sink",
     )
 
-    def __init__(self, attempt_id: int, sink: str, batch: int, name: str, keep_seconds: int, log_time: int) -> None:
+    def __init__(self, attempt_id: int, sink: str, batch: int, name: str, log_time: int) -> None:
         self.id = attempt_id
         self.sink = sink
         self.batch = batch
         self.name = name
-        self.keep_seconds = keep_seconds
+        self.keep_seconds = 0
+        """It goes when nothing has happened to it for so long, by the log's time ..."""
+        self.gone_at = _NEVER
+        """... and when the log has so many bytes: a limited log must not be held for ever by what stands still."""
         self.log_time = log_time
         """When something happened to it last."""
         self.batches = 0
@@ -121,7 +127,7 @@ class Attempt:
     @classmethod
     def from_image(cls, image: list[Any]) -> Attempt:
         """Rebuild what :meth:`image` returned."""
-        attempt = cls(0, "", 0, "", 0, 0)
+        attempt = cls(0, "", 0, "", 0)
         for name, value in zip(cls.__slots__, image, strict=True):
             setattr(attempt, name, value)
         return attempt
@@ -140,6 +146,8 @@ class Staging:
         self.attempts: dict[int, Attempt] = {}
         self.bytes = 0
         """What is staged and not committed."""
+        self.next_gone_at = _NEVER
+        """The lowest ``gone_at`` of all attempts."""
         self.idle_commits = array("Q")
         """The indices of COMMITs in the log that had no effect, rising: a reader of the log passes over them."""
 
@@ -174,13 +182,16 @@ class Staging:
         _check_run(sink, run)
         return sink.committed(number, duplicate=True) if number <= sink.batch else None
 
-    def begin(self, batch: Batch) -> dict[str, object]:
-        """Begin an attempt, or find it: {"attempt": id}; 0 = its batch is committed, {"commit": ...} says how."""
+    def begin(self, batch: Batch, log_bytes: int) -> dict[str, object]:
+        """Begin an attempt, or find it: {"attempt": id}; 0 = its batch is committed, {"commit": ...} says how.
+
+        ``log_bytes``: bytes of all batches that were applied before.
+        """
         committed = self.check_begin(batch)
         if committed is not None:
             return {"attempt": 0, "commit": committed}
-        name, owner, run, number, attempt_name, keep_seconds = decode_fields(
-            batch, sink=str, owner=str, run=str, batch=int, name=str, keep_seconds=int
+        name, owner, run, number, attempt_name, keep_seconds, keep_bytes = decode_fields(
+            batch, sink=str, owner=str, run=str, batch=int, name=str, keep_seconds=int, keep_bytes=int
         )
         sink = self.sinks.get(name)
         if sink is None:
@@ -197,7 +208,10 @@ class Staging:
         for attempt in self.attempts.values():
             if attempt.sink == name and attempt.batch == number and attempt.name == attempt_name:
                 return {"attempt": attempt.id}
-        attempt = Attempt(batch.first_index, name, number, attempt_name, keep_seconds, batch.log_time)
+        attempt = Attempt(batch.first_index, name, number, attempt_name, batch.log_time)
+        attempt.keep_seconds = keep_seconds
+        attempt.gone_at = log_bytes + keep_bytes if keep_bytes else _NEVER
+        self.next_gone_at = min(self.next_gone_at, attempt.gone_at)
         self.attempts[attempt.id] = attempt
         return {"attempt": attempt.id}
 
@@ -298,9 +312,13 @@ class Staging:
         del self.sinks[name]
         return {}
 
-    def expire(self, log_time: int) -> None:
-        """Drop the attempts to which nothing has happened for too long."""
-        self._drop(a for a in self.attempts.values() if log_time - a.log_time > a.keep_seconds * 1_000_000)
+    def expire(self, log_time: int, log_bytes: int) -> None:
+        """Drop the attempts to which nothing has happened for too long, and those over which the log has gone on."""
+        self._drop(
+            attempt
+            for attempt in self.attempts.values()
+            if log_time - attempt.log_time > attempt.keep_seconds * 1_000_000 or log_bytes >= attempt.gone_at
+        )
 
     # Looking.
 
@@ -346,6 +364,7 @@ class Staging:
         staging.sinks = {sink.name: sink for sink in map(Sink.from_image, image[0])}
         staging.attempts = {attempt.id: attempt for attempt in map(Attempt.from_image, image[1])}
         staging.bytes = sum(attempt.bytes for attempt in staging.attempts.values())
+        staging.next_gone_at = min((attempt.gone_at for attempt in staging.attempts.values()), default=_NEVER)
         staging.idle_commits = array("Q", image[2])
         return staging
 
@@ -358,10 +377,11 @@ class Staging:
             )
         return attempt
 
-    def _drop(self, attempts: Any) -> None:
+    def _drop(self, attempts: Iterable[Attempt]) -> None:
         for attempt in list(attempts):
             del self.attempts[attempt.id]
             self.bytes -= attempt.bytes
+        self.next_gone_at = min((attempt.gone_at for attempt in self.attempts.values()), default=_NEVER)
 
 
 def _check_run(sink: Sink, run: str) -> None:

@@ -66,6 +66,7 @@ What OK carries beside ``id``:
 * READ_SNAPSHOT: ``size`` and ``identity`` of the file; payload: its bytes from ``offset`` on; a connection of its own
 * STAGE: ``receipt`` as APPEND, its position is 0: the batch has an index, and gets a position by a COMMIT
 * BEGIN_ATTEMPT: ``attempt``, its id; 0 = that batch of the sink is committed already, and ``commit`` says how
+  The leader adds ``keep_bytes`` to what it writes into the log: the attempt goes when the log has grown by so much
 * SEAL_ATTEMPT, ABORT_ATTEMPTS, FORGET_SINK: nothing
 * COMMIT: ``commit`` = {sink, batch, duplicate (bool), ranges, index, log_time}; ranges is a list of [topic's name,
   first position, count], None where it was so long ago that they are not kept. ``parts`` in the request: a list of
