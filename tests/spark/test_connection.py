@@ -1,0 +1,113 @@
+"""One client a process, whoever asks for it; errors say what to do in their traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import traceback
+
+import pytest
+
+from tests.spark.cluster import RunningCluster
+from viewstamp.errors import ClosedError, ConfigError, UnknownTopicError
+from viewstamp.spark.connection import Connection, connection
+
+CHILD = """
+import os, sys
+from viewstamp.spark.connection import connection
+
+cluster, topic = sys.argv[1:]
+link = connection(cluster)
+link.run(link.client.append, topic, b"parent")
+child = os.fork()
+if not child:
+    own = connection(cluster)
+    assert own is not link
+    own.run(own.client.append, topic, b"child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert connection(cluster) is link
+link.run(link.client.append, topic, b"parent again")
+"""
+
+
+def test_everybody_in_a_process_shares_one_client(cluster: RunningCluster, topic: str) -> None:
+    """It keeps what it has learnt: a task costs no handshake."""
+    link = connection(cluster.addresses)
+
+    def append(number: int) -> None:
+        mine = connection(cluster.addresses)
+        assert mine is link
+        mine.run(mine.client.append, topic, str(number).encode())
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(cluster.values(topic)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_forked_process_gets_a_client_of_its_own(cluster: RunningCluster, topic: str) -> None:
+    """Spark forks its workers: a shared socket would mix what two processes say."""
+    done = subprocess.run([sys.executable, "-c", CHILD, cluster.addresses, topic], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert cluster.values(topic) == [b"parent", b"child", b"parent again"]
+
+
+def test_an_error_shows_its_remedy_where_spark_looks(cluster: RunningCluster) -> None:
+    link = connection(cluster.addresses)
+    with pytest.raises(UnknownTopicError) as caught:
+        link.run(link.client.describe_topic, "nowhere")
+    text = "".join(traceback.format_exception(caught.value))
+    assert "no topic is named 'nowhere'" in text
+    assert "viewstamp topic create nowhere" in text
+
+
+def test_a_closed_connection_leaves_no_thread_and_says_that_it_is_closed(cluster: RunningCluster, topic: str) -> None:
+    threads = threading.active_count()
+    link = Connection(cluster.addresses)
+    link.run(link.client.append, topic, b"x")
+    assert threading.active_count() == threads + 1
+    link.close()
+    link.close()
+    assert threading.active_count() == threads
+    with pytest.raises(ClosedError):
+        link.run(link.client.append, topic, b"y")
+
+
+def test_nothing_runs_before_it_is_used() -> None:
+    threads = threading.active_count()
+    Connection("127.0.0.1:1").close()
+    assert threading.active_count() == threads
+
+
+def test_a_wrong_address_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="nonsense"):
+        connection("nonsense")
+
+
+def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> None:
+    """A task that is killed while it waits must not go on staging."""
+    link = Connection(cluster.addresses)
+    started, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    def interrupt() -> None:
+        assert started.wait(10)
+        os.kill(os.getpid(), 2)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        link.run(work)
+    assert ended.wait(10)
+    link.close()
