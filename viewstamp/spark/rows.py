@@ -219,10 +219,12 @@ class Rows:
             return False
 
         row = bisect_left(range(1, batch.num_rows), True, key=is_wrong)
+        topic = self._topic or _decode(_binary(batch, "topic")[row])
         try:
             self._records(batch.slice(row, 1))
         except RequestError as error:
-            error.message = f"partition {self._partition}, row {self.count + row} (from 0): {error.message}"
+            where = f"partition {self._partition}, row {self.count + row} (from 0), topic {topic!r}"
+            error.message = f"{where}: {error.message}"
             raise
 
     def _by_topic(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -291,11 +293,16 @@ def _topics(batch: pa.RecordBatch) -> pa.Array:
     topics = _binary(batch, "topic")
     for name in topics.unique().drop_null():
         try:
-            check_name(name.as_py().decode(errors="backslashreplace"))
+            check_name(_decode(name))
         except RequestError as error:
             error.message = f"column 'topic': {error.message}"
             raise
     return topics
+
+
+def _decode(topic: pa.BinaryScalar) -> str | None:
+    """Return a topic's name for an error, also where it can be none: null, or no UTF-8."""
+    return topic.as_py().decode(errors="backslashreplace") if topic.is_valid else None
 
 
 def _pack_headers(column: pa.MapArray) -> pa.Array:

@@ -193,6 +193,6 @@ def _plain(value: object) -> str:
         case datetime.date():
             return value.isoformat()
         case Decimal():
-            return str(value)
+            return f"{value:f}"
         case _:
             raise ValueError(f"no msgpack for {type(value).__name__}")
