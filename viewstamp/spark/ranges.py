@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -31,13 +31,13 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 16 * 1024 * 1024
-"""Topics are cut into pieces of about so many bytes: less for a task does not pay for starting it ..."""
-_PIECES_MAX = 4
-"""... of which a task gets at most so many: more of them would be lost with it, and end the stage later ..."""
-_TASKS_A_CORE = 4
-"""... and only one while there would else be fewer tasks than this for each core. The driver's cores are counted: it
-does not know the executors, so it never makes larger pieces for their sake."""
+_TASKS_A_CORE = 2
+"""Into so many tasks a core a range is cut, because each costs Spark some ten milliseconds to start ..."""
+_TASK_BYTES_MIN = 16 * 1024 * 1024
+"""... into fewer where they would be smaller than this, which does not pay ..."""
+_TASK_BYTES_MAX = 256 * 1024 * 1024
+"""... and into more where they would be larger: the cores of the driver are counted, which does not know how many the
+executors have, and what a task had read is lost with it."""
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,13 @@ async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: in
         ahead *= 16
 
 
-async def split(client: Client, ranges: Iterable[TopicRange]) -> list[TopicRange]:
+async def split(client: Client, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange]) -> list[TopicRange]:
     """Return ``ranges`` in the pieces that tasks get, in order; nothing for empty ones."""
-    cut = [
-        (part.topic, await client.split_topic(part.topic, part.start, part.end, _PIECE_BYTES))
+    total = sum(estimate(topics[part.topic], max(0, part.end - part.start)) for part in ranges)
+    size = min(max(total // (_TASKS_A_CORE * (os.cpu_count() or 1)), _TASK_BYTES_MIN), _TASK_BYTES_MAX)
+    return [
+        TopicRange(part.topic, start, end)
         for part in ranges
         if part.start < part.end
-    ]
-    pieces = sum(len(positions) - 1 for _, positions in cut)
-    together = min(_PIECES_MAX, max(1, pieces // (_TASKS_A_CORE * (os.cpu_count() or 1))))
-    return [
-        TopicRange(topic, start, end)
-        for topic, positions in cut
-        for start, end in itertools.pairwise([*positions[:-1:together], positions[-1]])
+        for start, end in itertools.pairwise(await client.split_topic(part.topic, part.start, part.end, size))
     ]

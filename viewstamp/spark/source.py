@@ -71,8 +71,9 @@ class FilteringBatchReader(BatchReader):
 
 
 async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicRange]:
+    topics = await describe(client, options.topics)
     ranges = []
-    for topic in (await describe(client, options.topics)).values():
+    for topic in topics.values():
         start = await starting_position(client, options, topic)
         end = locate(topic, options.ending_position[topic.name], "endingPosition")
         if cut.topics is not None and topic.name not in cut.topics:
@@ -84,7 +85,7 @@ async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicR
         if until < EVERYTHING.times[1]:
             end = min(end, await find_time(client, topic, until))
         ranges.append(TopicRange(topic.name, start, end))
-    return await split(client, ranges)
+    return await split(client, topics, ranges)
 
 
 def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:

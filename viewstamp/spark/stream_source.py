@@ -189,12 +189,12 @@ def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:
 async def _plan(
     client: Client, options: SourceOptions, start: Mapping[str, int], end: Mapping[str, int]
 ) -> list[TopicRange]:
-    moved = [name for name in end if name in start and start[name] < end[name]]
+    topics = await describe(client, [name for name in end if name in start and start[name] < end[name]])
     ranges = []
-    for name, topic in (await describe(client, moved)).items():
+    for name, topic in topics.items():
         _reached(options, topic, end[name])
         ranges.append(TopicRange(name, _reached(options, topic, start[name]), end[name]))
-    return await split(client, ranges)
+    return await split(client, topics, ranges)
 
 
 def _reached(options: SourceOptions, topic: TopicInfo, position: int) -> int:
