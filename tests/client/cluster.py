@@ -300,8 +300,10 @@ class Peer:
             fence = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
             self.ok(request, answered(cluster.propose(fence)))
         elif frame.kind in COMMANDS:
-            fields = msgpack.packb({name: value for name, value in body.items() if name != "id"})
-            result = cluster.propose(build_batch([fields], kind=COMMANDS[frame.kind]))
+            fields = {name: value for name, value in body.items() if name != "id"}
+            if frame.kind == FrameKind.BEGIN_ATTEMPT:
+                fields["keep_bytes"] = 0
+            result = cluster.propose(build_batch([msgpack.packb(fields)], kind=COMMANDS[frame.kind]))
             if cluster.losses and cluster.losses[0] == frame.kind:
                 cluster.losses.popleft()
                 self.connection.abort()

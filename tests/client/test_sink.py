@@ -338,6 +338,7 @@ async def test_a_forgotten_session_costs_the_attempt_and_nothing_else(cluster: C
     assert (await sink.commit(0, [await attempt.seal()])).ranges == [("orders", 2, 1)]
 
 
+@pytest.mark.slow
 async def test_an_answer_that_never_comes_is_unknown_and_again_is_harmless(cluster: Cluster) -> None:
     _, sink = await ready(cluster, silence=0.05, connect_timeout=0.05)
     attempt = await begin(sink)
@@ -346,7 +347,7 @@ async def test_an_answer_that_never_comes_is_unknown_and_again_is_harmless(clust
     for node in cluster.nodes:
         node.is_silent = True
     with pytest.raises(OutcomeUnknownError, match="no leader answered"):
-        await sink.commit(0, [sealed], timeout=0.12)
+        await sink.commit(0, [sealed], timeout=0.3)
     for node in cluster.nodes:
         node.is_silent = False
     assert (await sink.commit(0, [sealed])).ranges == [("orders", 2, 1)]
