@@ -1,0 +1,305 @@
+"""The log that the cluster has: its end chosen as an election would, then walked backwards from batch to batch.
+
+"The highest term at each index" is wrong: it keeps records that consensus discarded, behind the end of the log that
+won and between its records. A batch names the term of the record before it, and one leader a term writes each index
+once; so from a right end, (previous term, first index) leads to the one batch before it, in whichever replica it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from viewstamp.consensus.membership import Membership
+from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError
+from viewstamp.replay.headers import Link
+from viewstamp.replay.replica import Replica
+
+__all__ = ["Chain", "Copy", "Gap", "build_chain", "choose_tail", "has_majority"]
+
+
+class Copy(NamedTuple):
+    """One replica's copy of a batch: which replica, and which of its rows."""
+
+    replica: int
+    row: int
+
+
+class Gap(NamedTuple):
+    """Indices, half-open, of which no replica has a copy that fits."""
+
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Chain:
+    """The batches of the log in order, each with the copy that is to be read.
+
+    ``begin`` and ``end`` are indices; ``end`` is exclusive. ``gaps`` are in order, the highest first. ``commit_end``:
+    everything below it was committed, as one of the replicas knew. ``dropped``: batches of some replica that the
+    log does not have. ``repaired``: batches of it that a replica lacks or holds damaged, and another one gives.
+    ``corrupt`` says of each place where replicas hold different intact bytes what is there.
+    """
+
+    replicas: Sequence[Replica]
+    begin: int
+    end: int
+    commit_end: int
+    copies: array[int] = field(default_factory=lambda: array("B"))
+    rows: array[int] = field(default_factory=lambda: array("I"))
+    gaps: list[Gap] = field(default_factory=list)
+    dropped: int = 0
+    repaired: int = 0
+    corrupt: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def copy(self, at: int) -> Copy:
+        """Return which copy of the batch at place ``at`` is to be read."""
+        return Copy(self.copies[at], self.rows[at])
+
+    def link(self, at: int) -> Link:
+        """Return the place of a batch in the log."""
+        return self.replicas[self.copies[at]].rows.link(self.rows[at])
+
+
+def choose_tail(replicas: Sequence[Replica], *, unsafe: bool = False) -> Replica:
+    """Return the replica whose log an election would choose: the largest (last term, end) over a majority.
+
+    Those vote of whom is known who they are and how far they had come; a voter stands that is one by the latest
+    membership in its own log, and a majority of that membership must be there.
+
+    Args:
+      replicas: all that there are.
+      unsafe: choose among what there is: without a majority, what was committed may be missing, and what never was
+        may be in.
+
+    Raises:
+      NoQuorumError: there is no majority.
+      ConfigError: the replicas do not belong together.
+    """
+    _check_together(replicas)
+    voting = [replica for replica in replicas if replica.is_certain and replica.state is not None]
+    standing = [replica for replica in voting if _is_voter(replica, replica.membership)]
+    if unsafe:
+        return max(standing if _has_majority(voting, standing) else replicas, key=lambda each: each.pair)
+    if not _has_majority(voting, standing):
+        raise _no_majority(replicas, voting, standing)
+    return max(standing, key=lambda each: each.pair)
+
+
+def has_majority(replicas: Sequence[Replica]) -> bool:
+    """Say whether those replicas that can be asked are enough for an election."""
+    voting = [replica for replica in replicas if replica.is_certain and replica.state is not None]
+    return _has_majority(voting, [replica for replica in voting if _is_voter(replica, replica.membership)])
+
+
+def _check_together(replicas: Sequence[Replica]) -> None:
+    known = [(replica, replica.state) for replica in replicas if replica.state is not None]
+    for at, (replica, state) in enumerate(known):
+        for other, other_state in known[:at]:
+            if state.cluster_id != other_state.cluster_id:
+                raise ConfigError(
+                    f"{replica.directory} is of cluster {state.cluster_id}, {other.directory} of"
+                    f" {other_state.cluster_id}",
+                    remedy="name the replicas of one cluster",
+                )
+            if state.node_id == other_state.node_id:
+                raise ConfigError(
+                    f"{other.directory} and {replica.directory} are both of node {state.node_id}",
+                    remedy="name each node once: a copy of a vote is no second vote; take the newer directory",
+                )
+
+
+def _is_voter(replica: Replica, membership: Membership | None) -> bool:
+    return replica.state is not None and membership is not None and replica.state.node_id in membership.voters
+
+
+def _has_majority(voting: Sequence[Replica], standing: Sequence[Replica]) -> bool:
+    if not standing:
+        return False
+    membership = max(standing, key=lambda each: each.pair).membership
+    assert membership is not None, "who stands is in a membership"
+    present = sum(_is_voter(replica, membership) for replica in voting)
+    return 2 * present > len(membership.voters)
+
+
+def _no_majority(replicas: Sequence[Replica], voting: Sequence[Replica], standing: Sequence[Replica]) -> NoQuorumError:
+    uncertain = [each.name for each in replicas if each not in voting]
+    known = [each.membership for each in (standing or replicas) if each.membership is not None]
+    there = f"{len(voting)} of these {len(replicas)} replicas can be asked how far they had come"
+    if uncertain:
+        there += f" (not {', '.join(uncertain)}: a lost control file or the end of the log)"
+    if not known:
+        needed = "none says who the members are"
+    else:
+        voters = sorted(known[-1].voters)
+        missing = [node for node in voters if node not in {each.state.node_id for each in voting if each.state}]
+        needed = f"a majority of {', '.join(voters)} is needed, {', '.join(missing)} missing"
+    return NoQuorumError(
+        f"{there}; {needed}",
+        remedy="name the directories of more members; or take what there is with --unsafe: what was committed may be"
+        " missing then, and what never was may be in",
+    )
+
+
+def build_chain(replicas: Sequence[Replica], winner: Replica) -> Chain:
+    """Walk back from the end of ``winner``'s log, through the copies of all ``replicas``.
+
+    Gaps and corruption do not end the walk: below a gap it goes on where a stored history says which term was there.
+
+    Raises:
+      CorruptionError: the log ends below what is known to be committed.
+    """
+    return _Walk(replicas, winner).run()
+
+
+class _Walk:
+    """One walk; ``_at`` is for each replica its highest row that ends at or below the place reached."""
+
+    def __init__(self, replicas: Sequence[Replica], winner: Replica) -> None:
+        self._replicas = replicas
+        self._winner = winner
+        self._at = [len(replica.rows) - 1 for replica in replicas]
+        self._divergent: dict[tuple[int, int], bytes] = {}
+        self._last = 0
+        commit_end = max(replica.commit_hint for replica in replicas)
+        self._chain = Chain(replicas, winner.end, winner.end, commit_end)
+
+    def run(self) -> Chain:
+        chain = self._chain
+        if chain.commit_end > chain.end:
+            raise CorruptionError(
+                f"the log that would be chosen ends at index {chain.end - 1}, and up to {chain.commit_end - 1} was"
+                f" committed: indices {chain.end} to {chain.commit_end - 1} are missing",
+                path=self._winner.directory,
+                expected=f"a log up to index {chain.commit_end - 1}",
+                found=f"one up to {chain.end - 1}",
+                remedy="name the directories of more members: one of them has them",
+            )
+        end = chain.end
+        term = self._term_before(end)
+        while end > 1:
+            link = None if term is None else self._take(term, end)
+            if link is not None:
+                term, end = link.previous_term, link.first_index
+                continue
+            lower = self._resume(end)
+            if lower is None:
+                break
+            chain.gaps.append(Gap(lower.end, end))
+            term, end = lower.term, lower.end
+        for number in range(len(self._replicas)):
+            self._drop_row_above(number, end)
+        chain.begin = end
+        chain.copies.reverse()
+        chain.rows.reverse()
+        chain.dropped = len(self._divergent)
+        return chain
+
+    def _term_before(self, end: int) -> int | None:
+        """Return the term of the record before ``end``, as the histories have it, else the winner's last row."""
+        if (term := self._winner.term_at(end - 1)) is not None:
+            return term
+        for snapshot in self._winner.snapshots:
+            if snapshot.meta.end == end:
+                return snapshot.meta.term
+        rows = self._winner.rows
+        if len(rows) and (link := rows.link(len(rows) - 1)).end == end:
+            return link.term
+        return None
+
+    def _take(self, term: int, end: int) -> Link | None:
+        """Take the batch of ``term`` that ends at ``end``; None = nobody has it, or nobody's copy can be believed."""
+        found: list[Copy] = []
+        for number, replica in enumerate(self._replicas):
+            row = self._drop_row_above(number, end)
+            if row >= 0 and (link := replica.rows.link(row)).end == end and link.term == term:
+                found.append(Copy(number, row))
+        if not found:
+            return None
+        for number, _ in found:
+            self._at[number] -= 1
+        rows = [self._replicas[copy.replica].rows for copy in found]
+        first = rows[0].header(found[0].row)
+        for copy, table in zip(found, rows, strict=True):
+            if table.header(copy.row) != first:
+                self._note_corrupt(term, end, found)
+                return None
+        intact = [copy for copy, table in zip(found, rows, strict=True) if copy.row not in table.unreadable]
+        link = rows[0].link(found[0].row)
+        chosen = next((copy for copy in intact if copy.replica == self._last), (intact or found)[0])
+        self._last = chosen.replica
+        self._chain.copies.append(chosen.replica)
+        self._chain.rows.append(chosen.row)
+        if len(intact) < len(self._replicas) and intact:
+            self._chain.repaired += self._is_repair(link, {copy.replica for copy in intact})
+        return link
+
+    def _is_repair(self, link: Link, having: set[int]) -> bool:
+        """Say whether a replica should have this batch too, and does not."""
+        return any(
+            number not in having
+            and replica.first_index <= link.first_index
+            and link.end <= replica.end
+            and replica.term_at(link.end - 1) in (None, link.term)
+            for number, replica in enumerate(self._replicas)
+        )
+
+    def _resume(self, end: int) -> Link | None:
+        """Return the highest batch at or below ``end`` that a stored history says belongs to the log."""
+        best: Link | None = None
+        for number, replica in enumerate(self._replicas):
+            for row in range(self._drop_row_above(number, end), -1, -1):
+                link = replica.rows.link(row)
+                if best is not None and link.end <= best.end:
+                    break
+                if self._known_term(link.end - 1) == link.term:
+                    best = link
+                    break
+        return best
+
+    def _known_term(self, index: int) -> int | None:
+        """Return the term of the chosen log at ``index``: as the winner's history says, or that of a snapshot."""
+        if (term := self._winner.term_at(index)) is not None:
+            return term
+        for replica in self._replicas:
+            for snapshot in replica.snapshots:
+                starts = snapshot.meta.history
+                if starts and starts[0][1] <= index < snapshot.meta.end:
+                    return max((begin, term) for term, begin in starts if begin <= index)[1]
+        return None
+
+    def _drop_row_above(self, number: int, end: int) -> int:
+        """Pass over a replica's rows that reach above ``end``: the log does not have them. Return its next row."""
+        rows = self._replicas[number].rows
+        row = self._at[number]
+        while row >= 0 and (link := rows.link(row)).end > end:
+            self._drop(number, row, link)
+            row -= 1
+        self._at[number] = row
+        return row
+
+    def _drop(self, number: int, row: int, link: Link) -> None:
+        replica = self._replicas[number]
+        header = replica.rows.header(row)
+        known = self._divergent.setdefault((link.term, link.first_index), header)
+        what = f"term {link.term}, indices {link.first_index} to {link.end - 1}"
+        if known != header:
+            self._chain.corrupt.append(f"{what}: replicas hold different bytes, {replica.name} one of them")
+        if link.end <= replica.log_hint:
+            self._chain.corrupt.append(f"{what}: committed, as {replica.name} says, and not in the log that was chosen")
+
+    def _note_corrupt(self, term: int, end: int, copies: Sequence[Copy]) -> None:
+        places = []
+        for number, row in copies:
+            replica = self._replicas[number]
+            path = replica.paths[replica.rows.files[row]]
+            places.append(f"{path} at byte {replica.rows.locations[row]}")
+        link = self._replicas[copies[0].replica].rows.link(copies[0].row)
+        what = f"term {term}, indices {link.first_index} to {end - 1}"
+        self._chain.corrupt.append(f"{what}: intact, and different: {'; '.join(places)}")

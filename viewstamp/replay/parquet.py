@@ -1,0 +1,205 @@
+"""Records to parquet files: a directory of files in log order, there whole or not at all. Needs pyarrow."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from viewstamp.errors import ConfigError, FrameError, StorageError
+from viewstamp.replay.reading import Block, Run, blocks
+from viewstamp.wire.batch import Buffer, Column, Columns
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["FILE_BYTES", "check_target", "write_parquet"]
+
+FILE_BYTES: Final = 256 * 1024 * 1024
+"""A file is closed when so many bytes of records went into it."""
+GROUP_BYTES: Final = 32 * 1024 * 1024
+"""What is held in memory, and becomes one row group."""
+
+
+def check_target(path: str) -> None:
+    """Refuse what cannot be written to, before anything is read.
+
+    Raises:
+      ConfigError: pyarrow is not installed; or there is something at ``path`` already.
+    """
+    _arrow()
+    if os.path.exists(path):
+        raise ConfigError(f"{path} exists already", remedy="name a path that does not; nothing is overwritten")
+
+
+def write_parquet(path: str, runs: Iterable[tuple[Run, Columns]], *, file_bytes: int = FILE_BYTES) -> int:
+    """Write all records to ``path``/part-00000.parquet and so on, in their order; return the number of files.
+
+    The columns are those of the Spark source: topic, position, term, index, timestamp (UTC, microseconds), key, value,
+    headers (a map). The files are written to ``path``.incomplete, synced, and get their name at the end; what an
+    earlier run left there is removed.
+
+    Raises:
+      ConfigError: as :func:`check_target`.
+      StorageError: the files cannot be written. Nothing is at ``path``.
+    """
+    check_target(path)
+    temporary = f"{path}.incomplete"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.makedirs(temporary)
+        files = _Files(temporary, file_bytes)
+        try:
+            for block in blocks(runs, GROUP_BYTES):
+                files.add(block)
+        finally:
+            files.close()
+        _sync(temporary)
+        os.rename(temporary, path)
+        _sync(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror or error}",
+            remedy="choose a path that this user may write, on a disk with free space",
+        ) from error
+    return files.count
+
+
+class _Files:
+    """The files of one directory; there is always one, so that an empty result has its columns too."""
+
+    def __init__(self, directory: str, file_bytes: int) -> None:
+        self.count = 0
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._size = 0
+        self._stream: Any = None
+        self._writer: Any = None
+        self._begin()
+
+    def add(self, block: Block) -> None:
+        if self._size >= self._file_bytes:
+            self.close()
+            self._begin()
+        self._writer.write_batch(_to_arrow(block), row_group_size=len(block.runs) and block.columns.count)
+        self._size += block.size
+
+    def close(self) -> None:
+        """Complete the file that is being written, and sync it. Idempotent."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with self._stream as stream:
+                writer.close()
+                stream.flush()
+                os.fsync(stream.fileno())
+
+    def _begin(self) -> None:
+        arrow = _arrow()
+        from pyarrow import parquet
+
+        self._stream = open(f"{self._directory}/part-{self.count:05}.parquet", "xb")  # noqa: SIM115 - closed by close
+        self._writer = parquet.ParquetWriter(
+            self._stream, _schema(arrow), compression="snappy", use_dictionary=["topic"], write_statistics=_MEASURED
+        )
+        self.count += 1
+        self._size = 0
+
+
+_MEASURED: Final = ["topic", "position", "index", "timestamp"]
+"""Columns with statistics: what a reader would cut by. Those of values would cost and help nobody."""
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError(
+            f"parquet needs pyarrow, which is not installed here ({error})",
+            remedy="pip install 'viewstamp[spark]', or pyarrow alone; without --to the files are verified all the same",
+        ) from error
+    return pyarrow
+
+
+def _schema(arrow: Any) -> pyarrow.Schema:
+    return arrow.schema(
+        [
+            ("topic", arrow.string()),
+            ("position", arrow.int64()),
+            ("term", arrow.int64()),
+            ("index", arrow.int64()),
+            ("timestamp", arrow.timestamp("us", tz="UTC")),
+            ("key", arrow.binary()),
+            ("value", arrow.binary()),
+            ("headers", arrow.map_(arrow.string(), arrow.binary())),
+        ]
+    )
+
+
+def _to_arrow(block: Block) -> pyarrow.RecordBatch:
+    arrow = _arrow()
+    count = block.columns.count
+    names = list(dict.fromkeys(run.topic for run in block.runs))
+    number = {name: at for at, name in enumerate(names)}
+    topics = arrow.DictionaryArray.from_arrays(
+        _numbers(arrow.int32(), count, (array("i", [number[run.topic]]) * run.count for run in block.runs)), names
+    )
+    columns = block.columns
+    arrays = [
+        topics.cast(arrow.string()),
+        _numbers(arrow.int64(), count, (_rising(run.position, run.count) for run in block.runs)),
+        _numbers(arrow.int64(), count, (array("q", [run.term]) * run.count for run in block.runs)),
+        _numbers(arrow.int64(), count, (_rising(run.index, run.count) for run in block.runs)),
+        _numbers(
+            arrow.timestamp("us", tz="UTC"), count, (array("q", [run.log_time]) * run.count for run in block.runs)
+        ),
+        _binary(columns.keys, count, columns.validity) if columns.keys else arrow.nulls(count, arrow.binary()),
+        _binary(columns.values, count, None),
+        _headers(columns.headers, count),
+    ]
+    return arrow.RecordBatch.from_arrays(arrays, schema=_schema(arrow))
+
+
+def _rising(first: int, count: int) -> array[int]:
+    return array("q", range(first, first + count))
+
+
+def _numbers(kind: Any, count: int, parts: Iterable[array[int]]) -> Any:
+    arrow = _arrow()
+    return arrow.Array.from_buffers(kind, count, [None, arrow.py_buffer(b"".join(parts))])
+
+
+def _binary(column: Column, count: int, validity: Buffer | None) -> Any:
+    arrow = _arrow()
+    buffers = [
+        None if validity is None else arrow.py_buffer(validity),
+        arrow.py_buffer(bytes(column.offsets)),
+        arrow.py_buffer(column.data),
+    ]
+    found = arrow.Array.from_buffers(arrow.binary(), count, buffers)
+    try:
+        found.validate(full=True)
+    except arrow.ArrowInvalid as error:
+        raise FrameError(f"a column of a batch is not laid out as it should be: {error}") from None
+    return found
+
+
+def _headers(column: Column | None, count: int) -> Any:
+    arrow = _arrow()
+    kind = arrow.map_(arrow.string(), arrow.binary())
+    if column is None:
+        return arrow.nulls(count, kind)
+    packed: Sequence[bytes] = _binary(column, count, None).to_pylist()
+    return arrow.array([list(msgpack.unpackb(each).items()) if each else None for each in packed], kind)
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,169 @@
+"""Pass 2: the batches of a plan, read in its order from the replicas that were chosen, and verified again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from viewstamp.errors import CorruptionError, FrameError
+from viewstamp.host.seam import Disk, File
+from viewstamp.ids import Position
+from viewstamp.replay.columns import join_columns, slice_columns
+from viewstamp.replay.headers import CHUNK_BYTES
+from viewstamp.replay.visible import Plan
+from viewstamp.wal.segment import Window
+from viewstamp.wire.batch import Batch, Columns, Kind
+
+__all__ = ["Block", "Extent", "Reader", "Run", "blocks", "extents", "read_runs"]
+
+_FILES_MAX: Final = 8
+"""Files that are kept open, each with a piece of it: RECORDS and STAGED batches of a few replicas."""
+
+
+class Extent(NamedTuple):
+    """One item of a plan and where it is: all that reading it takes, so it may be pickled and sent.
+
+    ``position`` is that of the first record shown, ``count`` how many of the batch are, after its first ``skip``.
+    ``header`` is the batch's, as it was in pass 1.
+    """
+
+    topic: str
+    position: int
+    skip: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of an extent
+    log_time: int
+    path: str
+    location: int
+    header: bytes
+
+
+def extents(plan: Plan) -> Iterator[Extent]:
+    """Yield the plan with the places of its batches, in order."""
+    chain = plan.chain
+    for topic, position, skip, count, log_time, place in plan:
+        number, row = chain.copy(place)
+        replica = chain.replicas[number]
+        rows = replica.rows
+        path = replica.paths[rows.files[row]]
+        header = rows.header(row)
+        yield Extent(plan.topics[topic], position, skip, count, log_time, path, rows.locations[row], header)
+
+
+class Reader:
+    """Reads extents; blocking. Use it as a context, or close it."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._windows: OrderedDict[tuple[str, bool], tuple[File, Window]] = OrderedDict()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        while self._windows:
+            self._windows.popitem()[1][0].close()
+
+    def read(self, extent: Extent) -> Batch:
+        """Return the batch of an extent, with the position and the log time under which it is visible.
+
+        Its buffer is a view of a piece that was read: valid as long as it is held, and it keeps the piece alive.
+
+        Raises:
+          CorruptionError: it is not what it was in pass 1.
+          StorageError: it cannot be read.
+        """
+        size = Batch.measure(extent.header)
+        batch = Batch.decode_header(extent.header)
+        view = self._window(extent.path, batch.kind is Kind.STAGED).peek(extent.location, size)
+        try:
+            batch = Batch.decode(view)
+            if view[: len(extent.header)] != extent.header:
+                raise FrameError(f"{batch!r}, which is another one")
+        except FrameError as error:
+            raise CorruptionError(
+                f"{extent.path} at byte {extent.location} is not what it was a moment ago: {error.message}",
+                path=extent.path,
+                location=extent.location,
+                expected="the batch that was there",
+                found=error.message,
+                remedy="stop the node if it runs, or copy its directory; then replay again",
+            ) from error
+        batch.first_position = Position(extent.position - extent.skip)
+        batch.log_time = extent.log_time
+        return batch
+
+    def _window(self, path: str, staged: bool) -> Window:
+        """Return the piece of a file where reading goes on: staged batches lie elsewhere in it than what is around."""
+        key = path, staged
+        found = self._windows.get(key)
+        if found is None:
+            try:
+                file = self._disk.open_read(path)
+            except FileNotFoundError as error:
+                raise CorruptionError(
+                    f"{path} is gone since it was read",
+                    path=path,
+                    expected="the segment",
+                    found="no file",
+                    remedy="stop the node if it runs, or copy its directory; then replay again",
+                ) from error
+            if len(self._windows) >= _FILES_MAX:
+                self._windows.popitem(last=False)[1][0].close()
+            found = self._windows[key] = file, Window(file, CHUNK_BYTES)
+        self._windows.move_to_end(key)
+        return found[1]
+
+
+class Run(NamedTuple):
+    """Rows of a block that were one batch, or the part of it that is shown; all with one term and log time."""
+
+    topic: str
+    position: int
+    term: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    log_time: int
+    count: int  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records of a plan that follow on each other: their values, keys and headers as joined columns, and the rest."""
+
+    runs: list[Run]
+    columns: Columns
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return self.columns.size
+
+
+def read_runs(reader: Reader, items: Iterable[Extent]) -> Iterator[tuple[Run, Columns]]:
+    """Yield each extent's records, as they stand in its batch."""
+    for extent in items:
+        batch = reader.read(extent)
+        columns = slice_columns(batch.columns(), extent.skip, extent.skip + extent.count)
+        index = batch.first_index + extent.skip
+        yield Run(extent.topic, extent.position, batch.term, index, extent.log_time, extent.count), columns
+
+
+def blocks(runs: Iterable[tuple[Run, Columns]], bytes_max: int) -> Iterator[Block]:
+    """Join runs to blocks of about ``bytes_max`` bytes: what is small is dear one by one, whoever takes it."""
+    held: list[Run] = []
+    parts: list[Columns] = []
+    size = 0
+    for run, columns in runs:
+        if held and size + columns.size > bytes_max:
+            yield Block(held, join_columns(parts))
+            held, parts, size = [], [], 0
+        held.append(run)
+        parts.append(columns)
+        size += columns.size
+    if held:
+        yield Block(held, join_columns(parts))

@@ -1,0 +1,164 @@
+"""A replay from its beginning to its summary: what is read in which order, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from viewstamp.errors import CorruptionError
+from viewstamp.host.seam import Disk
+from viewstamp.replay.chain import Chain, build_chain, choose_tail, has_majority
+from viewstamp.replay.digest import Digest
+from viewstamp.replay.reading import Reader, Run, extents, read_runs
+from viewstamp.replay.replica import Finding, Replica, find_replicas, list_segments, read_replica
+from viewstamp.replay.visible import Plan, build_plan
+from viewstamp.wire.batch import Columns
+
+__all__ = ["Replay", "Summary"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What came of a replay.
+
+    ``records`` and ``batches`` are what readers would see. ``dropped_divergent``: batches that a replica holds and the
+    log does not. ``repaired``: batches of the log that a replica lacks or holds damaged, and another one gave.
+    ``corrupt``: places where replicas hold different intact bytes, or nobody holds what must be there. ``digest``:
+    ``replay/digest.py``; None = not all could be read. ``not_known_committed``: records that became visible where no
+    replica knew what was committed. ``commands``: calls of actors, which are not replayed.
+    """
+
+    records: int = 0
+    batches: int = 0
+    replicas: int = 0
+    dropped_divergent: int = 0
+    repaired: int = 0
+    corrupt: int = 0
+    digest: str | None = None
+    not_known_committed: int = 0
+    commands: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    """Records by topic."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What pass 1 found, and the plan for pass 2.
+
+    ``problem`` says why there is no plan, or why what it gives must not be believed; then nothing is to be written.
+    ``is_majority`` False: chosen among fewer than a majority of the members, as ``unsafe`` allowed.
+    """
+
+    replicas: Sequence[Replica]
+    is_majority: bool
+    chain: Chain | None = None
+    plan: Plan | None = None
+    problem: CorruptionError | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        paths: Sequence[str],
+        *,
+        unsafe: bool = False,
+        on_bytes: Callable[[int], None] = lambda _: None,
+    ) -> Replay:
+        """Read the replicas in ``paths`` once, and plan; blocking.
+
+        Raises:
+          NoQuorumError: fewer than a majority of the members are there, and ``unsafe`` is not set.
+          ConfigError: a path holds no log, or the replicas do not belong together; or a newer format.
+          StorageError: the disk failed.
+        """
+        directories = find_replicas(disk, paths)
+        return cls.of(
+            disk, [read_replica(disk, directory, on_bytes=on_bytes) for directory in directories], unsafe=unsafe
+        )
+
+    @classmethod
+    def of(cls, disk: Disk, replicas: Sequence[Replica], *, unsafe: bool = False) -> Replay:
+        """Plan from what pass 1 found. Raises as :meth:`open`."""
+        winner = choose_tail(replicas, unsafe=unsafe)
+        replay = cls(replicas, has_majority(replicas))
+        try:
+            replay.chain = build_chain(replicas, winner)
+            if replay.chain.corrupt:
+                replay.problem = _corrupt(replay.chain)
+            replay.plan = build_plan(disk, replay.chain)
+        except CorruptionError as error:
+            replay.problem = replay.problem or error
+        return replay
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Everything that is not as it should be, replica by replica."""
+        found = [finding for replica in self.replicas for finding in replica.findings]
+        return found + (self.plan.findings if self.plan is not None else [])
+
+    def only(self, topics: Sequence[str]) -> Replay:
+        """Return the replay of some topics. Raises RequestError: the log does not know one."""
+        return replace(self, plan=None if self.plan is None else self.plan.only(topics))
+
+    def runs(self, reader: Reader, digest: Digest, on_bytes: Callable[[int], None] = lambda _: None) -> Runs:
+        """Yield all records of the plan, batch by batch, and take them into ``digest``; blocking.
+
+        Raises:
+          CorruptionError: a batch is not any more what it was in pass 1.
+          StorageError: it cannot be read.
+        """
+        assert self.plan is not None, "without a plan there is nothing to read"
+        for run, columns in read_runs(reader, extents(self.plan)):
+            digest.add(run.topic, run.position, columns)
+            on_bytes(columns.size)
+            yield run, columns
+
+    def summary(self, digest: str | None = None) -> Summary:
+        """Return what is to be said of it; ``digest`` where all was read."""
+        chain, plan = self.chain, self.plan
+        topics: dict[str, int] = {}
+        if plan is not None:
+            topics = dict.fromkeys(plan.shown_topics, 0)
+            for topic, count in zip(plan.topic, plan.count, strict=True):
+                topics[plan.topics[topic]] += count
+        lost = self.problem is not None and not (chain is not None and chain.corrupt)
+        return Summary(
+            records=sum(topics.values()),
+            batches=len(plan) if plan is not None else 0,
+            replicas=len(self.replicas),
+            dropped_divergent=chain.dropped if chain is not None else 0,
+            repaired=chain.repaired if chain is not None else 0,
+            corrupt=(len(chain.corrupt) if chain is not None else 0) + lost,
+            digest=digest,
+            not_known_committed=plan.not_known_committed if plan is not None else 0,
+            commands=plan.commands if plan is not None else 0,
+            topics=topics,
+        )
+
+
+Runs = Iterator[tuple[Run, Columns]]
+
+
+def total_bytes(disk: Disk, paths: Sequence[str]) -> int:
+    """Return how many bytes pass 1 is going to read."""
+    total = 0
+    for directory in find_replicas(disk, paths):
+        for segment in list_segments(disk, directory):
+            file = disk.open_read(segment.path)
+            try:
+                total += file.size() if segment.limit is None else min(segment.limit, file.size())
+            finally:
+                file.close()
+    return total
+
+
+def _corrupt(chain: Chain) -> CorruptionError:
+    places = chain.corrupt
+    more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+    return CorruptionError(
+        f"replicas contradict each other: {places[0]}{more}",
+        expected="the same bytes for the same term and index",
+        found=places[0],
+        remedy="nothing was written: which of them is right cannot be told. Look at each with `viewstamp wal verify`;"
+        " leave out a replica that is known to be wrong, if a majority remains",
+    )

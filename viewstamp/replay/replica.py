@@ -1,0 +1,418 @@
+"""One member's files, put together: its log with its holes, who it is, what it would say in an election.
+
+A *finding* is what is not as it should be; none of them ends a replay by itself. What matters is whether a replica is
+``certain``: whether it is known who it is and up to where its log had reached, so that it can be asked what an election
+would ask it. A hole in the middle does not change that; a lost last segment or control file does. A replica that is not
+certain still gives its batches.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageError
+from viewstamp.host.seam import Disk
+from viewstamp.ids import Index
+from viewstamp.node.snapshot_file import SnapshotMeta, read_header, read_trailer
+from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
+from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
+from viewstamp.wal.format import parse_segment_name, segment_name
+from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
+from viewstamp.wire.batch import Kind
+
+__all__ = [
+    "Finding",
+    "Replica",
+    "SegmentFile",
+    "Snapshot",
+    "assemble",
+    "find_replicas",
+    "list_segments",
+    "read_replica",
+    "scan",
+]
+
+WAL = "wal"
+_SNAPSHOT = re.compile(r"\d{20}-\d+\.snapshot", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be: ``kind`` in a word or two, the file and the byte, and what it means."""
+
+    kind: str
+    path: str
+    location: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.path} at byte {self.location}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot whose header and trailer are intact; its pieces are verified when they are loaded."""
+
+    path: str
+    meta: SnapshotMeta
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment to be scanned; ``limit`` as :func:`viewstamp.replay.headers.scan_segment` takes it."""
+
+    path: str
+    number: int
+    limit: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Replica:
+    """What one directory holds.
+
+    ``name`` is for people: the node's id, or the directory. ``paths`` are the segments, which ``rows.files`` counts.
+    ``state`` None = the control file is lost. ``first_index`` and ``end`` are those of the log as a node would find it;
+    ``pair`` is what it would say in an election: (last term of its history, end). ``membership``: the latest it knows.
+    Everything below ``commit_hint`` was committed; below ``log_hint`` this log held it.
+    """
+
+    directory: str
+    name: str
+    state: ControlState | None
+    history: TermHistory | None
+    rows: Rows
+    paths: list[str]
+    first_index: int
+    end: int
+    is_certain: bool
+    pair: tuple[int, int]
+    log_hint: int
+    commit_hint: int
+    membership: Membership | None
+    snapshots: list[Snapshot]
+    holes: list[Hole] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def term_at(self, index: int) -> int | None:
+        """Return the term of the record at ``index`` as the stored history has it; None = it does not say."""
+        history = self.history
+        if history is None or index < history.starts[0].begin or index >= self.end:
+            return None
+        return history.term_at(Index(index))
+
+
+def find_replicas(disk: Disk, paths: Sequence[str]) -> list[str]:
+    """Return the data directories that ``paths`` name: each itself, or the members in the directory of a cluster.
+
+    Raises:
+      ConfigError: one of them is none and holds none; or one is named twice.
+    """
+    found: list[str] = []
+    for given in paths:
+        path = posixpath.normpath(given)
+        if posixpath.basename(path) == WAL and _is_data_directory(disk, posixpath.dirname(path)):
+            path = posixpath.dirname(path)
+        inside = [f"{path}/{name}" for name in disk.list_directory(path)]
+        members = [path] if _is_replica(disk, path) else [each for each in inside if _is_data_directory(disk, each)]
+        if not members:
+            raise ConfigError(
+                f"{given} holds no log",
+                remedy="name the data directories of nodes (each holds control-a, control-b and wal), or the directory"
+                " of a local cluster",
+            )
+        found += members
+    for path in found:
+        if found.count(path) > 1:
+            raise ConfigError(f"{path} is named twice", remedy="name each replica once: they are counted")
+    return found
+
+
+def _is_data_directory(disk: Disk, path: str) -> bool:
+    return any(disk.exists(f"{path}/{name}") for name in (*CONTROL_NAMES, WAL))
+
+
+def _is_replica(disk: Disk, path: str) -> bool:
+    return _is_data_directory(disk, path) or any(parse_segment_name(name) for name in disk.list_directory(path))
+
+
+def list_segments(disk: Disk, directory: str) -> list[SegmentFile]:
+    """Return the segments of a replica that count, in order: those that a truncation has decided to drop do not."""
+    log = _log_directory(disk, directory)
+    numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(log)) if n is not None)
+    try:
+        mark = read_mark(disk, log)
+    except FrameError:
+        mark = None
+    if mark is not None and mark.resets:
+        return []
+    return [
+        SegmentFile(f"{log}/{segment_name(n)}", n, mark.length if mark is not None and n == mark.segment else None)
+        for n in numbers
+        if mark is None or n <= mark.segment
+    ]
+
+
+def read_replica(disk: Disk, directory: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> Replica:
+    """Read all of a replica once: its segments, its control file, the frames of its snapshots; blocking.
+
+    Raises:
+      ConfigError: something in it is of a newer format.
+    """
+    return assemble(disk, directory, [scan(disk, file, on_bytes) for file in list_segments(disk, directory)])
+
+
+def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda _: None) -> SegmentScan:
+    """Scan one segment; a file that cannot be read at all is one hole."""
+    try:
+        return scan_segment(disk, file.path, file.number, limit=file.limit, on_bytes=on_bytes)
+    except (StorageError, FileNotFoundError) as error:
+        hole = Hole(0, 0, None, None, "a segment", str(error))
+        return SegmentScan(file.path, file.number, 0, holes=[hole])
+
+
+def assemble(disk: Disk, directory: str, scans: Sequence[SegmentScan]) -> Replica:
+    """Put a replica together from the scans of its segments, in their order.
+
+    Raises:
+      ConfigError: something in it is of a newer format.
+    """
+    return _Assembly(disk, directory, scans).replica()
+
+
+def _log_directory(disk: Disk, directory: str) -> str:
+    log = f"{directory}/{WAL}"
+    return log if disk.exists(log) or not _is_replica(disk, directory) else directory
+
+
+class _Assembly:
+    """Judges what the scans found, in the order in which it is asked."""
+
+    def __init__(self, disk: Disk, directory: str, scans: Sequence[SegmentScan]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._log = _log_directory(disk, directory)
+        self._scans = scans
+        self._findings: list[Finding] = []
+        self._is_certain = True
+        self._holes: list[Hole] = []
+        self._rows = Rows()
+
+    def replica(self) -> Replica:
+        state, history = self._read_control()
+        mark = self._read_mark()
+        snapshots = list(self._read_snapshots())
+        hint = max([state.commit_hint if state is not None else 0, *(scan.commit_hint for scan in self._scans)])
+        end = self._take_segments(hint)
+        first_index = self._first_index(end)
+        if mark is not None and mark.resets:
+            first_index = end = mark.end
+        elif not self._scans:
+            self._find("missing", self._log, 0, "there is not one segment")
+            self._is_certain = False
+        if history is not None and not self._describes(history):
+            self._is_certain = False
+        newest = snapshots[0] if snapshots else None
+        if newest is not None and not self._holds(newest, end, history):
+            # A node that starts like this resets its log to the snapshot, which was being installed.
+            first_index = end = newest.meta.end
+            history = TermHistory(newest.meta.history)
+        if newest is None and first_index > 1:
+            self._find("missing", self._log, 0, f"the log begins at index {first_index}, and there is no snapshot")
+        return Replica(
+            directory=self._directory,
+            name=state.node_id if state is not None else self._directory,
+            state=state,
+            history=history,
+            rows=self._rows,
+            paths=[scan.path for scan in self._scans],
+            first_index=first_index,
+            end=end,
+            is_certain=self._is_certain,
+            pair=(self._last_term(history, end), end),
+            log_hint=hint,
+            commit_hint=max([hint, *(each.meta.end for each in snapshots)]),
+            membership=self._membership(state, newest, end),
+            snapshots=snapshots,
+            holes=self._holes,
+            findings=self._findings,
+        )
+
+    def _find(self, kind: str, path: str, location: int, text: str) -> None:
+        self._findings.append(Finding(kind, path, location, text))
+
+    # Beside the log.
+
+    def _read_control(self) -> tuple[ControlState | None, TermHistory | None]:
+        path = f"{self._directory}/{CONTROL_NAMES[0]}"
+        try:
+            state = read_control_state(self._disk, self._directory)
+            if state is not None:
+                return state, TermHistory(state.history)
+            problem = "there is no control file"
+        except (CorruptionError, StorageError, PeerError) as error:
+            problem = error.message
+        text = f"{problem}: whose log this is, and what it has promised, is not known; it has no part in the election"
+        self._find("no control file", path, 0, text)
+        self._is_certain = False
+        return None, None
+
+    def _read_mark(self) -> Mark | None:
+        try:
+            return read_mark(self._disk, self._log)
+        except FrameError as error:
+            self._find("damage", f"{self._log}/{MARK_NAME}", 0, f"the mark of a truncation: {error.message}")
+            self._is_certain = False
+            return None
+
+    def _read_snapshots(self) -> Iterator[Snapshot]:
+        """Yield the snapshots that have an intact frame, newest first."""
+        directory = f"{self._directory}/snapshots"
+        for name in sorted(self._disk.list_directory(directory), reverse=True):
+            if not _SNAPSHOT.fullmatch(name):
+                continue
+            path = f"{directory}/{name}"
+            try:
+                file = self._disk.open_read(path)
+                try:
+                    header = read_header(file)
+                    read_trailer(file, header)
+                finally:
+                    file.close()
+            except (CorruptionError, StorageError, FileNotFoundError) as error:
+                self._find("damaged snapshot", path, getattr(error, "location", 0), str(error))
+                continue
+            yield Snapshot(path, header.meta)
+
+    # The log.
+
+    def _take_segments(self, hint: int) -> int:
+        """Take the rows of all segments; return the end of the log."""
+        written = [number for number, scan in enumerate(self._scans) if not scan.is_unused]
+        end = 1
+        for at, number in enumerate(written):
+            scan = self._scans[number]
+            if at and scan.number != (expected := self._scans[written[at - 1]].number + 1):
+                self._find("missing", f"{self._log}/{segment_name(expected)}", 0, f"before segment {scan.number}")
+            if number == written[-1]:
+                kept, end = self._judge_last(scan, end, hint)
+            else:
+                kept = len(scan.rows)
+                self._find_damage(scan, scan.holes)
+            start = 0
+            while start < kept and len(self._rows) and scan.rows.link(start).first_index < self._rows_end:
+                start += 1
+            if start:
+                text = f"it begins below index {self._rows_end}, which the segment before it reaches"
+                self._find("contradiction", scan.path, 0, text)
+                self._is_certain = False
+            self._rows.extend(scan.rows, number, start, kept)
+            self._holes += scan.holes
+            end = max(end, scan.end or 0, self._rows_end) if number != written[-1] else end
+        return end
+
+    @property
+    def _rows_end(self) -> int:
+        return self._rows.link(len(self._rows) - 1).end if len(self._rows) else 1
+
+    def _find_damage(self, scan: SegmentScan, holes: Sequence[Hole]) -> None:
+        self._findings += [Finding("damage", scan.path, hole.location, _text(hole)) for hole in holes]
+
+    def _judge_last(self, scan: SegmentScan, before: int, hint: int) -> tuple[int, int]:
+        """Return how many rows of the last segment count, and the index at which the log ends.
+
+        ``before`` is where the segments before it end. The rules are recovery's (``viewstamp.wal``): the first place
+        that no later group calls durable is a torn tail, but where the log would end below what was committed.
+        """
+        rows = scan.rows
+        torn = next((hole for hole in scan.holes if not scan.is_durable(hole)), None)
+        if torn is None:
+            self._find_damage(scan, scan.holes)
+            end = max(before, scan.end or 0)
+            if scan.is_sealed and all(each.number != scan.number + 1 for each in self._scans):
+                path = f"{self._log}/{segment_name(scan.number + 1)}"
+                self._find("missing", path, 0, f"segment {scan.number} says that it follows")
+                self._is_certain = False
+            elif end < hint:
+                self._find("missing", scan.path, scan.size, f"the log ends at {end}; up to {hint - 1} was committed")
+                self._is_certain = False
+            return len(rows), end
+        kept = next((row for row in range(len(rows)) if rows.locations[row] >= torn.location), len(rows))
+        end = max(before, torn.first or (rows.link(kept - 1).end if kept else 0))
+        if end < hint or (scan.header is None and self._scans[-1] is not scan):
+            self._find_damage(scan, scan.holes)
+            self._is_certain = False
+            return len(rows), max(end, scan.end or 0)
+        self._find_damage(scan, [hole for hole in scan.holes if hole.location < torn.location])
+        text = f"{_text(torn)}; the log ends at index {end}, nothing behind it was acknowledged by this node"
+        self._find("torn tail", scan.path, torn.location, text)
+        scan.holes = [hole for hole in scan.holes if hole.location < torn.location]
+        return kept, end
+
+    def _first_index(self, end: int) -> int:
+        if not self._scans:
+            return end
+        first = self._scans[0].first_index
+        return first if first is not None else (self._rows.link(0).first_index if len(self._rows) else end)
+
+    def _describes(self, history: TermHistory) -> bool:
+        """Check the stored history against the terms in the headers (protocol rule 20)."""
+        begin = history.starts[0].begin
+        taken = self._rows_end
+        for scan in self._scans:
+            for term, first in scan.term_starts:
+                if begin <= first < taken and history.term_at(Index(first)) != term:
+                    said = history.term_at(Index(first))
+                    text = f"index {first} has term {term}, the control file says {said}: it is not of this log"
+                    self._find("contradiction", scan.path, 0, text)
+                    return False
+        return True
+
+    def _holds(self, snapshot: Snapshot, end: int, history: TermHistory | None) -> bool:
+        """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+        meta = snapshot.meta
+        if end < meta.end:
+            return False
+        last = meta.end - 1
+        if history is not None and (history.starts[0].begin > last or history.term_at(Index(last)) != meta.term):
+            return False
+        row = self._row_at(last)
+        return row is None or self._rows.link(row).term == meta.term
+
+    def _row_at(self, index: int) -> int | None:
+        """Return the row that holds ``index``."""
+        low, high = 0, len(self._rows)
+        while low < high:
+            middle = (low + high) // 2
+            if self._rows.link(middle).end <= index:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self._rows) and self._rows.link(low).first_index <= index else None
+
+    def _last_term(self, history: TermHistory | None, end: int) -> int:
+        if history is not None:
+            return history.advertised(Index(end)).last_term
+        return self._rows.link(len(self._rows) - 1).term if len(self._rows) else 0
+
+    def _membership(self, state: ControlState | None, snapshot: Snapshot | None, end: int) -> Membership | None:
+        """Return the latest membership that this member knows of: a record is in force as soon as it is in the log."""
+        found: list[tuple[int, bytes]] = []
+        if state is not None and state.membership:
+            found.append((0, state.membership))
+        if snapshot is not None:
+            found.append((snapshot.meta.membership_index, snapshot.meta.membership))
+        for row in self._rows.bodies:
+            batch = self._rows.batch(row)
+            if batch.kind is Kind.MEMBERSHIP and batch.end <= end:
+                found.append((batch.first_index, batch.values()[0]))
+        return Membership.decode(max(found, key=lambda each: each[0])[1]) if found else None
+
+
+def _text(hole: Hole) -> str:
+    lost = f", indices {hole.first or '?'} to {hole.end - 1 if hole.end else '?'}" if hole.first != hole.end else ""
+    return f"expected {hole.expected}, found {hole.found}{lost}"

@@ -1,0 +1,108 @@
+"""Records into a topic of a live cluster, each once, however often the replay is begun again."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import Final
+
+from viewstamp.client import Client, SinkCommit
+from viewstamp.errors import FencedError, RequestError
+from viewstamp.replay.reading import Block, Run, blocks, extents
+from viewstamp.replay.visible import Plan
+from viewstamp.wire.batch import Columns
+
+__all__ = ["append_to_topic", "check_one_topic", "plan_digest", "sink_name"]
+
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""What becomes visible at once; part of ``plan_digest``, as another division would not go on where this one stopped."""
+_BLOCK_BYTES: Final = 512 * 1024
+_COUNTS = struct.Struct("<QII")
+
+
+def plan_digest(plan: Plan) -> str:
+    """Return what says which records a plan shows, in which order, whichever replicas give them: 32 digits."""
+    digest = blake2b(b"%d %d " % (_BATCH_BYTES, _BLOCK_BYTES), digest_size=16)
+    for extent in extents(plan):
+        digest.update(extent.topic.encode() + b" " + _COUNTS.pack(extent.position, extent.skip, extent.count))
+        digest.update(extent.header)
+    return digest.hexdigest()
+
+
+def sink_name(topic: str) -> str:
+    """Return the name of the sink through which a replay writes to ``topic``."""
+    return f"replay-{topic}"
+
+
+async def append_to_topic(
+    client: Client,
+    topic: str,
+    plan: Plan,
+    runs: Iterable[tuple[Run, Columns]],
+    *,
+    timeout: float | None = None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Append all records of ``plan``, which are of one topic, to ``topic``; return how many were not there before.
+
+    They are committed in batches of 8 MiB through a sink that belongs to this plan: what an earlier run has committed
+    is not sent again, and one that still runs is fenced. Keys and headers go along; positions and times are new.
+
+    Cancelled, what was committed stays; begun again, it goes on there.
+
+    Raises:
+      FencedError: another plan, or another run of this one, has written through the sink.
+      UnavailableError, OutcomeUnknownError: begin again.
+      CorruptionError, StorageError: a batch cannot be read.
+    """
+    await client.create_topic(topic, timeout=timeout)
+    sink = client.sink(sink_name(topic), owner=plan_digest(plan))
+    appended = 0
+    try:
+        for number, part in enumerate(_parts(runs)):
+            attempt = await sink.begin(number, timeout=timeout)
+            if isinstance(attempt, SinkCommit):
+                for block in part:
+                    on_bytes(block.size)
+                continue
+            for block in part:
+                await attempt.stage(topic, block.columns, timeout=timeout)
+                appended += block.columns.count
+                on_bytes(block.size)
+            await sink.commit(number, [await attempt.seal(timeout=timeout)], timeout=timeout)
+    except FencedError as error:
+        raise FencedError(
+            f"topic {topic!r} was written by a replay of other records, or is by a newer run: {error.message}",
+            remedy=f"replay to another topic; or, to append these too: viewstamp sink forget {sink_name(topic)}",
+        ) from error
+    return appended
+
+
+def check_one_topic(plan: Plan) -> None:
+    """Refuse several topics. Raises RequestError, which names them."""
+    shown = plan.shown_topics
+    if len(shown) > 1:
+        raise RequestError(
+            f"the log holds {len(shown)} topics with records: {', '.join(shown)}",
+            remedy="choose the one to replay: --topic NAME",
+        )
+
+
+def _parts(runs: Iterable[tuple[Run, Columns]]) -> Iterator[Iterator[Block]]:
+    """Divide records into what becomes visible at once; each part is to be used up before the next is asked for."""
+    source = blocks(runs, _BLOCK_BYTES)
+    first = next(source, None)
+
+    def part(block: Block) -> Iterator[Block]:
+        nonlocal first
+        size = 0
+        following: Block | None = block
+        while following is not None and (size == 0 or size + following.size <= _BATCH_BYTES):
+            size += following.size
+            yield following
+            following = next(source, None)
+        first = following
+
+    while first is not None:
+        yield part(first)

@@ -1,0 +1,402 @@
+"""What readers of the cluster would have seen of its log: a plan of batches in the order in which they became visible.
+
+A batch of RECORDS is visible where it stands; staged batches where the COMMIT stands that names them, in its order,
+with its log time. So the log is applied to topics and sinks as every member applied it (``streams/ledger.py``), from
+nothing where it is there from its first record on, else from a snapshot. Below that snapshot positions are counted
+backwards from what it says of the topics, and checked against the headers and the topics' sparse maps: so a lost piece
+that held no record which is kept is no loss.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
+from viewstamp.host.seam import Disk
+from viewstamp.ids import TopicId
+from viewstamp.node.snapshot_file import read_header, read_pieces
+from viewstamp.replay.chain import Chain, Gap
+from viewstamp.replay.headers import HEADER_ONLY
+from viewstamp.replay.replica import Finding, Snapshot
+from viewstamp.streams.cut import load_state
+from viewstamp.streams.ledger import Ledger
+from viewstamp.streams.state import State
+from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import HEADER_SIZE, Batch, Kind
+from viewstamp.wire.staged import Entry, decode_commit, entries_of
+
+__all__ = ["Item", "Plan", "build_plan"]
+
+_KIND_AT: Final = 52
+
+
+class Item(NamedTuple):
+    """Records that are shown: ``count`` records of a batch, but for the first ``skip`` of it.
+
+    ``place`` is that of the batch in the chain; ``first_position`` that of the first record shown; ``log_time`` in
+    microseconds since 1970.
+    """
+
+    topic: int
+    first_position: int
+    skip: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of an item
+    log_time: int
+    place: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """The items in order of visibility, as columns. ``topics`` are the names by id, of all that the log knows.
+
+    ``known_committed`` items at the front became visible below the highest index known to be committed. ``commands``
+    counts calls of actors, which a replay does not run.
+    """
+
+    chain: Chain
+    topics: dict[int, str] = field(default_factory=dict)
+    known_committed: int = 0
+    commands: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    topic: array[int] = field(default_factory=lambda: array("I"))
+    first_position: array[int] = field(default_factory=lambda: array("Q"))
+    skip: array[int] = field(default_factory=lambda: array("I"))
+    count: array[int] = field(default_factory=lambda: array("I"))
+    log_time: array[int] = field(default_factory=lambda: array("q"))
+    place: array[int] = field(default_factory=lambda: array("I"))
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def item(self, at: int) -> Item:
+        """Return one item."""
+        return Item(
+            self.topic[at], self.first_position[at], self.skip[at], self.count[at], self.log_time[at], self.place[at]
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.item, range(len(self)))
+
+    def add(self, item: Item) -> None:
+        """Append an item."""
+        for column, value in zip(self._columns, item, strict=True):
+            column.append(value)
+
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return self.topic, self.first_position, self.skip, self.count, self.log_time, self.place
+
+    @property
+    def records(self) -> int:
+        """How many records are shown."""
+        return sum(self.count)
+
+    @property
+    def not_known_committed(self) -> int:
+        """How many records became visible by what no replica knew to be committed."""
+        return sum(self.count[self.known_committed :])
+
+    @property
+    def shown_topics(self) -> list[str]:
+        """The names of the topics that have a record here, in order of creation."""
+        return [self.topics[topic] for topic in sorted(set(self.topic))]
+
+    def only(self, names: Sequence[str]) -> Plan:
+        """Return the plan of these topics alone.
+
+        Raises:
+          RequestError: the log knows no such topic.
+        """
+        known = {name: topic for topic, name in self.topics.items()}
+        for name in names:
+            if name not in known:
+                raise RequestError(
+                    f"the log knows no topic {name!r}; there are: {', '.join(known) or 'none'}",
+                    remedy="name one of them",
+                )
+        wanted = {known[name] for name in names}
+        plan = Plan(self.chain, self.topics, 0, self.commands, self.findings)
+        for at, item in enumerate(self):
+            if item.topic in wanted:
+                plan.add(item)
+                plan.known_committed += at < self.known_committed
+        return plan
+
+
+def build_plan(disk: Disk, chain: Chain) -> Plan:
+    """Apply the chain and return what is visible, from each topic's first position that is kept on.
+
+    Raises:
+      CorruptionError: indices that are needed are in no replica; a batch contradicts the state; or no snapshot that is
+        whole reaches the beginning of the log.
+      OutdatedCodeError: a snapshot is of newer code.
+    """
+    return _Planner(disk, chain).plan()
+
+
+class _Planner:
+    """``_staged_indices`` and ``_staged_places`` say where the staged batches are in the chain, in order."""
+
+    def __init__(self, disk: Disk, chain: Chain) -> None:
+        self._disk = disk
+        self._chain = chain
+        self._plan = Plan(chain)
+        self._staged_indices = array("Q")
+        self._staged_places = array("I")
+
+    def plan(self) -> Plan:
+        chain, plan = self._chain, self._plan
+        state, begin = self._base()
+        start = self._find_staged(begin)
+        if start:
+            for item in reversed(list(self._below(state, start))):
+                plan.add(item)
+        ledger = Ledger(state)
+        known = len(plan)
+        for place in range(start, len(chain)):
+            self._apply(ledger, place)
+            if chain.link(place).end <= chain.commit_end:
+                known = len(plan)
+        plan.topics = {int(id_): topic.name for id_, topic in state.topics.items()}
+        return self._kept(state, known)
+
+    # Where it begins.
+
+    def _base(self) -> tuple[State, int]:
+        """Return the state from which the chain is applied without a gap, and the index where it stands."""
+        chain = self._chain
+        needed = max(chain.gaps[0].end if chain.gaps else chain.begin, self._first_applicable())
+        if needed == 1:
+            return State(), 1
+        damaged: list[str] = []
+        candidates = {
+            (snapshot.meta.end, snapshot.path): snapshot
+            for replica in chain.replicas
+            for snapshot in replica.snapshots
+            if needed <= snapshot.meta.end <= chain.end
+        }
+        for (end, path), snapshot in sorted(candidates.items(), reverse=True):
+            if (term := self._term_before(end)) not in (None, snapshot.meta.term):
+                text = f"it ends in term {snapshot.meta.term}, the log there in term {term}"
+                self._find("contradiction", path, text)
+                damaged.append(f"{path}: {text}")
+                continue
+            try:
+                return self._load(snapshot), end
+            except CorruptionError as error:
+                self._find("damaged snapshot", path, error.message, error.location)
+                damaged.append(str(error))
+        gap = chain.gaps[0] if chain.gaps else Gap(1, needed)
+        raise _lost(
+            [gap],
+            f"no snapshot that is whole reaches index {needed - 1}" + "".join(f"; {each}" for each in damaged),
+        )
+
+    def _first_applicable(self) -> int:
+        """Return the index behind the last batch of which the body would be needed to apply it, and is not readable."""
+        chain = self._chain
+        if any(replica.rows.unreadable for replica in chain.replicas):
+            for place in range(len(chain) - 1, -1, -1):
+                replica, row = chain.copy(place)
+                rows = chain.replicas[replica].rows
+                if row in rows.unreadable and rows.batch(row).kind not in HEADER_ONLY:
+                    return chain.link(place).end
+        return 1
+
+    def _find(self, kind: str, path: str, text: str, location: int = 0) -> None:
+        self._plan.findings.append(Finding(kind, path, location, text))
+
+    def _term_before(self, end: int) -> int | None:
+        """Return the term of the record before ``end`` in the chain; None = the batch that has it is not there."""
+        chain = self._chain
+        low, high = 0, len(chain)
+        while low < high:
+            middle = (low + high) // 2
+            if chain.link(middle).end < end:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(chain) and chain.link(low).end == end:
+            return chain.link(low).term
+        if low < len(chain) and chain.link(low).first_index == end:
+            return chain.link(low).previous_term
+        return None
+
+    def _load(self, snapshot: Snapshot) -> State:
+        file = self._disk.open_read(snapshot.path)
+        try:
+            pieces = read_pieces(file, read_header(file))
+            state = load_state(pieces)
+            for _ in pieces:
+                pass  # The actors' part; only at the end of it is known that all of the file is intact.
+            return state
+        except (OutdatedCodeError, CorruptionError):
+            raise
+        finally:
+            file.close()
+
+    def _find_staged(self, begin: int) -> int:
+        """Note where the staged batches are, count commands; return the place in the chain of index ``begin``."""
+        chain, plan = self._chain, self._plan
+        start = len(chain)
+        for place in range(len(chain)):
+            replica, row = chain.copy(place)
+            rows = chain.replicas[replica].rows
+            kind = rows.headers[row * HEADER_SIZE + _KIND_AT]
+            link = rows.link(row)
+            if kind == Kind.STAGED:
+                self._staged_indices.append(link.first_index)
+                self._staged_places.append(place)
+            elif kind == Kind.COMMANDS:
+                plan.commands += link.end - link.first_index
+            if link.first_index >= begin and start == len(chain):
+                start = place
+        return start
+
+    # Below the snapshot.
+
+    def _below(self, state: State, start: int) -> Iterator[Item]:
+        """Yield the items below place ``start``, the last first."""
+        counts = _Counts(state)
+        for place in range(start - 1, -1, -1):
+            batch = self._batch(place)
+            if batch.first_index < state.first_visible:
+                break
+            if batch.kind is Kind.RECORDS:
+                topic = counts.wanted(batch.topic, batch.first_index)
+                if topic is not None:
+                    if batch.first_position + batch.count != counts.next_position[batch.topic]:
+                        break  # What is missing here is found by the check below.
+                    first = counts.take(batch.topic, batch.count)
+                    yield Item(batch.topic, first, 0, batch.count, batch.log_time, place)
+            elif batch.kind is Kind.COMMIT and batch.first_index not in counts.idle:
+                yield from self._below_commit(counts, batch, place)
+        missing = counts.missing()
+        if missing:
+            gaps = self._chain.gaps or [Gap(1, self._chain.begin)]
+            raise _lost(gaps, f"with them are: {'; '.join(missing)}")
+
+    def _below_commit(self, counts: _Counts, batch: Batch, place: int) -> Iterator[Item]:
+        self._check_body(batch, place)
+        for entry in reversed(_entries(batch)):
+            if counts.wanted(entry.topic, batch.first_index) is not None:
+                first = counts.take(entry.topic, entry.count)
+                yield Item(entry.topic, first, 0, entry.count, batch.log_time, self._staged(entry, batch))
+
+    # From the snapshot on.
+
+    def _apply(self, ledger: Ledger, place: int) -> None:
+        batch = self._batch(place)
+        kind = batch.kind
+        if kind is Kind.COMMANDS or kind is Kind.MEMBERSHIP:
+            ledger.apply(batch)
+            return
+        if kind is Kind.RECORDS:
+            ledger.apply(batch)
+            item = Item(batch.topic, batch.first_position, 0, batch.count, batch.log_time, place)
+            self._plan.add(item)
+            return
+        entries: list[Entry] = []
+        next_position: dict[int, int] = {}
+        try:
+            if kind is Kind.COMMIT:
+                entries = _entries(batch)
+                topics = ledger.state.topics
+                used = {TopicId(entry.topic) for entry in entries}
+                next_position = {int(id_): int(topics[id_].next_position) for id_ in used if id_ in topics}
+            answer = ledger.apply(batch)
+        except RequestError:
+            return  # A refusal, the same on every member.
+        commit = answer.get("commit") if answer is not None and kind is Kind.COMMIT else None
+        if not isinstance(commit, dict) or commit["duplicate"]:
+            return
+        for entry in entries:
+            first = next_position[entry.topic]
+            next_position[entry.topic] = first + entry.count
+            staged = self._staged(entry, batch)
+            self._plan.add(Item(entry.topic, first, 0, entry.count, batch.log_time, staged))
+
+    def _kept(self, state: State, known: int) -> Plan:
+        """Return the plan without what was trimmed or has aged; what is left of it must be readable."""
+        plan, chain = self._plan, self._chain
+        first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
+        kept = Plan(chain, plan.topics, 0, plan.commands, plan.findings)
+        for at, item in enumerate(plan):
+            skip = max(first[item.topic] - item.first_position, 0)
+            if skip >= item.count:
+                continue
+            replica, row = chain.copy(item.place)
+            if row in chain.replicas[replica].rows.unreadable:
+                link = chain.link(item.place)
+                raise _lost([Gap(link.first_index, link.end)], "every copy of that batch is damaged")
+            kept.add(item._replace(first_position=item.first_position + skip, skip=skip, count=item.count - skip))
+            kept.known_committed += at < known
+        return kept
+
+    def _batch(self, place: int) -> Batch:
+        replica, row = self._chain.copy(place)
+        return self._chain.replicas[replica].rows.batch(row)
+
+    def _check_body(self, batch: Batch, place: int) -> None:
+        replica, row = self._chain.copy(place)
+        if row not in self._chain.replicas[replica].rows.bodies:
+            gap = Gap(batch.first_index, batch.end)
+            raise _lost([gap], f"a {batch.kind.name} stands there, and every copy of it is damaged")
+
+    def _staged(self, entry: Entry, commit: Batch) -> int:
+        """Return the place of a staged batch that takes effect."""
+        at = bisect_left(self._staged_indices, entry.index)
+        if at == len(self._staged_indices) or self._staged_indices[at] != entry.index:
+            gap = Gap(entry.index, entry.index + entry.count)
+            raise _lost([gap], f"the COMMIT at index {commit.first_index} made them visible")
+        return self._staged_places[at]
+
+
+class _Counts:
+    """Counts each topic's positions backwards, from what a state says of it. ``idle``: COMMITs without effect."""
+
+    def __init__(self, state: State) -> None:
+        self.idle = frozenset(state.staging.idle_commits)
+        self.next_position = {int(id_): int(topic.next_position) for id_, topic in state.topics.items()}
+        self._topics: dict[int, Topic] = {int(id_): topic for id_, topic in state.topics.items()}
+        self._begins: dict[int, tuple[int, int]] = {
+            id_: topic.locate(topic.first_position)
+            for id_, topic in self._topics.items()
+            if topic.first_position < topic.next_position
+        }
+
+    def wanted(self, topic: int, index: int) -> Topic | None:
+        """Return the topic if what becomes visible at ``index`` is kept, or shares a sparse map's entry with it."""
+        begin = self._begins.get(topic)
+        return self._topics[topic] if begin is not None and index >= begin[0] else None
+
+    def take(self, topic: int, count: int) -> int:
+        """Count ``count`` records back; return the position of the first of them."""
+        self.next_position[topic] -= count
+        return self.next_position[topic]
+
+    def missing(self) -> list[str]:
+        """Say of which topics not all was met that is kept."""
+        return [
+            f"positions {position} to {self.next_position[id_] - 1} of topic {self._topics[id_].name!r}"
+            for id_, (_, position) in self._begins.items()
+            if self.next_position[id_] != position
+        ]
+
+
+def _entries(batch: Batch) -> list[Entry]:
+    return [entry for _, packed in decode_commit(batch).parts for entry in entries_of(packed)]
+
+
+def _lost(gaps: Sequence[Gap], why: str) -> CorruptionError:
+    indices = ", ".join(f"{gap.first} to {gap.end - 1}" for gap in sorted(gaps))
+    return CorruptionError(
+        f"no replica has indices {indices}: {why}",
+        expected=f"indices {indices}",
+        found="no copy that is intact",
+        remedy="name the directories of more members: any one that has them is enough",
+    )
