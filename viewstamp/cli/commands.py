@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from viewstamp.cli import actor, append, bench, cluster, config, demo, node, read, sim, snapshot, status, topic, wal
+from viewstamp.cli import (
+    actor,
+    append,
+    bench,
+    cluster,
+    config,
+    demo,
+    node,
+    read,
+    sim,
+    sink,
+    snapshot,
+    status,
+    topic,
+    wal,
+)
 
 __all__ = ["app"]
 
@@ -37,8 +52,10 @@ app.add_typer(topic.app, name="topic")
 app.command("append")(append.append)
 app.command("read")(read.read)
 app.add_typer(actor.app, name="actor")
+app.add_typer(sink.app, name="sink")
 app.add_typer(snapshot.app, name="snapshot")
 app.command("status")(status.status)
 app.add_typer(wal.app, name="wal")
+app.command("replay")(replay.replay)
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
