@@ -13,6 +13,7 @@ from viewstamp.cli import (
     demo,
     node,
     read,
+    replay,
     sim,
     sink,
     snapshot,

@@ -36,6 +36,7 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 """How much is read at once: batches reach over the end of a piece, and what was read of them is read again."""
 
 _LINK = struct.Struct("<8xQQQ28xI")
+_LENGTH = struct.Struct("<I")
 _BATCH_MAGIC: Final = b"VSB\x01"
 _GROUP_HEADER_BYTES_MAX: Final = GROUP_HEADER_SIZE + pad(4 * GROUP_BATCHES_MAX)
 HEADER_ONLY: Final = frozenset({Kind.RECORDS, Kind.STAGED, Kind.COMMANDS, Kind.OPEN_SESSION, Kind.FENCE})
@@ -84,6 +85,10 @@ class Rows:
         """Return the row's place in the log."""
         term, first_index, previous_term, count = _LINK.unpack_from(self.headers, row * HEADER_SIZE)
         return Link(term, first_index, previous_term, first_index + count)
+
+    def size(self, row: int) -> int:
+        """Return the bytes of a batch, its header included."""
+        return HEADER_SIZE + int(_LENGTH.unpack_from(self.headers, row * HEADER_SIZE + 80)[0])
 
     def header(self, row: int) -> bytes:
         """Return the header's bytes. Copies of one batch have equal ones, and its checksums stand in there."""

@@ -96,6 +96,16 @@ class Plan:
         return sum(self.count)
 
     @property
+    def bytes(self) -> int:
+        """How many bytes the batches have that are shown, headers included."""
+        chain = self.chain
+        total = 0
+        for place in self.place:
+            replica, row = chain.copy(place)
+            total += chain.replicas[replica].rows.size(row)
+        return total
+
+    @property
     def not_known_committed(self) -> int:
         """How many records became visible by what no replica knew to be committed."""
         return sum(self.count[self.known_committed :])

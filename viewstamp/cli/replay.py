@@ -1,0 +1,227 @@
+"""``viewstamp replay``: the records of a cluster out of the files of its dead nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+from viewstamp.cli.options import (
+    ClusterOption,
+    DirOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    print_json,
+    print_table,
+    say,
+)
+from viewstamp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay import Replay, Summary
+
+__all__ = ["replay"]
+
+_WARNING: Final = "WARNING: no majority of the members: what was committed may be missing, and what never was may be in"
+_FINDINGS_MAX: Final = 20
+_LOOK_SECONDS: Final = 0.2
+
+
+class _Target(NamedTuple):
+    kind: str
+    name: str
+
+
+def replay(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Data directories of the nodes, or that of a local cluster.")
+    ],
+    to: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--to", metavar="parquet PATH | topic NAME", help="Where the records go; without it, nowhere."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="SOURCE", help="Only this topic. May be given several times.")
+    ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Go on with fewer than a majority of the members: a guess.")
+    ] = False,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Rebuild the records from the files of nodes, offline: one log, in order, each record once.
+
+    The log is the one that an election would choose among a majority of the members; damage in one replica is repaired
+    from another. Nothing in the directories is changed. Without --to everything is read, verified and counted.
+    --dir and --cluster name the live cluster of --to topic.
+
+    Exits with 7 where replicas contradict each other, or records are in none of them; nothing is written then.
+    """
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay import Replay
+
+    target = _target(to)
+    paths = [os.path.abspath(each) for each in directories]
+    disk = RealDisk()
+    with _Progress(output) as progress:
+        progress.begin("reading", _total_bytes(disk, paths))
+        opened = Replay.open(disk, paths, unsafe=unsafe, on_bytes=progress.add)
+        if topic:
+            opened = opened.only(topic)
+        if not opened.is_majority:
+            progress.note(
+                "WARNING: this is no majority of the members: what was committed may be missing, and what never"
+            )
+            progress.note("was may be in")
+        for finding in opened.findings[:_FINDINGS_MAX]:
+            progress.note(str(finding))
+        if len(opened.findings) > _FINDINGS_MAX:
+            progress.note(f"... and {len(opened.findings) - _FINDINGS_MAX} more findings")
+        digest = (
+            None if opened.problem is not None else _write(disk, opened, target, progress, directory, cluster, timeout)
+        )
+    _print(opened.summary(digest), output)
+    if opened.problem is not None:
+        raise opened.problem
+
+
+def _target(to: tuple[str, str] | None) -> _Target | None:
+    if to is None:
+        return None
+    target = _Target(*to)
+    if target.kind == "parquet":
+        from viewstamp.replay.parquet import check_target
+
+        check_target(target.name)
+    elif target.kind != "topic":
+        raise ConfigError(f"--to {target.kind} is not known", remedy="write --to parquet PATH, or --to topic NAME")
+    return target
+
+
+def _total_bytes(disk: RealDisk, paths: list[str]) -> int:
+    from viewstamp.replay.replay import total_bytes
+
+    return total_bytes(disk, paths)
+
+
+def _write(
+    disk: RealDisk,
+    opened: Replay,
+    target: _Target | None,
+    progress: _Progress,
+    directory: Path | None,
+    cluster: str | None,
+    timeout: float,
+) -> str:
+    """Read everything, write it where it is to go, and return its digest."""
+    from viewstamp.replay import Digest, Reader
+
+    assert opened.plan is not None, "where there is no plan, there is a problem"
+    digest = Digest()
+    with Reader(disk) as reader:
+        progress.begin("verifying" if target is None else "writing", opened.plan.bytes)
+        runs = opened.runs(reader, digest, progress.add)
+        if target is None:
+            for _ in runs:
+                pass
+        elif target.kind == "parquet":
+            from viewstamp.replay.parquet import write_parquet
+
+            write_parquet(target.name, runs)
+        else:
+            from viewstamp.cli.target import Target, run_async
+            from viewstamp.replay.topic import append_to_topic, check_one_topic
+
+            check_one_topic(opened.plan)
+            live = Target.resolve(directory, cluster)
+
+            async def append() -> None:
+                assert opened.plan is not None, "checked above"
+                async with live.connect(timeout) as client:
+                    count = await append_to_topic(client, target.name, opened.plan, runs, timeout=timeout)
+                progress.note(f"{count:,} records appended to {target.name}, the others were there already")
+
+            run_async(append())
+    return digest.hexdigest()
+
+
+def _print(summary: Summary, output: Output) -> None:
+    fields = asdict(summary)
+    if output is Output.JSON:
+        print_json(fields)
+        return
+    topics = fields.pop("topics")
+    print_table(["", "found"], [(name.replace("_", " "), value) for name, value in fields.items()])
+    if topics:
+        print()
+        print_table(["topic", "records"], list(topics.items()))
+
+
+class _Progress:
+    """How far it is, on stderr: a bar in a terminal, now and then a line elsewhere, nothing beside JSON."""
+
+    def __init__(self, output: Output) -> None:
+        self._is_silent = output is Output.JSON
+        self._bar: Any = None
+        self._task: Any = None
+        self._text = ""
+        self._done = 0
+        self._total = 0
+        self._shown_at = 0.0
+        self._began_at = 0.0
+
+    def __enter__(self) -> _Progress:
+        if not self._is_silent and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+            columns: list[Any] = [
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TransferSpeedColumn(),
+            ]
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, text: str, total: int) -> None:
+        """Begin a part of ``total`` bytes."""
+        self._text, self._done, self._total = text, 0, total
+        self._began_at = self._shown_at = time.monotonic()
+        if self._bar is not None:
+            self._bar.reset(self._task, description=text, total=total)
+
+    def add(self, count: int) -> None:
+        """Count bytes that are done."""
+        self._done += count
+        now = time.monotonic()
+        if self._bar is not None:
+            if now - self._shown_at > _LOOK_SECONDS:
+                self._shown_at = now
+                self._bar.update(self._task, completed=self._done)
+        elif not self._is_silent and now - self._shown_at > 2:
+            self._shown_at = now
+            rate = self._done / (now - self._began_at) / 1e6
+            say(f"{self._text}: {self._done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate:,.0f} MB/s")
+
+    def note(self, text: str) -> None:
+        """Say something that stays on the screen."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            say(text)
