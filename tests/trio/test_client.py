@@ -13,7 +13,7 @@ import trio.testing
 
 from tests.client.cluster import Act, Cluster, Refuse
 from tests.trio.conftest import Elsewhere
-from viewstamp.client import Options, Receipt
+from viewstamp.client import Attempt, Options, Receipt, SinkCommit
 from viewstamp.errors import (
     ClosedError,
     ConfigError,
@@ -22,6 +22,7 @@ from viewstamp.errors import (
     PeerError,
     RecordTooLargeError,
     RequestError,
+    StagingError,
     UnavailableError,
     UnknownTopicError,
     ViewstampError,
@@ -29,6 +30,7 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import NodeId
 from viewstamp.trio import Client, connect
+from viewstamp.wire.batch import Kind
 
 Peers = Elsewhere[Cluster]
 
@@ -486,3 +488,57 @@ def test_who_breaks_the_protocol_is_left(peers: Peers) -> None:
         assert not isinstance(client._links.search.last_error, PeerError)
 
     run(peers, test)
+
+
+def test_a_batch_is_staged_sealed_and_committed_and_what_was_cancelled_is_not(peers: Peers) -> None:
+    async def test(client: Client) -> None:
+        sink = client.sink("lake", owner="query")
+        kept = await sink.begin(0)
+        lost = await sink.begin(0)
+        assert isinstance(kept, Attempt)
+        assert isinstance(lost, Attempt)
+        calls = [partial(kept.stage_records, "orders", [str(n).encode()]) for n in range(20)]
+        assert await gather(*calls) == [None] * 20
+        hold(peers)
+        with trio.move_on_after(0.05):
+            await lost.stage_records("orders", [bytes(400_000)] * 10)
+        with pytest.raises(StagingError, match="has ended"):
+            await lost.seal()
+        release(peers)
+        commit = await sink.commit(0, [await kept.seal()])
+        assert commit.ranges == [("orders", 2, 20)]
+        again = await client.sink("lake", owner="query").begin(0)
+        assert isinstance(again, SinkCommit)
+        assert again.index == commit.index
+        assert client._session.held_bytes == 0
+
+    run(peers, test, bytes_in_flight_max=10_000_000, stage_bytes_in_flight=1_000_000)
+    staged = [batch for batch in peers.held.log.applied if batch.kind is Kind.STAGED]
+    assert [value for batch in staged for value in batch.values()][:20] == [str(n).encode() for n in range(20)]
+    assert 20 < len(staged) < 30, "what was not sent was dropped"
+
+
+def test_leaving_tells_those_who_stage(peers: Peers) -> None:
+    told = []
+
+    async def stage(attempt: Attempt) -> None:
+        try:
+            for _ in range(9):
+                await attempt.stage_records("orders", [bytes(1000)])
+        except UnavailableError as error:
+            told.append(str(error))
+
+    async def main() -> None:
+        options = Options(stage_bytes_in_flight=3000)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery, connect(addresses(peers), options=options) as client:
+                await client.create_topic("orders")
+                attempt = await client.sink("lake").begin(0)
+                assert isinstance(attempt, Attempt)
+                hold(peers)
+                nursery.start_soon(stage, attempt)
+                await until(lambda: len(peers.held.arrived) == 2)
+
+    trio.run(main)
+    assert len(told) == 1
+    assert "closed" in told[0]
