@@ -11,7 +11,7 @@ import msgpack
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -58,6 +58,7 @@ def expected(batch: Batch, start: int, end: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(RECORDS, st.integers(0, 8), st.integers(FIRST - 5, FIRST + 60), st.integers(FIRST - 5, FIRST + 60))
 def test_rows_are_the_records_of_the_range(
     records: list[tuple[bytes, bytes | None, Headers]], shift: int, start: int, end: int
@@ -151,6 +152,7 @@ def test_offsets_that_do_not_rise_inside_the_column_are_refused(at: int, offset:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(RECORDS, st.data())
 def test_no_body_makes_arrow_read_beyond_it(
     records: list[tuple[bytes, bytes | None, Headers]], data: st.DataObject

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgpack
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StringType, StructType, VarcharType
 
@@ -92,6 +92,7 @@ def push_all(rows: Rows, pushed: list[pa.RecordBatch]) -> list[tuple[str, Column
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(batches(), st.integers(160, 1000))
 def test_every_row_is_a_record_of_its_topic_in_order(
     pushed: tuple[list[Row], list[pa.RecordBatch]], block_bytes: int
@@ -110,6 +111,7 @@ def test_every_row_is_a_record_of_its_topic_in_order(
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(batches())
 def test_rows_of_one_topic_keep_their_order_altogether(pushed: tuple[list[Row], list[pa.RecordBatch]]) -> None:
     expected, spark = pushed
@@ -120,6 +122,7 @@ def test_rows_of_one_topic_keep_their_order_altogether(pushed: tuple[list[Row], 
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=70), st.data())
 def test_the_bitmap_of_keys_begins_at_the_first_row_and_ends_in_zeros(
     keys: list[bytes | None], data: st.DataObject

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
@@ -131,6 +131,7 @@ def rows_of(items: list[dict[str, Any]], start: int = 0) -> pa.RecordBatch:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(st.lists(_values(ROW), min_size=1, max_size=4), st.data())
 def test_json_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(items) - 1))
@@ -147,6 +148,7 @@ def test_json_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataO
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(st.lists(_values(ROW), min_size=1, max_size=4), st.data())
 def test_msgpack_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(items) - 1))

@@ -15,7 +15,7 @@ Knows no client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgpack
 import pyarrow as pa
@@ -136,14 +136,19 @@ def _unpack_headers(batch: Batch, packed: pa.Array) -> pa.Array:
     """Return the maps of a column of msgpack maps; null where the bytes are empty, or null."""
     if packed.null_count == len(packed):
         return pa.nulls(len(packed), _HEADERS)
-    return pa.array([_unpack(batch, each) if each else None for each in packed.to_pylist()], _HEADERS)
-
-
-def _unpack(batch: Batch, packed: bytes) -> list[tuple[str, bytes]]:
+    names: list[str] = []
+    values: list[bytes] = []
+    ends: list[int | None] = []  # None at the start of a map = it is null.
     try:
-        headers = msgpack.unpackb(packed)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        raise FrameError(f"the headers of a record of {batch!r} are no msgpack: {error}") from error
-    if not isinstance(headers, Mapping) or not all(type(k) is str and type(v) is bytes for k, v in headers.items()):
+        for each in packed.to_pylist():
+            ends.append(len(names) if each else None)
+            if each:
+                headers = msgpack.unpackb(each)
+                names += headers
+                values += headers.values()
+    except (AttributeError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
+        raise FrameError(f"the headers of a record of {batch!r} are no msgpack map: {error}") from error
+    if not ({*map(type, names)} <= {str} and {*map(type, values)} <= {bytes}):
         raise FrameError(f"the headers of a record of {batch!r} are no map of strings to bytes")
-    return list(headers.items())
+    offsets = pa.array([*ends, len(names)], pa.int32())
+    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.binary()))

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import msgpack
 import pyarrow as pa
@@ -163,7 +163,7 @@ class Rows:
         except RequestError:
             self._fail(batch)
         self.count += batch.num_rows
-        blocks = [block for topic, run in self._by_topic(records) for block in self._add(topic, run)]
+        blocks = list(self._add(records))
         return blocks if self._pending_bytes < _PENDING_BYTES_MAX else blocks + self.flush()
 
     def flush(self) -> list[tuple[str, Columns]]:
@@ -227,39 +227,28 @@ class Rows:
             error.message = f"{where}: {error.message}"
             raise
 
-    def _by_topic(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the records of each topic, in their order."""
-        if self._topic:
-            yield self._topic, records
-            return
-        topics = records.column("topic").dictionary_encode()
-        records = records.drop_columns("topic")
-        codes, names = topics.indices, topics.dictionary.to_pylist()
-        if len(names) > 1:
-            order = pc.array_sort_indices(codes)  # Stable: rows of one topic keep their order.
-            codes, records = codes.take(order), records.take(order)
-        start = 0
-        for code, count in zip(*pc.value_counts(codes).flatten(), strict=True):
-            yield names[code.as_py()].decode(), records.slice(start, count.as_py())
-            start += count.as_py()
-
-    def _add(self, topic: str, records: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
-        """Let ``records`` join what waits for the topic; yield each block that has become full."""
-        pending = self._pending.setdefault(topic, _Pending())
-        ends = memoryview(pc.cumulative_sum(records.column("cost").cast(pa.int64())).buffers()[1]).cast("q")
-        start, before = 0, 0
-        while start < len(ends):
-            end = bisect_right(ends, before + self._block_bytes - pending.bytes, start)
-            if end == start and not pending.parts:
-                end = start + 1
-            if end > start:
-                pending.parts.append(records.slice(start, end - start))
-                pending.bytes += ends[end - 1] - before
-                self._pending_bytes += ends[end - 1] - before
-                start, before = end, ends[end - 1]
-            if start < len(ends):
-                self._pending_bytes -= pending.bytes
-                yield topic, pending.take()
+    def _add(self, records: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
+        """Let ``records`` join what waits for their topics; yield each block that has become full."""
+        runs = [(self._topic, 0, records.num_rows)]
+        if not self._topic:
+            records, runs = _by_topic(records)
+        costs = memoryview(pc.cumulative_sum(records.column("cost").cast(pa.int64())).buffers()[1]).cast("q")
+        records = records.drop_columns("cost")
+        for topic, start, stop in runs:
+            pending = self._pending.setdefault(topic, _Pending())
+            while start < stop:
+                before = costs[start - 1] if start else 0
+                end = bisect_right(costs, before + self._block_bytes - pending.bytes, start, stop)
+                if end == start and not pending.parts:
+                    end = start + 1  # More than a block, but one record.
+                if end > start:
+                    pending.parts.append(records.slice(start, end - start))
+                    pending.bytes += costs[end - 1] - before
+                    self._pending_bytes += costs[end - 1] - before
+                    start = end
+                if start < stop:
+                    self._pending_bytes -= pending.bytes
+                    yield topic, pending.take()
 
 
 class _Pending:
@@ -300,34 +289,45 @@ def _topics(batch: pa.RecordBatch) -> pa.Array:
     return topics
 
 
-def _decode(topic: pa.BinaryScalar) -> str | None:
-    """Return a topic's name for an error, also where it can be none: null, or no UTF-8."""
-    return topic.as_py().decode(errors="backslashreplace") if topic.is_valid else None
+def _decode(name: pa.BinaryScalar) -> str | None:
+    """Return a name for an error, also where it can be none: null, or no UTF-8."""
+    return name.as_py().decode(errors="backslashreplace") if name.is_valid else None
+
+
+def _by_topic(records: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[str, int, int]]]:
+    """Return the records sorted by topic, each topic's in their order, and the run of each: name, start, end."""
+    topics = records.column("topic").dictionary_encode()
+    codes, names = topics.indices, topics.dictionary.to_pylist()
+    if len(names) > 1:
+        order = pc.array_sort_indices(codes)  # Stable: rows of one topic keep their order.
+        codes, records = codes.take(order), records.take(order)
+    found, counts = pc.value_counts(codes).flatten()
+    ends = list(accumulate(counts.to_pylist(), initial=0))
+    runs = [(names[code].decode(), *run) for code, run in zip(found.to_pylist(), pairwise(ends), strict=True)]
+    return records.drop_columns("topic"), runs
 
 
 def _pack_headers(column: pa.MapArray) -> pa.Array:
     """Return each row's headers as a msgpack map, empty bytes where there are none."""
     packed = [b""] * len(column)
-    if column.offsets[0] != column.offsets[-1]:
-        names = column.keys.cast(pa.binary()).to_pylist()
-        values = column.items.cast(pa.binary()).to_pylist()
-        valid = column.is_valid().to_pylist()
-        for row, (start, end) in enumerate(pairwise(column.offsets.to_pylist())):
-            if start < end and valid[row]:
-                packed[row] = _pack_map(names[start:end], values[start:end])
+    offsets = column.offsets.to_pylist()
+    first, last = offsets[0], offsets[-1]
+    if first < last:  # Of a slice, the names and values are still those of all rows.
+        names = column.keys[first:last].cast(pa.binary())
+        values = column.items[first:last].cast(pa.binary())
+        for name in names.filter(values.is_null())[:1]:
+            raise RequestError(f"column 'headers': {_decode(name)!r} is null", remedy="leave it out, or make it empty")
+        try:
+            names = names.cast(pa.string()).to_pylist()
+        except pa.ArrowInvalid as error:
+            raise RequestError(f"column 'headers': a name is no UTF-8: {error}", remedy="name it in UTF-8") from None
+        values = values.to_pylist()
+        pack = msgpack.Packer().pack
+        for row, valid in enumerate(column.is_valid().to_pylist()):
+            start, end = offsets[row] - first, offsets[row + 1] - first
+            if start < end and valid:
+                packed[row] = pack(dict(zip(names[start:end], values[start:end], strict=True)))
     return pa.array(packed, pa.binary())
-
-
-def _pack_map(names: list[bytes], values: list[bytes | None]) -> bytes:
-    try:
-        headers = {name.decode(): value for name, value in zip(names, values, strict=True)}
-    except UnicodeDecodeError as error:
-        raise RequestError(f"column 'headers': a name is no UTF-8: {error}", remedy="name it in UTF-8") from None
-    for name, value in headers.items():
-        if value is None:
-            raise RequestError(f"column 'headers': {name!r} is null", remedy="leave it out, or make it empty")
-    packed: bytes = msgpack.packb(headers)
-    return packed
 
 
 def _columns(records: pa.RecordBatch) -> Columns:
