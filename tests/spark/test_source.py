@@ -1,0 +1,321 @@
+"""The batch source: what is read, of which positions, in which pieces; most of it as the driver and a task call it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # everybody's name for it
+from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition, LessThan
+
+from tests.spark.cluster import RunningCluster, running_cluster
+from viewstamp.client import Client
+from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
+from viewstamp.spark import ranges, source
+from viewstamp.spark.options import SourceOptions
+from viewstamp.spark.ranges import TopicRange
+from viewstamp.spark.records import spark_schema
+from viewstamp.spark.source import FilteringBatchReader, batch_reader, read_range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NewTopic = Callable[[], str]
+
+
+def load(spark: SparkSession, cluster: RunningCluster, topic: str, **options: object) -> DataFrame:
+    """Return the rows of topics, as Spark reads them."""
+    reader = spark.read.format("viewstamp").option("cluster", cluster.addresses).option("topic", topic)
+    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+
+def parse(cluster: RunningCluster, topic: str, **options: object) -> SourceOptions:
+    given = {"cluster": cluster.addresses, "topic": topic} | {name: str(value) for name, value in options.items()}
+    return SourceOptions.parse(given, streaming=False)
+
+
+def read(cluster: RunningCluster, topic: str, **options: object) -> list[tuple[str, int]]:
+    """Return (topic, position) of all that a reader reads, in this process, without Spark's own."""
+    reader = batch_reader(parse(cluster, topic, **options), spark_schema())
+    batches = itertools.chain.from_iterable(map(reader.read, reader.partitions()))
+    return [(row["topic"], row["position"]) for batch in batches for row in batch.to_pylist()]
+
+
+def positions(cluster: RunningCluster, topic: str, **options: object) -> list[int]:
+    return [position for _, position in read(cluster, topic, **options)]
+
+
+def append_each(cluster: RunningCluster, topic: str, sizes: list[int], *, record_bytes: int = 10) -> None:
+    """Append batches of so many records, one after the other."""
+
+    async def append(client: Client) -> None:
+        for size in sizes:
+            await client.append_many(topic, [bytes(record_bytes)] * size)
+
+    cluster.run(append)
+
+
+def commit_staged(cluster: RunningCluster, topic: str, *, attempts: int, blocks: int, records: int) -> None:
+    """Have a sink commit one micro-batch of several attempts, staged in turns, so that they lie mixed in the log."""
+
+    async def commit(client: Client) -> None:
+        sink = client.sink(f"sink of {topic}", owner="test")
+        begun: list[Any] = [await sink.begin(0, f"attempt {number}") for number in range(attempts)]
+        for block in range(blocks):
+            for number, attempt in enumerate(begun):
+                values = [f"{number}.{block}.{record}".encode() for record in range(records)]
+                await attempt.stage_records(topic, values)
+                await client.append(topic, b"between")
+        await sink.commit(0, [await attempt.seal() for attempt in begun])
+
+    cluster.run(commit)
+
+
+# Through Spark itself.
+
+
+@pytest.mark.slow
+def test_spark_reads_each_record_with_all_that_it_has(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
+    """The rows are what the client reads, column by column, nulls included."""
+    headers = [None, {"a": b"1", "b": b""}, None]
+    cluster.run(lambda c: c.append_many(topic, [b"x", b"", b"zz"], keys=[b"k", None, b""], headers=headers))
+    cluster.append(topic, [b"alone"])
+    rows = load(spark, cluster, topic).orderBy("position").select("*", F.unix_micros("timestamp").alias("us")).collect()
+    found = [(r.position, r.term, r["index"], r.us, r.value, r.key, r.headers) for r in rows]
+    assert found == [tuple(record) for record in cluster.read(topic)]
+    assert {row.topic for row in rows} == {topic}
+    assert rows[0].__fields__[:-1] == ["topic", "position", "term", "index", "timestamp", "key", "value", "headers"]
+
+
+@pytest.mark.slow
+def test_columns_narrow_what_spark_gets(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
+    """Spark asks Python sources for all columns whatever the query wants, so only the option spares any."""
+    cluster.append(topic, [b"a", b"b"])
+    frame = load(spark, cluster, topic, columns="value,position")
+    assert frame.schema == spark_schema(("value", "position"))
+    assert [tuple(row) for row in frame.orderBy("position").collect()] == [(b"a", 1), (b"b", 2)]
+
+
+@pytest.mark.slow
+def test_an_empty_topic_is_no_rows(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
+    """Spark makes a partition of its own where we have none."""
+    assert load(spark, cluster, topic).collect() == []
+
+
+@pytest.mark.slow
+def test_pushed_filters_cut_what_is_read(spark: SparkSession, cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """Counted by Spark, as rows that came from Python: what is not of the range is never sent."""
+    wanted, other = new_topic(), new_topic()
+    for topic in (wanted, other):
+        append_each(cluster, topic, [100, 100])
+    time = cluster.read(wanted)[150].timestamp
+    both = f"{wanted},{other}"
+    condition = (
+        f"topic = '{wanted}' and position > 20 and position <= 150 and length(value) > 1"
+        f" and timestamp >= timestamp_micros({time})"
+    )
+    for push_filters, received in ((True, 50), (False, 400)):
+        frame = load(spark, cluster, both, pushFilters=push_filters).where(condition)
+        assert sorted(row.position for row in frame.collect()) == list(range(101, 151))
+        assert rows_from_python(frame) == received
+
+
+def rows_from_python(frame: DataFrame) -> int:
+    """Return how many rows the workers gave to the scan of an executed query."""
+    leaf = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
+    return int(leaf.metrics().apply("pythonNumRowsReceived").value())
+
+
+@pytest.mark.slow
+def test_an_unknown_topic_fails_on_the_driver(spark: SparkSession, cluster: RunningCluster) -> None:
+    """While the query is planned, so that no task is ever started for it."""
+    frame = load(spark, cluster, "nowhere")
+    with pytest.raises(Exception, match="nowhere"):
+        frame._jdf.queryExecution().executedPlan()
+
+
+# Which positions.
+
+
+def test_a_range_of_positions_is_half_open(cluster: RunningCluster, topic: str) -> None:
+    """Also in the middle of batches."""
+    append_each(cluster, topic, [5, 5])
+    assert positions(cluster, topic) == list(range(1, 11))
+    assert positions(cluster, topic, startingPosition=3, endingPosition=9) == list(range(3, 9))
+    assert positions(cluster, topic, startingPosition="latest") == []
+    assert positions(cluster, topic, startingPosition=11) == []
+    assert positions(cluster, topic, endingPosition="earliest") == []
+
+
+def test_several_topics_have_bounds_of_their_own(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """In the order in which they are named."""
+    one, other = new_topic(), new_topic()
+    append_each(cluster, one, [3])
+    append_each(cluster, other, [3])
+    start = f'{{"{one}": 3, "{other}": 2}}'
+    assert read(cluster, f"{other},{one}", startingPosition=start) == [(other, 2), (other, 3), (one, 3)]
+
+
+@pytest.mark.parametrize("option", ["startingPosition", "endingPosition"])
+def test_a_position_that_does_not_exist_yet_is_an_error(cluster: RunningCluster, topic: str, option: str) -> None:
+    """Fewer rows than were asked for would be taken for all."""
+    append_each(cluster, topic, [3])
+    with pytest.raises(ConfigError, match=f"{option} is 5, and the last position of topic {topic} is 3"):
+        positions(cluster, topic, **{option: 5})
+
+
+def test_a_starting_timestamp_is_exact(cluster: RunningCluster, topic: str) -> None:
+    """The nodes know times roughly; what is read begins with the first record of that time or later."""
+    append_each(cluster, topic, [10] * 20)
+    records = cluster.read(topic)
+    times = sorted({record.timestamp for record in records})
+    for time in (times[0] - 1, times[0], times[3], times[3] + 1, times[-1], times[-1] + 1):
+        expected = [record.position for record in records if record.timestamp >= time]
+        assert positions(cluster, topic, startingTimestamp=time) == expected
+
+
+def test_pushed_times_are_exact_and_both_ends_cut(cluster: RunningCluster, topic: str) -> None:
+    """A comparison that was taken over is not looked at again."""
+    append_each(cluster, topic, [10] * 20)
+    records = cluster.read(topic)
+    low, high = records[50].timestamp, records[150].timestamp
+    reader = batch_reader(parse(cluster, topic, pushFilters=True), spark_schema())
+    assert isinstance(reader, FilteringBatchReader)
+    times = [pa.scalar(time, pa.timestamp("us", tz="UTC")).as_py() for time in (low, high)]
+    rest = reader.pushFilters([GreaterThanOrEqual(("timestamp",), times[0]), LessThan(("timestamp",), times[1])])
+    assert list(rest) == []
+    covered = [position for part in reader.partitions() for position in range(part.start, part.end)]
+    assert covered == [record.position for record in records if low <= record.timestamp < high]
+
+
+def test_only_who_asks_gets_a_reader_that_pushes_filters(cluster: RunningCluster, topic: str) -> None:
+    """Spark refuses one that can, unless its own setting allows it: then nobody could read."""
+    assert not isinstance(batch_reader(parse(cluster, topic), spark_schema()), FilteringBatchReader)
+
+
+# In which pieces.
+
+
+def test_pieces_follow_the_bytes_and_cover_the_range(
+    cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie one behind the other, each about as large as the next, and more of them where there is more."""
+    append_each(cluster, topic, [100] * 12, record_bytes=1000)
+    monkeypatch.setattr(ranges, "_TASK_BYTES_MIN", 100_000)
+    monkeypatch.setattr(ranges, "_TASK_BYTES_MAX", 100_000)
+    parts = batch_reader(parse(cluster, topic, startingPosition=150), spark_schema()).partitions()
+    assert [part.start for part in parts] == [150, *(part.end for part in parts[:-1])]
+    assert parts[-1].end == 1201
+    assert 9 <= len(parts) <= 13
+    assert all(50 <= part.end - part.start <= 150 for part in parts)
+
+
+def test_a_small_range_is_one_piece(cluster: RunningCluster, topic: str) -> None:
+    """Each task costs Spark more than reading a megabyte does."""
+    append_each(cluster, topic, [1000] * 3, record_bytes=300)
+    [part] = batch_reader(parse(cluster, topic), spark_schema()).partitions()
+    assert part == TopicRange(topic, 1, 3001)
+
+
+def test_a_partition_without_a_range_is_empty(cluster: RunningCluster, topic: str) -> None:
+    """Spark's own, where there was none."""
+    assert list(batch_reader(parse(cluster, topic), spark_schema()).read(InputPartition(None))) == []
+
+
+# What sinks committed.
+
+
+def test_a_committed_micro_batch_is_read_in_the_order_of_its_positions(cluster: RunningCluster, topic: str) -> None:
+    """Its blocks lie in the log before other records, mixed; positions are those of the COMMIT, from wherever."""
+    commit_staged(cluster, topic, attempts=3, blocks=4, records=5)
+    between = 12
+    committed = [f"{a}.{b}.{r}".encode() for a in range(3) for b in range(4) for r in range(5)]
+    expected = [b"between"] * between + committed
+    options = parse(cluster, topic, columns="position,value")
+    for start in (1, between + 1, between + 3, between + 23, between + 60):
+        for end in (between + 24, between + 61):
+            rows = [row for batch in read_range(options, TopicRange(topic, start, end)) for row in batch.to_pylist()]
+            assert [row["position"] for row in rows] == list(range(start, end))
+            assert [row["value"] for row in rows] == expected[start - 1 : end - 1]
+
+
+# What is gone.
+
+
+def test_a_trimmed_start_is_an_error_that_says_what_is_left(cluster: RunningCluster, topic: str) -> None:
+    """Names the topic, what was wanted and what there is; the remedy stands in the traceback."""
+    append_each(cluster, topic, [10])
+    cluster.run(lambda client: client.trim_topic(topic, 5))
+    assert positions(cluster, topic) == list(range(5, 11))
+    with pytest.raises(TrimmedError, match=f"position 2 of topic {topic} .* kept is 5") as raised:
+        positions(cluster, topic, startingPosition=2)
+    assert "failOnDataLoss=false" in raised.value.__notes__[0]
+
+
+def test_a_trimmed_start_is_skipped_with_a_warning_where_that_is_no_matter(
+    cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Silently it never is."""
+    append_each(cluster, topic, [10])
+    cluster.run(lambda client: client.trim_topic(topic, 5))
+    with caplog.at_level(logging.WARNING):
+        assert positions(cluster, topic, startingPosition=2, failOnDataLoss=False) == list(range(5, 11))
+    assert "3 records are skipped" in caplog.text
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_is_trimmed_between_plan_and_task_fails_or_is_skipped(
+    cluster: RunningCluster, topic: str, fail: bool
+) -> None:
+    """Retention goes on while a query runs."""
+    append_each(cluster, topic, [10])
+    options = parse(cluster, topic, failOnDataLoss=fail)
+    [part] = batch_reader(options, spark_schema()).partitions()
+    cluster.run(lambda client: client.trim_topic(topic, 8))
+    if fail:
+        with pytest.raises(TrimmedError, match="position 1 of topic"):
+            list(read_range(options, part))
+    else:
+        found = [position for batch in read_range(options, part) for position in batch["position"].to_pylist()]
+        assert found == [8, 9, 10]
+    cluster.run(lambda client: client.trim_topic(topic, 11))
+    if not fail:
+        assert list(read_range(options, part)) == []
+
+
+def test_an_unknown_topic_is_named(cluster: RunningCluster) -> None:
+    """Before anything is read."""
+    with pytest.raises(UnknownTopicError, match="nowhere"):
+        positions(cluster, "nowhere")
+
+
+@pytest.mark.slow
+def test_a_reader_goes_on_while_each_node_is_stopped_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever node it read from is gone at some time; each position still comes once, in order."""
+    monkeypatch.setattr(source, "_CHUNK_BYTES", 256 * 1024)
+    with running_cluster() as cluster:
+        cluster.create_topic("t")
+        append_each(cluster, "t", [1000] * 40, record_bytes=400)
+        batches = read_range(parse(cluster, "t"), TopicRange("t", 1, 40_001))
+        found: list[int] = []
+        for node in ("n1", "n2", "n3"):
+            take(batches, found, len(found) + 5000)
+            cluster.stop(node)
+            take(batches, found, len(found) + 8000)
+            cluster.start(node)
+        take(batches, found, 40_000)
+        assert found == list(range(1, 40_001))
+        assert next(batches, None) is None
+
+
+def take(batches: Iterator[pa.RecordBatch], found: list[int], count: int) -> None:
+    """Read on until so many positions were found."""
+    while len(found) < count:
+        found += next(batches)["position"].to_pylist()
