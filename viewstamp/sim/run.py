@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from viewstamp.ids import Index
+from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.calls import check_calls, check_states
 from viewstamp.sim.checkers.history import Kept, check_history, check_replicas
+from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
@@ -15,8 +18,10 @@ from viewstamp.sim.swarm import Swarm, draw_swarm
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import Member, World
-from viewstamp.wire.batch import Kind
+from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import decode_result, encode_arguments
+from viewstamp.wire.staged import decode_commit, entries_of
 
 __all__ = ["Verdict", "run_seed"]
 
@@ -102,43 +107,69 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     loop.check()
     contents = {member.id: _contents(member) for member in world.members}
     check_replicas(contents)
-    check_history(workload.appends, next(iter(contents.values())))
+    kept = next(iter(contents.values()))
+    for topic, held in kept.items():
+        for position, (value, time) in enumerate(zip(held.values, held.times, strict=True), held.first):
+            workload.sinks.observed.note(topic, position, value, time)
+    staged = {value for attempt in workload.sinks.attempts for _, value in attempt.records}
+    check_history(workload.appends, kept, staged)
+    check_sinks(workload.sinks, {topic: held.first for topic, held in kept.items()})
     check_states({member.id: member.machine for member in world.members})
     check_calls(workload.calls, _journals(world.members[0], workload))
 
 
 def _contents(member: Member) -> dict[str, Kept]:
-    """Read every topic from the member's own log on disk, as an offline reader would."""
+    """Read every topic from the member's own log on disk: of its state only where each topic begins is asked."""
     node = member.node
     assert node is not None
     assert node.wal is not None
     topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
-    contents = {topic["name"]: Kept(topic["first_position"], []) for topic in topics}
-    names = {topic["id"]: topic["name"] for topic in topics}
-    index = node.wal.first_index
-    while index < node.wal.durable_end:
-        for batch in node.wal.read(index, 1024 * 1024):
-            if batch.kind is Kind.RECORDS:
-                kept = contents[names[batch.topic]]
-                # The first batch may begin with records that are trimmed; those before it are, altogether.
-                gone = max(0, kept.first - batch.first_position) if not kept.values else 0
-                if gone >= batch.count:
-                    pass
-                elif batch.first_position + gone != kept.first + len(kept.values):
-                    raise Violation(
-                        "PositionsHaveNoGap",
-                        f"{member.id}: {batch!r} at {batch.first_position} after {kept.first + len(kept.values) - 1}",
-                    )
-                else:
-                    kept.values.extend(batch.values()[gone:])
-            index = batch.end
+    batches = _batches(node.wal)
+    contents = {}
     for topic in topics:
-        kept = contents[topic["name"]]
+        kept = contents[topic["name"]] = Kept(topic["first_position"], [], [])
+        located = node.machine.query("locate", topic=topic["id"], position=kept.first)
+        index, at = cast("tuple[int, int]", located)
+        for batch in batches:
+            if batch.first_index < index:
+                continue
+            for found in _made_visible(batch, topic["id"], node.wal, node.machine):
+                if batch.kind is Kind.RECORDS and found.first_position != at:
+                    raise Violation(
+                        "PositionsHaveNoGap", f"{member.id}: {found!r} at {found.first_position} after {at - 1}"
+                    )
+                gone = max(0, kept.first - at)
+                kept.values.extend(found.values()[gone:])
+                kept.times.extend([batch.log_time] * max(0, found.count - gone))
+                at += found.count
         if kept.first + len(kept.values) != topic["last_position"] + 1:
             raise Violation(
                 "TopicsAreWhole", f"{member.id} holds {len(kept.values)} records from {kept.first} of {topic}"
             )
     return contents
+
+
+def _batches(wal: Wal) -> list[Batch]:
+    batches: list[Batch] = []
+    index = wal.first_index
+    while index < wal.durable_end:
+        batches += wal.read(index, 1024 * 1024)
+        index = batches[-1].end
+    return batches
+
+
+def _made_visible(batch: Batch, topic: int, wal: Wal, machine: StateMachine) -> list[Batch]:
+    """Return the batches of a topic that become visible with ``batch``: itself, or what it commits."""
+    if batch.kind is Kind.RECORDS:
+        return [batch] if batch.topic == topic else []
+    if batch.kind is not Kind.COMMIT or not machine.query("has_effect", index=batch.first_index):
+        return []
+    entries = [entry for _, entries in decode_commit(batch).parts for entry in entries_of(entries)]
+    found = [wal.read(Index(entry.index), 1)[0] for entry in entries if entry.topic == topic]
+    for entry, each in zip((entry for entry in entries if entry.topic == topic), found, strict=True):
+        if (each.kind, each.first_index, each.topic, each.count) != (Kind.STAGED, entry.index, topic, entry.count):
+            raise Violation("CommitsAreTrue", f"{batch!r} names {entry}, in the log is {each!r}")
+    return found
 
 
 def _journals(member: Member, workload: Workload) -> dict[str, list[str]]:

@@ -68,6 +68,18 @@ class Swarm:
     """What each topic keeps; 0 = everything, so that no log is ever dropped."""
     actors: int = 0
     """Concurrent callers of replicated actors in each client."""
+    sinks: int = 0
+    """Sinks, to each of which one driver after the other writes."""
+    sink_tasks: int = 3
+    """So many tasks at most write a batch of a sink together ..."""
+    sink_records: int = 12
+    """... of so many records at most."""
+    driver_seconds: float = 1.0
+    """The mean time after which a driver is killed, or another one begins beside it."""
+    keep_seconds: float = 3600.0
+    """What is staged goes after so long without activity."""
+    staged_bytes_max: int = 1 << 30
+    """What all sinks together may stage."""
     value_bytes_max: int = 200
     timeout: float = 4.0
 
@@ -108,4 +120,10 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         disk_mean=entropy.choice((0.0003, 0.0003, 0.01)),
         sync_only=entropy.choice((0, 0, 0, 1)),
         value_bytes_max=entropy.choice((40, 300, 4000)),
+        sinks=entropy.choice((0, 0, 1, 2)),
+        sink_tasks=entropy.choice((1, 3)),
+        sink_records=entropy.choice((4, 12, 30)),
+        driver_seconds=entropy.choice((0.3, 1.0, 4.0)),
+        keep_seconds=entropy.choice((1, 5, 3600)),
+        staged_bytes_max=entropy.choice((64 * 1024, 1 << 30)),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from viewstamp.client.aio import Client
@@ -14,21 +13,14 @@ from viewstamp.client.results import Receipt
 from viewstamp.errors import OutcomeUnknownError, StaleSessionError, StorageFullError, UnavailableError
 from viewstamp.ids import Position
 from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.fate import Fate
 from viewstamp.sim.journal import Journal, TornError
+from viewstamp.sim.sinks import SinkWorkload
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import World
 
-__all__ = ["Append", "Call", "Fate", "Workload"]
-
-
-class Fate(Enum):
-    """What a client knows of an append."""
-
-    PENDING = "pending"
-    APPLIED = "applied"
-    NEVER = "never"
-    UNKNOWN = "unknown"
+__all__ = ["Append", "Call", "Workload"]
 
 
 @dataclass(slots=True)
@@ -62,7 +54,7 @@ class Call:
 
 
 class Workload:
-    """Appends, calls and reads through real clients, each in a process of its own.
+    """Appends, calls, reads and sinks through real clients, each in a process of its own.
 
     Invariants:
       * values are unique
@@ -77,13 +69,15 @@ class Workload:
         self.reads = 0
         self._world = world
         self._entropy = entropy
-        self._acknowledged: dict[str, Position] = {}
+        self.acknowledged: dict[str, Position] = {}
+        """By topic, the highest position that somebody knows to be taken."""
         self._written: dict[str, int] = {}
         """The highest number of an entry of each journal that was answered."""
         self._is_over = False
         self._callers: list[asyncio.Task[None]] = []
         self._clients: list[Client] = []
-        self._topics = [f"topic-{number}" for number in range(world.swarm.topics)]
+        self.topics = [f"topic-{number}" for number in range(world.swarm.topics)]
+        self.sinks = SinkWorkload(world, self)
 
     def start(self) -> None:
         """Start the clients."""
@@ -92,15 +86,17 @@ class Workload:
             task = process.spawn(self._run_client(f"c{number}"))
             task.add_done_callback(self._on_end)
             self._callers.append(task)
+        self.sinks.start()
 
     def stop(self) -> None:
         """Ask every caller to end after its present append."""
         self._is_over = True
+        self.sinks.stop()
 
     @property
     def is_done(self) -> bool:
         """Whether every caller has ended."""
-        return all(task.done() for task in self._callers)
+        return all(task.done() for task in self._callers) and self.sinks.is_done
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -127,18 +123,19 @@ class Workload:
     async def _run_caller(self, client: Client, name: str) -> None:
         number = 0
         entropy = self._world.loop.entropy(f"caller {name}")
-        for topic in self._topics:
-            await self._create(client, topic)
+        for topic in self.topics:
+            await self.create(client, topic)
         while not self._is_over:
             number += 1
-            topic = entropy.choice(self._topics)
+            topic = entropy.choice(self.topics)
             value = f"{name}-{number}-".encode() + b"x" * entropy.randrange(self._world.swarm.value_bytes_max)
-            append = Append(topic, value, name, self._acknowledged.get(topic, Position(0)))
+            append = Append(topic, value, name, self.acknowledged.get(topic, Position(0)))
             self.appends.append(append)
             await self._append(client, append)
             await asyncio.sleep(entropy.expovariate(1 / self._world.swarm.pause_seconds))
 
-    async def _create(self, client: Client, topic: str) -> None:
+    async def create(self, client: Client, topic: str) -> None:
+        """Create a topic, unless it is there, however long it takes."""
         while True:
             try:
                 await client.create_topic(topic, retain_bytes=self._world.swarm.retain_bytes)
@@ -233,14 +230,18 @@ class Workload:
     def _acknowledge(self, append: Append, receipt: Receipt) -> None:
         append.fate = Fate.APPLIED
         append.position = receipt.position
-        self._acknowledged[append.topic] = max(receipt.position, self._acknowledged.get(append.topic, Position(0)))
+        self.acknowledge(append.topic, receipt.position)
+
+    def acknowledge(self, topic: str, position: Position) -> None:
+        """Take note that a position is taken: who asks from now on must be told so."""
+        self.acknowledged[topic] = max(position, self.acknowledged.get(topic, Position(0)))
 
     async def _run_reader(self, client: Client) -> None:
         """Read linearizably now and then: everything acknowledged before the read began must be in it."""
         while not self._is_over:
             await asyncio.sleep(self._entropy.expovariate(1 / 0.5))
-            topic = self._entropy.choice(self._topics)
-            acknowledged = self._acknowledged.get(topic, Position(0))
+            topic = self._entropy.choice(self.topics)
+            acknowledged = self.acknowledged.get(topic, Position(0))
             if acknowledged == 0:
                 continue
             try:

@@ -99,7 +99,7 @@ class World:
         """Make a world in which nothing runs yet; ``machine`` makes what a member replicates, at each of its starts."""
         self.loop = SimulatedLoop(seed, trace=trace)
         self.swarm = swarm
-        self._make_machine = machine or _journals
+        self._make_machine = machine or self._make_journals
         self.entropy: random.Random = self.loop.entropy("world")
         self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
         self.members = [
@@ -233,6 +233,9 @@ class World:
             request_seconds=5.0,
         )
 
+    def _make_journals(self, _: NodeId) -> StateMachine:
+        return Streams(classes={"journal": Journal}, staged_bytes_max=self.swarm.staged_bytes_max)
+
     # -- Looking ------------------------------------------------------------------------------------------------
 
     def note(self, who: str, glyph: str, text: str) -> None:
@@ -267,10 +270,6 @@ class World:
     def addresses(self) -> list[str]:
         """Where clients connect."""
         return [member.address for member in self.members]
-
-
-def _journals(_: NodeId) -> StateMachine:
-    return Streams(classes={"journal": Journal})
 
 
 class _NodeLog:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.ids import NodeId
 from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.fate import Fate
 
 if TYPE_CHECKING:
     from viewstamp.node.state_machine import StateMachine
@@ -37,8 +38,6 @@ def check_states(machines: Mapping[NodeId, StateMachine]) -> None:
 
 def check_calls(calls: Sequence[Call], journals: Mapping[str, Sequence[str]]) -> None:
     """Judge the clients' calls by what the journals hold in the end. Raises Violation."""
-    from viewstamp.sim.workload import Fate
-
     numbers: dict[tuple[str, str], int] = {}
     for key, entries in journals.items():
         for number, entry in enumerate(entries, 1):

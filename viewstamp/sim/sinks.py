@@ -1,0 +1,448 @@
+"""What writes to sinks in a simulated world, as Spark does, and the record of it: the history that a checker judges.
+
+A *driver* writes numbered batches, each by several tasks, and then commits it. What a batch holds is fixed by a plan
+before the first driver begins it; how it is divided into tasks each driver draws anew. Drivers are killed between any
+two steps and followed by another one, which begins at the batch that the checkpoint names and does not know whether
+it was committed; or they go on beside the one that follows. Now and then the one that follows is another owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from viewstamp.client.aio import Client
+from viewstamp.client.options import Options
+from viewstamp.client.sink import Sealed, SinkCommit, SinkInfo
+from viewstamp.errors import (
+    FencedError,
+    OutcomeUnknownError,
+    StagingError,
+    StorageFullError,
+    TrimmedError,
+    UnavailableError,
+    UnknownTopicError,
+)
+from viewstamp.ids import Position
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.fate import Fate
+
+if TYPE_CHECKING:
+    from viewstamp.sim.loop import Process
+    from viewstamp.sim.workload import Workload
+    from viewstamp.sim.world import World
+
+__all__ = ["Attempt", "Batch", "Commit", "Observed", "SinkWorkload"]
+
+_PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
+"""What calls for trying again."""
+_STEP_SECONDS = 0.02
+"""The mean time between two steps of a driver or a task."""
+_TRIES_MAX = 6
+"""So often a driver tries to write a batch; then it gives up, and another one follows."""
+_LAST_TRIES_MAX = 1000
+_PADDING_MAX = 1000
+
+
+class TaskFailedError(Exception):
+    """A task failed, as tasks do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which batch: ``number`` means something for one owner of one sink only."""
+
+    sink: str
+    owner: str
+    number: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one task has staged for a batch: (topic, value) in its order."""
+
+    batch: Batch
+    name: str
+    records: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Commit:
+    """One COMMIT that a driver asked for: what it named, in its order, and what it was told.
+
+    ``after`` is by topic the highest position that was acknowledged to anybody before.
+    """
+
+    batch: Batch
+    attempts: list[Attempt]
+    after: dict[str, Position]
+    fate: Fate = Fate.PENDING
+    answer: SinkCommit | None = None
+
+    def records_of(self, topic: str) -> list[bytes]:
+        """Return the values that the topic gets by it, in their order."""
+        return [value for attempt in self.attempts for into, value in attempt.records if into == topic]
+
+
+class Observed:
+    """What readers saw: by topic and position, value and timestamp; and where each of them found the end.
+
+    Invariants:
+      * what was seen at a position is what is seen there by everybody, for ever
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, tuple[bytes, int]]] = {}
+        self.ends: list[list[tuple[str, int]]] = []
+        """For each reader: (topic, its last position), in the order in which it asked."""
+
+    def note(self, topic: str, position: int, value: bytes, timestamp: int) -> None:
+        """Take note of a record. Raises Violation where another one was seen at its position."""
+        seen = self.topics.setdefault(topic, {}).setdefault(position, (value, timestamp))
+        if seen != (value, timestamp):
+            raise Violation(
+                "PositionsStay",
+                f"{topic} {position} was {seen[0][:60]!r} of {seen[1]}, now it is {value[:60]!r} of {timestamp}",
+            )
+
+
+@dataclass(slots=True)
+class _Checkpoint:
+    """What outlives the drivers of a sink: who owns it, and the batch with which the next driver begins."""
+
+    owner: str
+    next_batch: int = 0
+
+
+class SinkWorkload:
+    """Supervisors, their drivers and a reader, each in a process of its own.
+
+    Invariants:
+      * values are unique, and each belongs to one attempt
+      * a commit is PENDING only while its driver waits, or where the driver was killed
+    """
+
+    def __init__(self, world: World, workload: Workload) -> None:
+        self.attempts: list[Attempt] = []
+        self.commits: list[Commit] = []
+        self.known: dict[Batch, list[SinkCommit]] = {}
+        """What writers were told of batches that were committed already when they began."""
+        self.observed = Observed()
+        self.left: dict[str, SinkInfo] = {}
+        """By sink: what was said of it after the last commit."""
+        self.world = world
+        self.workload = workload
+        self._over: asyncio.Future[None] = world.loop.create_future()
+        self._drivers = 0
+        self._tasks: list[tuple[Process, asyncio.Task[None]]] = []
+
+    def start(self) -> None:
+        """Start the supervisors and the reader."""
+        sinks = self.world.swarm.sinks
+        supervisors = [self._spawn(f"s{number}", self._supervise(f"sink-{number}"))[1] for number in range(sinks)]
+        if supervisors:
+            self._spawn("r0", self._run_reader(supervisors))
+
+    def stop(self) -> None:
+        """Have every driver end after its present batch, and then one more write one more batch to each sink."""
+        self._over.set_result(None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether drivers are to end."""
+        return self._over.done()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all have ended."""
+        return all(task.done() or process.is_dead for process, task in self._tasks)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> tuple[Process, asyncio.Task[None]]:
+        process = self.world.loop.process(name)
+        task = process.spawn(work)
+        task.add_done_callback(self._on_end)
+        self._tasks.append((process, task))
+        return process, task
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.fail(error)
+
+    def _client(self, name: str) -> Client:
+        return Client(
+            self.world.addresses,
+            network=self.world.network.view(name),
+            entropy=self.world.loop.entropy(f"client {name}"),
+            options=Options(timeout=self.world.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
+        )
+
+    async def _supervise(self, sink: str) -> None:
+        """Run one driver after the other; kill each, or leave it behind alive."""
+        entropy = self.world.loop.entropy(f"supervisor {sink}")
+        checkpoint = _Checkpoint("o0")
+        drivers: list[tuple[Process, asyncio.Task[None]]] = []
+        while not self.is_over:
+            if entropy.random() < 0.1:
+                checkpoint = _Checkpoint(f"o{len(drivers)}")
+            process, driver = self._start_driver(sink, checkpoint)
+            drivers.append((process, driver))
+            seconds = entropy.expovariate(1 / self.world.swarm.driver_seconds)
+            await asyncio.wait([driver, self._over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not driver.done() and not self.is_over and entropy.random() < 0.6:
+                process.kill()
+            await asyncio.sleep(entropy.expovariate(1 / 0.1))
+        alive = [driver for process, driver in drivers if not process.is_dead]
+        if alive:
+            await asyncio.wait(alive)
+        while sink not in self.left:
+            _, driver = self._start_driver(sink, checkpoint, is_last=True)
+            await asyncio.wait([driver])
+            # An owner that was late took the sink over from the one that the checkpoint names.
+            checkpoint = _Checkpoint("last")
+
+    def _start_driver(
+        self, sink: str, checkpoint: _Checkpoint, *, is_last: bool = False
+    ) -> tuple[Process, asyncio.Task[None]]:
+        self._drivers += 1
+        name = f"d{self._drivers}"
+        driver = _Driver(self, sink, checkpoint, name, self._client(name), is_last=is_last)
+        return self._spawn(name, driver.run())
+
+    async def _run_reader(self, supervisors: list[asyncio.Task[None]]) -> None:
+        """Read the topics again and again, each from where the last pass ended; at the end all that there is."""
+        entropy = self.world.loop.entropy("reader")
+        members: list[str | None] = [None, *(member.id for member in self.world.members)]
+        topics = self.workload.topics
+        reader = _Reader(self._client("r0"), self.observed)
+        async with reader.client:
+            while not self.is_over:
+                await asyncio.sleep(entropy.expovariate(1 / 0.15))
+                await reader.read(entropy.choice(topics), entropy.choice(members), back=entropy.choice((0, 0, 5)))
+            await asyncio.wait(supervisors)
+            for topic in topics:
+                for member in (None, entropy.choice(members)):
+                    await reader.read_all(topic, member)
+
+
+class _Reader:
+    """Reads topics on from where it was."""
+
+    def __init__(self, client: Client, observed: Observed) -> None:
+        self.client = client
+        self._observed = observed
+        self._ends: list[tuple[str, int]] = []
+        observed.ends.append(self._ends)
+        self._following: dict[str, int] = {}
+
+    async def read(self, topic: str, node: str | None, *, back: int) -> bool:
+        """Read from ``back`` positions before the next one on, as a member has it, or (None) linearizably.
+
+        Return whether the end was reached.
+        """
+        following = self._following.get(topic, 1)
+        try:
+            if node is None:
+                info = await self.client.describe_topic(topic)
+                self._ends.append((topic, info.last_position))
+            start = following - back
+            async for record in self.client.read(topic, start if start >= 1 else None, node=node):
+                self._observed.note(topic, record.position, record.value, record.timestamp)
+                self._following[topic] = max(self._following.get(topic, 1), record.position + 1)
+        except TrimmedError as error:
+            self._following[topic] = max(following, error.first)
+            return False
+        except (*_PASSING, UnknownTopicError):
+            return False
+        return True
+
+    async def read_all(self, topic: str, node: str | None) -> None:
+        """Read all that the topic keeps, however long it takes."""
+        while not await self.read(topic, node, back=1 << 62):  # noqa: ASYNC110  # nobody tells that it will go well now
+            await asyncio.sleep(0.1)
+
+
+class _Driver:
+    """One run: it writes batch after batch until it is told to end, is fenced, or gives up."""
+
+    def __init__(
+        self, record: SinkWorkload, sink: str, checkpoint: _Checkpoint, run: str, client: Client, *, is_last: bool
+    ) -> None:
+        self._record = record
+        self._world = record.world
+        self._swarm = record.world.swarm
+        self._checkpoint = checkpoint
+        self._owner = checkpoint.owner
+        self._run = run
+        self._client = client
+        self._is_last = is_last
+        self._sink = client.sink(
+            sink,
+            owner=checkpoint.owner,
+            run=run,
+            reset=True,
+            keep_seconds=3600 if is_last else self._swarm.keep_seconds,
+        )
+        self._entropy = record.world.loop.entropy(f"driver {run}")
+        self._begun = 0
+        self._strays: list[asyncio.Task[tuple[Attempt, Sealed | SinkCommit]]] = []
+        """Tasks that were taken for lost, and go on."""
+
+    async def run(self) -> None:
+        """Write batches from the checkpoint's on; the last driver of a sink writes one, whatever it takes."""
+        async with self._client:
+            for topic in self._record.workload.topics:
+                await self._record.workload.create(self._client, topic)
+            with contextlib.suppress(FencedError, TaskFailedError):
+                await self._write_all()
+            for stray in self._strays:
+                await asyncio.wait([stray])
+                stray.exception()
+
+    async def _write_all(self) -> None:
+        number = self._checkpoint.next_batch
+        while not self._record.is_over or self._is_last:
+            await self._write(Batch(self._sink.name, self._owner, number))
+            number += 1
+            self._checkpoint.next_batch = max(self._checkpoint.next_batch, number)
+            if self._is_last:
+                self._record.left[self._sink.name] = await self._describe()
+                return
+            await self._rest(self._swarm.pause_seconds)
+
+    async def _describe(self) -> SinkInfo:
+        while True:
+            try:
+                return await self._client.describe_sink(self._sink.name)
+            except _PASSING:
+                await asyncio.sleep(0.1)
+
+    async def _write(self, batch: Batch) -> None:
+        """Write one batch: all of it again wherever something fails."""
+        for _ in range(_LAST_TRIES_MAX if self._is_last else _TRIES_MAX):
+            try:
+                await self._try(batch)
+            except (StagingError, TaskFailedError, *_PASSING):
+                if self._entropy.random() < 0.3:
+                    await self._abort(batch)
+                await self._rest(0.2)
+            else:
+                if self._entropy.random() < 0.2:
+                    await self._abort(batch)
+                return
+        raise TaskFailedError
+
+    async def _try(self, batch: Batch) -> None:
+        results = await asyncio.gather(*(self._run_task(batch, part) for part in self._divide(batch)))
+        attempts = [attempt for attempt, result in results if isinstance(result, Sealed)]
+        sealed = [result for _, result in results if isinstance(result, Sealed)]
+        for _ in range(3):
+            await self._rest()
+            copies = self._entropy.choice((1, 1, 1, 2))
+            answers = await asyncio.gather(*(self._commit(batch, attempts, sealed) for _ in range(copies)))
+            if any(answers):
+                return
+        raise TaskFailedError
+
+    def _plan(self, batch: Batch) -> list[tuple[str, int, int]]:
+        """Return what the batch holds, whoever writes it: topic, number and padding of each record."""
+        entropy = self._world.loop.entropy(f"plan {batch}")
+        padding = min(self._swarm.value_bytes_max, _PADDING_MAX)
+        return [
+            (entropy.choice(self._record.workload.topics), number, entropy.randrange(padding))
+            for number in range(entropy.randint(0, self._swarm.sink_records))
+        ]
+
+    def _divide(self, batch: Batch) -> list[list[tuple[str, int, int]]]:
+        """Divide the batch's plan into parts, each for one task, in an order of their own."""
+        parts: list[list[tuple[str, int, int]]] = [[] for _ in range(self._entropy.randint(1, self._swarm.sink_tasks))]
+        for record in self._plan(batch):
+            self._entropy.choice(parts).append(record)
+        return parts
+
+    async def _run_task(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[Attempt, Sealed | SinkCommit]:
+        """Have a part written; where its task fails, or is taken for lost, by another task under another name."""
+        for _ in range(4):
+            task = asyncio.ensure_future(self._stage(batch, part))
+            if self._entropy.random() < 0.1:
+                await self._rest()
+                if not task.done():
+                    self._strays.append(task)
+                    continue
+            try:
+                return await task
+            except FencedError:
+                raise
+            except (StagingError, TaskFailedError, *_PASSING):
+                await self._rest()
+        raise TaskFailedError
+
+    async def _stage(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[Attempt, Sealed | SinkCommit]:
+        self._begun += 1
+        attempt = Attempt(batch, f"{self._run}.{self._begun}")
+        self._record.attempts.append(attempt)
+        begun = await self._sink.begin(batch.number, attempt.name)
+        if isinstance(begun, SinkCommit):
+            self._record.known.setdefault(batch, []).append(begun)
+            return attempt, begun
+        at = 0
+        while at < len(part):
+            await self._step()
+            topic = part[at][0]
+            end = next((i for i in range(at, len(part)) if part[i][0] != topic), len(part))
+            end = min(end, at + self._entropy.randint(1, 5))
+            values = [self._value(batch, attempt, *record) for record in part[at:end]]
+            attempt.records += [(topic, value) for value in values]
+            await begun.stage_records(topic, values)
+            at = end
+        await self._step()
+        sealed = await begun.seal()
+        await self._step()
+        return attempt, sealed
+
+    @staticmethod
+    def _value(batch: Batch, attempt: Attempt, topic: str, number: int, padding: int) -> bytes:
+        return f"{batch.sink} {batch.owner} {batch.number} {attempt.name} {topic} {number} ".encode() + b"x" * padding
+
+    async def _commit(self, batch: Batch, attempts: list[Attempt], sealed: list[Sealed]) -> bool:
+        """Commit; return whether the batch is known to be committed."""
+        workload = self._record.workload
+        commit = Commit(batch, attempts, dict(workload.acknowledged))
+        self._record.commits.append(commit)
+        try:
+            answer = await self._sink.commit(batch.number, sealed)
+        except (OutcomeUnknownError, FencedError) as error:
+            # Fenced: it may have been committed before that, by a copy whose answer was lost.
+            commit.fate = Fate.UNKNOWN
+            if isinstance(error, FencedError):
+                raise
+            return False
+        except (StagingError, UnavailableError, StorageFullError) as error:
+            commit.fate = Fate.NEVER
+            if isinstance(error, StagingError):
+                raise
+            return False
+        commit.fate = Fate.APPLIED
+        commit.answer = answer
+        for topic, first, count in answer.ranges or []:
+            workload.acknowledge(topic, Position(first + count - 1))
+        return True
+
+    async def _abort(self, batch: Batch) -> None:
+        """Abort, as Spark does whatever has become of the commit."""
+        try:
+            await self._sink.abort(batch.number)
+        except _PASSING:
+            return
+
+    async def _rest(self, seconds: float = _STEP_SECONDS) -> None:
+        await asyncio.sleep(self._entropy.expovariate(1 / seconds))
+
+    async def _step(self) -> None:
+        """Go on after a moment, or fail."""
+        await self._rest()
+        if self._entropy.random() < 0.02:
+            raise TaskFailedError
