@@ -15,9 +15,11 @@ from typing import IO, Any, Final
 from viewstamp.config.create import node_file
 from viewstamp.errors import ConfigError
 
-__all__ = ["Claim", "adopt", "claimed"]
+__all__ = ["PLOT", "Claim", "adopt", "claimed"]
 
 MARKER: Final = "demo.json"
+PLOT: Final = "demo-spark.png"
+"""What a demo has to show for itself: it outlives the demo, and is in nobody's way."""
 
 
 class Claim:
@@ -38,12 +40,14 @@ class Claim:
 def claimed(path: str) -> Iterator[Claim]:
     """Take an empty directory, or one that an interrupted demo left behind; never anybody's data.
 
+    An earlier demo's plot may lie there, and goes on lying there.
+
     Raises:
       ConfigError: something else lies there, or another demo is at work.
     """
     marker = os.path.join(path, MARKER)
     os.makedirs(path, exist_ok=True)
-    if os.listdir(path) and not os.path.exists(marker):
+    if set(os.listdir(path)) - {PLOT} and not os.path.exists(marker):
         raise ConfigError(
             f"{path} is not empty, and a demo starts from nothing",
             remedy="name another directory with --dir, or remove this one if nobody needs what is in it",
@@ -93,7 +97,9 @@ def _remove(path: str, *, but: str = "") -> None:
     """Remove what a demo makes, and nothing else; the directory too where it is empty then."""
     for name in os.listdir(path):
         full = os.path.join(path, name)
-        if name != but and re.fullmatch(r"n[0-9]+(\.toml(\.new)?)?|cluster\.lock|flights\.jsonl|demo\.json", name):
+        if name != but and re.fullmatch(
+            r"n[0-9]+(\.toml(\.new)?)?|cluster\.lock|flights\.jsonl|spark|demo\.json", name
+        ):
             if os.path.isdir(full):
                 shutil.rmtree(full)
             else:

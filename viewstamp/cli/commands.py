@@ -11,6 +11,7 @@ from viewstamp.cli import (
     cluster,
     config,
     demo,
+    demo_spark,
     node,
     read,
     replay,
@@ -46,6 +47,7 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 
 app.command("demo")(demo.demo)
+app.command("demo-spark")(demo_spark.demo_spark)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")

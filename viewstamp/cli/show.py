@@ -33,7 +33,7 @@ class Show:
     def phase(self, text: str) -> None:
         """Say what is being done now."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=0, total=None, description=text)
+            self._update(0, 0, text)
         elif not self._is_silent:
             say(text)
 
@@ -46,12 +46,19 @@ class Show:
 
     def progress(self, done: int, total: int, leader: str | None, rate: float) -> None:
         """Say how far the appends are, who leads, and how many records a second come through."""
-        text = f"{done:>9,} of {total:,}   leader {leader or '-'}   {rate:,.0f} records/s"
+        self.count(done, total, f"{done:>9,} of {total:,}   leader {leader or '-'}   {rate:,.0f} records/s")
+
+    def count(self, done: int, total: int, text: str) -> None:
+        """Say how far it has come, in words; ``total`` 0 = nobody knows how far it is."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, description=text)
+            self._update(done, total, text)
         elif not self._is_silent and time.monotonic() - self._line_at > 2:
             self._line_at = time.monotonic()
             say(text)
+
+    def _update(self, done: int, total: int, text: str) -> None:
+        self._bar.update(self._task, completed=done, description=text)
+        self._bar.tasks[0].total = total or None  # update() takes None for "as it is".
 
     def warn_of_memory(self, path: str) -> None:
         """Warn loudly where the data would not lie on a disk at all."""

@@ -1,0 +1,69 @@
+"""Readers that look for what must never be seen: a part of a micro-batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from viewstamp.errors import UnavailableError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+
+__all__ = ["Watch"]
+
+LOOK_SECONDS: Final = 0.02
+
+
+class Watch:
+    """Reads a topic while it is written, from each member what that one alone has, and notes where it ends.
+
+    ``ends`` are the last positions at which it may end, taken from the input and not from what the cluster says.
+    """
+
+    def __init__(self, client: Client, topic: str, ends: Collection[int]) -> None:
+        self._client = client
+        self._topic = topic
+        self._ends = ends
+        self._is_over = False
+        self.looks = 0
+        """How often a reader came to the end."""
+        self.partial = 0
+        """How often the records ended within a micro-batch."""
+        self.end = 0
+        """The last position that any reader has seen."""
+
+    async def run(self, nodes: Collection[str]) -> None:
+        """Look at each of ``nodes`` again and again, until :meth:`finish`."""
+        await asyncio.gather(*(self._follow(node) for node in nodes))
+
+    def finish(self) -> None:
+        """Have every reader look once more, and end."""
+        self._is_over = True
+
+    async def _follow(self, node: str) -> None:
+        seen = 0
+        while True:
+            is_last = self._is_over
+            try:
+                seen = await self._read_on(node, seen)
+            except (UnavailableError, UnknownTopicError):
+                pass  # It has been killed, or is about to catch up.
+            else:
+                self.note(seen)
+            if is_last:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _read_on(self, node: str, seen: int) -> int:
+        """Read what ``node`` has behind ``seen``, and return the last position that it gave."""
+        async for batch in self._client.read_batches(self._topic, seen + 1, node=node):
+            seen = batch.first_position + batch.count - 1
+        return seen
+
+    def note(self, end: int) -> None:
+        """Count one look at the topic, which ended at ``end``."""
+        self.looks += 1
+        self.partial += end not in self._ends
+        self.end = max(self.end, end)
