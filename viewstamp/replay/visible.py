@@ -272,17 +272,19 @@ class _Planner:
     def _below(self, state: State, start: int) -> Iterator[Item]:
         """Yield the items below place ``start``, the last first."""
         counts = _Counts(state)
+        end = state.end
         for place in range(start - 1, -1, -1):
             batch = self._batch(place)
-            if batch.first_index < state.first_visible:
+            if batch.end < end:
+                counts.pass_gap()
+            end = batch.first_index
+            if counts.are_complete or batch.first_index < state.first_visible:
                 break
-            if batch.kind is Kind.RECORDS:
-                topic = counts.wanted(batch.topic, batch.first_index)
-                if topic is not None:
-                    if batch.first_position + batch.count != counts.next_position[batch.topic]:
-                        break  # What is missing here is found by the check below.
-                    first = counts.take(batch.topic, batch.count)
-                    yield Item(batch.topic, first, 0, batch.count, batch.log_time, place)
+            if batch.kind is Kind.RECORDS and counts.wants(batch.topic, batch.first_index):
+                if not counts.agree(batch):
+                    break
+                first = counts.take(batch.topic, batch.count)
+                yield Item(batch.topic, first, 0, batch.count, batch.log_time, place)
             elif batch.kind is Kind.COMMIT and batch.first_index not in counts.idle:
                 yield from self._below_commit(counts, batch, place)
         missing = counts.missing()
@@ -293,7 +295,7 @@ class _Planner:
     def _below_commit(self, counts: _Counts, batch: Batch, place: int) -> Iterator[Item]:
         self._check_body(batch, place)
         for entry in reversed(_entries(batch)):
-            if counts.wanted(entry.topic, batch.first_index) is not None:
+            if counts.wants(entry.topic, batch.first_index):
                 first = counts.take(entry.topic, entry.count)
                 yield Item(entry.topic, first, 0, entry.count, batch.log_time, self._staged(entry, batch))
 
@@ -367,34 +369,58 @@ class _Planner:
 
 
 class _Counts:
-    """Counts each topic's positions backwards, from what a state says of it. ``idle``: COMMITs without effect."""
+    """Counts each topic's positions backwards, from what a state says of it. ``idle``: COMMITs without effect.
+
+    Behind a gap the count of a topic may be wrong, until the header of a batch of RECORDS, or the beginning of its
+    sparse map, says the same.
+    """
 
     def __init__(self, state: State) -> None:
         self.idle = frozenset(state.staging.idle_commits)
-        self.next_position = {int(id_): int(topic.next_position) for id_, topic in state.topics.items()}
         self._topics: dict[int, Topic] = {int(id_): topic for id_, topic in state.topics.items()}
+        self._next = {id_: int(topic.next_position) for id_, topic in self._topics.items()}
         self._begins: dict[int, tuple[int, int]] = {
             id_: topic.locate(topic.first_position)
             for id_, topic in self._topics.items()
             if topic.first_position < topic.next_position
         }
+        """Of the topics of which not all that is kept has been met: the first (index, position) of the sparse map."""
+        self._unsure: set[int] = set()
 
-    def wanted(self, topic: int, index: int) -> Topic | None:
-        """Return the topic if what becomes visible at ``index`` is kept, or shares a sparse map's entry with it."""
+    @property
+    def are_complete(self) -> bool:
+        """Whether all that is kept has been met."""
+        return not self._begins
+
+    def wants(self, topic: int, index: int) -> bool:
+        """Say whether what becomes visible at ``index`` is kept, or shares an entry of the sparse map with it."""
         begin = self._begins.get(topic)
-        return self._topics[topic] if begin is not None and index >= begin[0] else None
+        return begin is not None and index >= begin[0]
+
+    def pass_gap(self) -> None:
+        """Take note that something is not there."""
+        self._unsure.update(self._begins)
+
+    def agree(self, batch: Batch) -> bool:
+        """Say whether the header of a batch of RECORDS says what was counted; if not, kept records are lost."""
+        if batch.first_position + batch.count != self._next[batch.topic]:
+            return False
+        self._unsure.discard(batch.topic)
+        return True
 
     def take(self, topic: int, count: int) -> int:
         """Count ``count`` records back; return the position of the first of them."""
-        self.next_position[topic] -= count
-        return self.next_position[topic]
+        self._next[topic] -= count
+        if topic not in self._unsure and self._next[topic] <= self._topics[topic].first_position:
+            del self._begins[topic]
+        return self._next[topic]
 
     def missing(self) -> list[str]:
         """Say of which topics not all was met that is kept."""
         return [
-            f"positions {position} to {self.next_position[id_] - 1} of topic {self._topics[id_].name!r}"
+            f"positions {position} to {self._next[id_] - 1} of topic {self._topics[id_].name!r}"
             for id_, (_, position) in self._begins.items()
-            if self.next_position[id_] != position
+            if self._next[id_] != position
         ]
 
 

@@ -1,0 +1,217 @@
+"""Which log is chosen, and which batches lead back from its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.replay.members import (
+    NAMES,
+    Log,
+    cluster,
+    flip,
+    opened,
+    orders,
+    places_of,
+    replayed,
+    shown,
+    visible,
+    write_control,
+    write_member,
+)
+from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError
+from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.wire.batch import Kind
+
+
+def test_three_equal_members_give_each_record_once() -> None:
+    log = orders()
+    disk = cluster(log)
+    replay = opened(disk)
+    assert shown(disk, replay) == visible(log)
+    summary = replay.summary()
+    assert (summary.replicas, summary.dropped_divergent, summary.repaired, summary.corrupt) == (3, 0, 0, 0)
+    assert (summary.records, summary.batches) == (12, 6)
+    assert replay.findings == []
+
+
+def test_the_suffix_of_a_deposed_leader_is_dropped() -> None:
+    """The winner ends at (term 4, index 5). A leader of term 3 holds 6 and 7, and nobody else competes for these."""
+    log = Log()
+    log.membership()
+    log.topic()
+    log.records(b"three")
+    deposed = log.copy()
+    deposed.term = 3
+    for value in (b"four of term 3", b"five of term 3", b"six of term 3", b"seven of term 3"):
+        deposed.records(value)
+    log.term = 4
+    log.records(b"four of term 4")
+    log.records(b"five of term 4")
+    assert (log.end, deposed.end) == (6, 8)
+    disk = SimulatedDisk()
+    for name, held in zip(NAMES, (log, deposed, log), strict=True):
+        write_member(disk, name, held)
+    replay = opened(disk)
+    assert shown(disk, replay) == visible(log)
+    assert replay.summary().dropped_divergent == 4
+    assert replay.summary().not_known_committed == 3
+
+
+def test_a_higher_term_in_the_middle_is_dropped() -> None:
+    """The winner has index 5 of term 2 and 6 of term 5; a minority holds 5 of term 4, the highest term at 5."""
+    log = Log()
+    log.membership()
+    log.topic()
+    log.records(b"three")
+    log.records(b"four")
+    minority = log.copy()
+    log.term = 2
+    log.records(b"five of term 2")
+    log.term = 5
+    log.records(b"six of term 5")
+    minority.term = 4
+    minority.records(b"five of term 4")
+    disk = SimulatedDisk()
+    for name, held in zip(NAMES, (log, log, minority), strict=True):
+        write_member(disk, name, held)
+    replay = opened(disk)
+    assert [value for _, _, value in shown(disk, replay)] == [b"three", b"four", b"five of term 2", b"six of term 5"]
+    assert replay.summary().dropped_divergent == 1
+
+
+def test_a_term_without_a_record_wins_over_a_longer_log() -> None:
+    """The member that took the announcement of term 3 would not vote for one that ends in term 2, however long."""
+    log = orders()
+    longer = log.copy()
+    longer.term = 2
+    longer.records(b"never committed")
+    disk = SimulatedDisk()
+    write_member(disk, "n1", log, history=[*log.history, (3, log.end)])
+    write_member(disk, "n2", longer)
+    replay = opened(disk, "n1", "n2")
+    assert shown(disk, replay) == visible(log)
+    assert replay.summary().dropped_divergent == 1
+
+
+def test_a_history_that_runs_ahead_of_the_log_says_nothing() -> None:
+    """It was stored, and what it describes was cut off by the crash: only what the log has reached is advertised."""
+    log = orders()
+    longer = log.copy()
+    longer.term = 2
+    longer.records(b"of term 2")
+    disk = SimulatedDisk()
+    write_member(disk, "n1", log, history=[*log.history, (3, log.end + 5)])
+    write_member(disk, "n2", longer)
+    assert replayed(disk, "n1", "n2") == visible(longer)
+
+
+def test_the_longest_log_of_the_last_term_is_taken_and_what_nobody_knew_to_be_committed_is_counted() -> None:
+    log = orders(6)
+    disk = SimulatedDisk()
+    write_member(disk, "n1", orders(4), hint=7)
+    write_member(disk, "n2", log, hint=5)
+    replay = opened(disk, "n1", "n2")
+    assert shown(disk, replay) == visible(log)
+    assert replay.summary().not_known_committed == 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_member_of_three_is_refused_and_taken_unsafely(name: str) -> None:
+    log = orders()
+    disk = cluster(log)
+    with pytest.raises(NoQuorumError, match="a majority of n1, n2, n3 is needed") as caught:
+        opened(disk, name)
+    assert all(other in caught.value.message for other in NAMES)
+    assert "--unsafe" in caught.value.remedy
+    replay = opened(disk, name, unsafe=True)
+    assert not replay.is_majority
+    assert shown(disk, replay) == visible(log)
+
+
+def test_two_of_three_are_enough() -> None:
+    log = orders()
+    disk = cluster(log)
+    for left_out in NAMES:
+        names = [name for name in NAMES if name != left_out]
+        assert replayed(disk, *names) == visible(log)
+
+
+def test_a_learner_is_no_voter_but_gives_its_batches() -> None:
+    log = orders()
+    disk = SimulatedDisk()
+    write_member(disk, "n1", log)
+    write_member(disk, "n9", log)
+    with pytest.raises(NoQuorumError, match="n2, n3 missing"):
+        opened(disk, "n1", "n9")
+    write_member(disk, "n2", log)
+    for path, at in places_of(disk, "n1", lambda batch: batch.kind is Kind.RECORDS):
+        flip(disk, path, at + 100)
+    for path, at in places_of(disk, "n2", lambda batch: batch.kind is Kind.RECORDS):
+        flip(disk, path, at + 100)
+    # The last group of each is a torn tail then: nothing came after it.
+    assert replayed(disk, "n1", "n2", "n9") == visible(log)[:8]
+
+
+def test_one_node_named_twice_is_no_second_vote() -> None:
+    log = orders()
+    disk = SimulatedDisk()
+    write_member(disk, "n1", log)
+    write_member(disk, "copy", log, node="n1")
+    with pytest.raises(ConfigError, match="both of node n1"):
+        opened(disk, "n1", "copy")
+    with pytest.raises(ConfigError, match="named twice"):
+        opened(disk, "n1", "n1")
+
+
+def test_members_of_two_clusters_are_refused() -> None:
+    disk = cluster(orders())
+    for copy in ("control-a", "control-b"):
+        disk.remove(f"/n2/{copy}")
+    write_control(disk, "n2", orders().history, cluster_id="another")
+    with pytest.raises(ConfigError, match="/n2 is of cluster another, /n1 of c"):
+        opened(disk)
+
+
+def test_equal_viewstamps_with_other_bytes_are_reported_and_never_picked() -> None:
+    log = orders()
+    other = orders(3)
+    other.records(b"4A", b"4B")
+    other.records(b"5a", b"5b")
+    disk = SimulatedDisk()
+    write_member(disk, "n1", log)
+    write_member(disk, "n2", log)
+    write_member(disk, "n3", other)
+    replay = opened(disk)
+    assert isinstance(replay.problem, CorruptionError)
+    assert "term 1, indices 9 to 10" in replay.problem.message
+    assert replay.summary().corrupt >= 1
+    with pytest.raises(CorruptionError):
+        shown(disk, replay)
+
+
+def test_a_log_that_ends_below_what_was_committed_is_no_log() -> None:
+    """Another member's last words say that more was committed than these members hold."""
+    log = orders()
+    disk = SimulatedDisk()
+    write_member(disk, "n1", orders(2), hint=log.end)
+    write_member(disk, "n2", orders(3))
+    write_member(disk, "n3", orders(3))
+    problem = opened(disk).problem
+    assert isinstance(problem, CorruptionError)
+    assert "indices 9 to 14 are missing" in problem.message
+
+
+def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -> None:
+    log = orders(3)
+    committed = log.copy()
+    committed.records(b"committed")
+    log.term = 2
+    log.records(b"another")
+    log.records(b"yet another")
+    disk = SimulatedDisk()
+    write_member(disk, "n1", committed, hint=committed.end)
+    write_member(disk, "n2", log)
+    write_member(disk, "n3", log)
+    problem = opened(disk).problem
+    assert isinstance(problem, CorruptionError)
+    assert "committed, as n1 says" in problem.message
