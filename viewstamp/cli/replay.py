@@ -25,7 +25,7 @@ from viewstamp.errors import ConfigError
 
 if TYPE_CHECKING:
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay import Replay, Summary
+    from viewstamp.replay import Replay
 
 __all__ = ["replay"]
 
@@ -89,7 +89,7 @@ def replay(
         digest = (
             None if opened.problem is not None else _write(disk, opened, target, progress, directory, cluster, timeout)
         )
-    _print(opened.summary(digest), output)
+    _print(opened, digest, output)
     if opened.problem is not None:
         raise opened.problem
 
@@ -154,10 +154,11 @@ def _write(
     return digest.hexdigest()
 
 
-def _print(summary: Summary, output: Output) -> None:
-    fields = asdict(summary)
+def _print(opened: Replay, digest: str | None, output: Output) -> None:
+    fields = asdict(opened.summary(digest))
     if output is Output.JSON:
-        print_json(fields)
+        findings = [asdict(finding) for finding in opened.findings]
+        print_json({**fields, "majority": opened.is_majority, "findings": findings})
         return
     topics = fields.pop("topics")
     print_table(["", "found"], [(name.replace("_", " "), value) for name, value in fields.items()])
@@ -223,5 +224,5 @@ class _Progress:
         """Say something that stays on the screen."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
-        else:
+        elif not self._is_silent:
             say(text)

@@ -54,7 +54,7 @@ def write_parquet(path: str, runs: Iterable[tuple[Run, Columns]], *, file_bytes:
         os.makedirs(temporary)
         files = _Files(temporary, file_bytes)
         try:
-            for block in blocks(runs, GROUP_BYTES):
+            for block in blocks(runs, min(GROUP_BYTES, file_bytes)):
                 files.add(block)
         finally:
             files.close()
@@ -85,7 +85,7 @@ class _Files:
         if self._size >= self._file_bytes:
             self.close()
             self._begin()
-        self._writer.write_batch(_to_arrow(block), row_group_size=len(block.runs) and block.columns.count)
+        self._writer.write_batch(_to_arrow(block), row_group_size=block.columns.count)
         self._size += block.size
 
     def close(self) -> None:
