@@ -49,7 +49,7 @@ _ROW_COST = 13
 _RECORD_COLUMNS = ("value", "key", "topic", "headers")
 _TEXT = (StringType, VarcharType, CharType)
 _BYTES = (BinaryType, *_TEXT)
-_ARROW_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.string_view()}
+_ARROW_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
 
 
 def check_schema(schema: StructType, topic: str, format: str = "") -> None:  # noqa: A002  # the option's name

@@ -134,7 +134,8 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _float(column: pa.Array) -> pa.Array:
-    text = column.cast(pa.string())
+    # Arrow writes 1.0 as 1, which many readers would take for an integer.
+    text = pc.replace_substring_regex(column.cast(pa.string()), r"^(-?[0-9]+)$", r"\1.0")
     names = [
         (pc.is_nan(column), "NaN"),
         (pc.equal(column, math.inf), "Infinity"),
