@@ -1,0 +1,209 @@
+"""The sink with an accident in it: ``format("viewstamp-faulty")``. Workers get it by value, as they import no tests.
+
+``fault`` says where, ``action`` what; ``times`` how often in all, counted by files that are named after ``mark``. For
+tasks it strikes in one partition only, so that the others have staged and sealed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from viewstamp.client import Client
+from viewstamp.host.network import RealNetwork
+from viewstamp.spark import connection as connections
+from viewstamp.spark.data_source import ViewstampDataSource
+from viewstamp.wire.requests import FrameKind
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+    from viewstamp.client.shell import Wire
+
+__all__ = ["AccidentError", "FaultySource"]
+
+OWN = ("fault", "action", "times", "batch", "mark", "process")
+SECONDS_MAX = 60.0
+
+
+class AccidentError(Exception):
+    """What happens."""
+
+
+@dataclass
+class Fault:
+    """Strikes ``times`` times at ``where`` in one batch.
+
+    where: "staging" (rows are staged, not sealed), "sealed", "before-commit", "after-commit", of the log.
+    action: "raise"; "exit": this process ends; "kill": so does Spark's; "pause": until there is a file MARK.go;
+    "deaf": whatever the nodes answer to the commit is lost, until the connection is.
+    """
+
+    where: str
+    action: str
+    times: int
+    batch: int
+    mark: str
+    process: int
+    cluster: str
+
+    def maybe_strike(self, where: str, batch: int) -> None:
+        if (where, batch) != (self.where, self.batch):
+            return
+        for number in range(self.times):
+            try:
+                os.close(os.open(f"{self.mark}.{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            self._strike()
+            return
+
+    def _strike(self) -> None:
+        if self.where == "staging":
+            self._wait_until_staged()
+        match self.action:
+            case "kill":
+                os.kill(self.process, signal.SIGKILL)
+                os._exit(9)
+            case "exit":
+                os._exit(7)
+            case "pause":
+                _wait(lambda: os.path.exists(f"{self.mark}.go"))
+            case "deaf":
+                self._become_deaf()
+            case _:
+                raise AccidentError(f"{self.where} in batch {self.batch}")
+
+    def _wait_until_staged(self) -> None:
+        """Wait until the log has what was sent, so that there is something to leave behind."""
+        link = connections.connection(self.cluster)
+        _wait(lambda: any(sink.bytes for sink in link.run(link.client.list_sinks)))
+
+    def _become_deaf(self) -> None:
+        connections.connection(self.cluster).close()
+        link = connections.Connection(self.cluster)
+        link.client = Client(self.cluster, network=DeafNetwork(f"{self.mark}.sent"), entropy=random.Random(1))
+        connections._connections[os.getpid(), self.cluster] = link
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not until():
+        assert time.monotonic() < deadline, "what the fault waits for does not happen"
+        time.sleep(0.01)
+
+
+class DeafNetwork(RealNetwork):
+    """Once a COMMIT has been sent on a connection, nothing is heard on it any more: ``mark`` is a file that says so.
+
+    That happens on the first connection which a COMMIT is sent on; later ones are as they should be.
+    """
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self._mark = mark
+
+    async def connect(self, address, accept):  # type: ignore[no-untyped-def]
+        deaf = False
+
+        def wrap(wire: Wire):  # type: ignore[no-untyped-def]
+            send = wire.send
+
+            def note_commit(buffers: Sequence[bytes]) -> None:
+                nonlocal deaf
+                send(buffers)
+                if any(len(part) > 8 and part[:3] == b"VSF" and part[8] == FrameKind.COMMIT for part in buffers):
+                    try:
+                        os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL))
+                        deaf = True
+                    except FileExistsError:
+                        pass
+
+            handler = accept(Overheard(wire, note_commit))
+            hear = handler.on_bytes
+
+            class Ears:
+                def on_bytes(self, data: bytes) -> None:
+                    if not deaf:
+                        hear(data)
+
+                def on_closed(self, error: BaseException | None) -> None:
+                    handler.on_closed(error)
+
+            return Ears()
+
+        return await super().connect(address, wrap)
+
+
+class Overheard:
+    """A connection whose ``send`` is another's."""
+
+    def __init__(self, wire, send) -> None:  # type: ignore[no-untyped-def]
+        self._wire = wire
+        self.send = send
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._wire, name)
+
+
+class FaultySource(ViewstampDataSource):
+    """The real data source, whose streams break."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "viewstamp-faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:  # noqa: N802
+        given = dict(self.options)
+        own = {name: given.pop(name) for name in OWN}
+        fault = Fault(
+            own["fault"],
+            own["action"],
+            int(own["times"]),
+            int(own["batch"]),
+            own["mark"],
+            int(own["process"]),
+            given["cluster"],
+        )
+        return FaultyWriter(ViewstampDataSource(given).streamWriter(schema, overwrite), fault)
+
+
+class FaultyWriter(DataSourceStreamArrowWriter):
+    """Breaks around what the real writer does."""
+
+    def __init__(self, inner: DataSourceStreamArrowWriter, fault: Fault) -> None:
+        self._inner = inner
+        self._fault = fault
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        if context.partitionId() != 1:
+            return self._inner.write(iterator)
+        batch = int(context.getLocalProperty("streaming.sql.batchId"))
+
+        def broken() -> Iterator[RecordBatch]:
+            for number, rows in enumerate(iterator):
+                if number:
+                    self._fault.maybe_strike("staging", batch)
+                yield rows
+
+        message = self._inner.write(broken())
+        self._fault.maybe_strike("sealed", batch)
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._fault.maybe_strike("before-commit", batchId)
+        self._inner.commit(messages, batchId)
+        self._fault.maybe_strike("after-commit", batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._inner.abort(messages, batchId)

@@ -1,0 +1,280 @@
+"""What is killed, raises or comes twice while a stream is written: every row lands once, and no batch in part.
+
+A reader follows the topic all the time; it must never see a part of a micro-batch. The log is one of three real nodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.spark.cluster import RunningCluster, running_cluster
+from tests.spark.fault_job import BATCHES, ROWS, SETTINGS, FaultJob, prepare
+from tests.spark.jobs import finish, put_file
+from viewstamp.client import Client, SinkInfo
+from viewstamp.errors import FencedError
+
+pytestmark = pytest.mark.slow
+
+ATTEMPTS_MAX = 4
+"""How often a session of the tests tries a task."""
+SECONDS_MAX = 180
+PADDING = "." * 3000
+REPOSITORY = Path(__file__).parents[2]
+
+
+def values(batch: int) -> list[str]:
+    return [f"{batch}-{row} {PADDING}" for row in range(ROWS)]
+
+
+EXPECTED = {value.encode() for batch in range(BATCHES) for value in values(batch)}
+
+
+class Reader:
+    """Follows a topic in a thread, and keeps what it saw."""
+
+    def __init__(self, cluster: RunningCluster, topic: str) -> None:
+        self.values: list[bytes] = []
+        self.partial: list[int] = []
+        """Where the topic ended in the middle of a batch."""
+        self.passes = 0
+        self._cluster = cluster
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            self.values += self._cluster.run(self._read_on)
+            self.passes += 1
+            if len(self.values) % ROWS:
+                self.partial.append(len(self.values))
+
+    async def _read_on(self, client: Client) -> list[bytes]:
+        return [record.value async for record in client.read(self._topic, len(self.values) + 1)]
+
+
+class Trial:
+    """A job, the cluster that it writes to, and what has to be true of it all the time."""
+
+    def __init__(self, job: FaultJob, cluster: RunningCluster, topic: str) -> None:
+        self.job = job
+        self.cluster = cluster
+        self.topic = topic
+
+    @property
+    def visible(self) -> int:
+        """How many batches are, whole."""
+        count = self.cluster.describe(self.topic).last_position
+        assert count % ROWS == 0, f"{count} rows are visible, and that is no number of whole batches"
+        return count // ROWS
+
+    @property
+    def sink(self) -> SinkInfo:
+        (query,) = self.cluster.run(lambda client: client.list_sinks())
+        return query
+
+    def fail(self, query: StreamingQuery, error: str) -> None:
+        """Wait until the query fails, and shows this."""
+        with pytest.raises(PySparkException) as caught:
+            finish(query)
+        assert error in str(caught.value)
+
+    def end(self, *, partitions: int = 2) -> None:
+        """Start the job again from its checkpoint, and let it come to its end."""
+        finish(self.job.start(partitions=partitions))
+        assert self.visible == BATCHES
+
+
+@contextmanager
+def trial(spark: SparkSession, cluster: RunningCluster, directory: Path) -> Iterator[Trial]:
+    """Run a trial; in the end every row is there once, nothing is left staged, and no part of a batch was ever seen."""
+    topic = f"faults-{directory.name}"
+    cluster.create_topic(topic)
+    for batch in range(BATCHES):
+        put_file(directory / "files", batch, values(batch))
+    tried = Trial(FaultJob(spark, cluster.addresses, topic, directory), cluster, topic)
+    reader = Reader(cluster, topic)
+    try:
+        yield tried
+        tried_values = cluster.values(topic)
+    finally:
+        reader.stop()
+    assert len(tried_values) == BATCHES * ROWS
+    assert digest(set(tried_values)) == digest(EXPECTED)
+    assert tried.sink.batch == BATCHES - 1
+    assert (tried.sink.attempts, tried.sink.bytes) == (0, 0)
+    assert reader.partial == []
+    assert reader.values == tried_values[: len(reader.values)]
+    assert reader.passes > 10
+
+
+def digest(rows: set[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(sorted(rows))).hexdigest()
+
+
+def eventually(look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def pieces(spark: SparkSession) -> Iterator[None]:
+    """Have rows handed over in pieces, and a sink that breaks."""
+    prepare(spark)
+    before = {name: spark.conf.get(name) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def trials(spark: SparkSession, tmp_path: Path) -> Iterator[Trial]:
+    """A trial with a cluster of its own."""
+    with running_cluster() as cluster, trial(spark, cluster, tmp_path) as tried:
+        yield tried
+
+
+def run_and_be_killed(tried: Trial, where: str) -> None:
+    """Run the job in a driver of its own, whose JVM is killed by SIGKILL in the second batch."""
+    command = [sys.executable, "-m", "tests.spark.fault_job"]
+    arguments = [tried.cluster.addresses, tried.topic, str(tried.job.directory), where]
+    done = subprocess.run(
+        [*command, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert done.returncode != 0
+    assert Path(f"{tried.job.mark}.0").exists(), done.stderr
+
+
+# The eight.
+
+
+def test_spark_is_killed_in_the_middle_of_a_write(trials: Trial) -> None:
+    run_and_be_killed(trials, "staging")
+    assert trials.visible == 1
+    assert trials.sink.bytes > 0, "what was staged is left behind"
+    trials.end()
+
+
+def test_a_restart_after_a_death_in_a_write_partitions_the_batch_otherwise(trials: Trial) -> None:
+    """Rows that a dead task had staged come from other tasks now: only whole batches can be put in place."""
+    trials.fail(trials.job.start("staging", "exit", times=ATTEMPTS_MAX), "crashed")
+    assert trials.visible == 1
+    trials.end(partitions=3)
+
+
+def test_the_commit_fails_before_the_log_has_it(trials: Trial) -> None:
+    trials.fail(trials.job.start("before-commit"), "AccidentError: before-commit in batch 1")
+    assert trials.visible == 1
+    assert trials.sink.bytes == 0, "the abort has dropped what was sealed"
+    trials.end()
+
+
+def test_spark_is_killed_when_the_log_has_the_commit_and_spark_has_not(trials: Trial) -> None:
+    run_and_be_killed(trials, "after-commit")
+    assert trials.visible == 2
+    assert trials.sink.batch == 1
+    trials.end()
+
+
+def test_the_commit_fails_when_the_log_has_it(trials: Trial) -> None:
+    """Spark then aborts a batch that is committed."""
+    trials.fail(trials.job.start("after-commit"), "AccidentError: after-commit in batch 1")
+    assert trials.visible == 2
+    trials.end()
+
+
+def test_a_task_fails_as_often_as_it_is_tried(trials: Trial) -> None:
+    trials.fail(trials.job.start("staging", times=ATTEMPTS_MAX), "AccidentError: staging in batch 1")
+    assert trials.visible == 1
+    assert trials.sink.bytes == 0, "each has dropped what it staged"
+    trials.end()
+
+
+def test_a_task_fails_when_it_has_sealed_and_is_tried_again(trials: Trial) -> None:
+    """Two sealed attempts at one partition: only that one counts whose message Spark has."""
+    finish(trials.job.start("sealed"))
+    assert Path(f"{trials.job.mark}.0").exists()
+
+
+def test_a_worker_dies_in_the_middle_of_a_write_and_the_task_is_tried_again(trials: Trial) -> None:
+    finish(trials.job.start("staging", "exit"))
+    assert Path(f"{trials.job.mark}.0").exists()
+
+
+# And more.
+
+
+def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
+    """It has sealed all and sleeps; another run of the query begins the same batch; then it wakes up."""
+    query = trials.job.start("before-commit", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    assert trials.sink.sealed == 2
+
+    async def begin(client: Client) -> None:
+        await client.sink(trials.sink.name, owner=trials.sink.owner, run="the next").begin(1)
+
+    trials.cluster.run(begin)
+    assert trials.sink.sealed == 0, "the newer run has dropped what the older one sealed"
+    Path(f"{trials.job.mark}.go").touch()
+    trials.fail(query, FencedError.__name__)
+    assert trials.visible == 1
+    trials.end()
+
+
+def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
+    """Its task waits with one piece staged; the other run writes and commits the batch; nothing is added to it."""
+    query = trials.job.start("staging", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+
+    async def write(client: Client) -> None:
+        sink = client.sink(trials.sink.name, owner=trials.sink.owner, run="the next")
+        attempt = await sink.begin(1)
+        await attempt.stage_records(trials.topic, [value.encode() for value in values(1)])
+        await sink.commit(1, [await attempt.seal()])
+
+    trials.cluster.run(write)
+    assert trials.visible == 2
+    Path(f"{trials.job.mark}.go").touch()
+    query.awaitTermination(SECONDS_MAX)
+    assert trials.visible in (2, BATCHES)
+    trials.end()
+
+
+def test_the_answer_to_a_commit_is_lost_with_the_leader(trials: Trial) -> None:
+    """The commit stands in the log, and its driver does not know: it asks the next leader, and is told that it does."""
+    query = trials.job.start("before-commit", "deaf")
+    eventually(Path(f"{trials.job.mark}.sent").exists)
+    eventually(lambda: trials.sink.batch == 1)
+    trials.cluster.stop(trials.cluster.leader)
+    finish(query)
+    assert trials.visible == BATCHES
+
+
+def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
+    query = trials.job.start("staging", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    trials.cluster.stop(trials.cluster.leader)
+    Path(f"{trials.job.mark}.go").touch()
+    finish(query)
+    assert trials.visible == BATCHES
