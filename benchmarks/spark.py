@@ -1,0 +1,274 @@
+"""How fast do Spark's sink, source and offline replay go, beside what Spark does itself in the same session?
+
+Three nodes in processes of their own, synced before they answer; records of 256 bytes; two tasks at once,
+all on one machine. Each figure is the median of its rounds:
+
+  * sink: files of a million records a micro-batch, into a topic, and into Spark's own parquet file sink
+  * overhead: micro-batches of ten records, into the topic, and into Spark's sink that drops everything
+  * batch read: the topic, counted and dropped, beside ``mapInArrow`` that only counts what the JVM hands over: the most
+    that can go between the JVM and Python
+  * streaming read: the topic, a million records a micro-batch, dropped
+  * replay: the files of the three nodes, stopped, to parquet in order; beside the plan that one would write in Spark
+    alone: all three replicas' records, ``dropDuplicates`` by (term, index), ``orderBy`` position
+
+What to expect. The sink writes everything three times and checks it as often, on the processors that Spark needs too,
+so a fifth to a quarter of the parquet sink. The batch read should be near ``mapInArrow``: wire bytes become Arrow
+columns without a copy. The replay reads each replica's headers, and the records of one, and sorts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.cluster import own_directory
+from benchmarks.report import conditions, print_json, print_table
+from viewstamp.cli.local import LocalCluster
+from viewstamp.errors import RequestError
+from viewstamp.spark import session
+
+_BYTES = 256
+_TOPIC = "bench"
+_WAIT_SECONDS = 60.0
+_TINY_BATCHES = 20
+_GOALS = {
+    "sink": "60 MB/s, 0.2 x parquet",
+    "overhead": "100 ms",
+    "batch read": "400 MB/s, 0.8 x mapInArrow",
+    "streaming read": "200 MB/s",
+    "replay": "150 MB/s, 3.5 x",
+}
+
+Figures = dict[str, Any]
+
+
+class Bench:
+    """One session, one cluster, and what is measured with them."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        self.options = options
+        self.directory = directory
+        self.spark = session("viewstamp-bench", **{"spark.driver.memory": "4g"})
+        self.cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3)
+        self.bytes_a_batch = options.records * _BYTES
+        self._queries = 0
+
+    def run(self) -> Figures:
+        """Measure everything; the cluster is stopped before the replay."""
+        try:
+            asyncio.run(self._start())
+            self._make_files()
+            found: Figures = {"sink": self._sink(), "overhead": self._overhead()}
+            found["batch read"] = self._batch_read()
+            found["streaming read"] = self._streaming_read()
+            asyncio.run(self.cluster.stop(_WAIT_SECONDS))
+            found["replay"] = self._replay()
+        finally:
+            asyncio.run(self._kill())
+            self.spark.stop()
+        return found
+
+    async def _start(self) -> None:
+        self.cluster.spawn_missing()
+        await self.cluster.wait_running(self.cluster.nodes.values(), _WAIT_SECONDS)
+        async with self.cluster.target.connect() as client:
+            await client.create_topic(_TOPIC)
+            await client.create_topic("tiny")
+            receipt = await client.append("tiny", b"one")
+            assert receipt.durability == "majority, synced", receipt
+
+    async def _kill(self) -> None:
+        for node in self.cluster.nodes.values():
+            await node.kill()
+
+    def _make_files(self) -> None:
+        """Write the micro-batches' files: two a batch, so that two tasks share it; none of them can be compressed."""
+        for name, records, batches in (("large", self.options.records, self.options.rounds + 1), ("tiny", 10, 21)):
+            for batch in range(batches):
+                frame = self.spark.range(batch * records, (batch + 1) * records, numPartitions=2)
+                value = "unhex(repeat(lpad(hex(xxhash64(id)), 16, '0'), 32)) AS value"
+                (
+                    frame.selectExpr(value)
+                    .write.option("compression", "none")
+                    .option("parquet.enable.dictionary", "false")
+                    .mode("append")
+                    .parquet(str(self.directory / name / f"{batch:03}"))
+                )
+
+    # Writing.
+
+    def _stream(self, files: str, batches: int, begin: Callable[[Any], Any]) -> list[float]:
+        """Run a stream over files, a directory a micro-batch; return the seconds of each but the first."""
+        self._queries += 1
+        checkpoint = str(self.directory / f"checkpoint-{self._queries}")
+        seconds = []
+        rows = self.spark.readStream.schema("value binary").option("maxFilesPerTrigger", 2)
+        rows = rows.option("recursiveFileLookup", "true").option("latestFirst", "false")
+        query = (
+            begin(rows.parquet(str(self.directory / files)).writeStream)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        for progress in query.recentProgress:
+            if progress.numInputRows:
+                seconds.append(progress.durationMs["triggerExecution"] / 1000)
+        assert len(seconds) == batches, f"{len(seconds)} micro-batches, {batches} expected"
+        return seconds[1:]
+
+    def _to_topic(self, topic: str) -> Callable[[Any], Any]:
+        addresses = ",".join(self.cluster.target.addresses)
+        return lambda stream: stream.format("viewstamp").option("cluster", addresses).option("topic", topic)
+
+    def _sink(self) -> Figures:
+        batches = self.options.rounds + 1
+        ours = median(self._stream("large", batches, self._to_topic(_TOPIC)))
+        path = str(self.directory / "parquet-sink")
+        theirs = median(
+            self._stream(
+                "large", batches, lambda s: s.format("parquet").option("compression", "none").option("path", path)
+            )
+        )
+        return self._rates(self.bytes_a_batch / ours, self.bytes_a_batch / theirs, "parquet file sink")
+
+    def _overhead(self) -> Figures:
+        ours = median(self._stream("tiny", _TINY_BATCHES + 1, self._to_topic("tiny")))
+        theirs = median(self._stream("tiny", _TINY_BATCHES + 1, lambda stream: stream.format("noop")))
+        return {"ms": (ours - theirs) * 1000, "batch_ms": ours * 1000, "noop_batch_ms": theirs * 1000}
+
+    # Reading.
+
+    def _reader(self, reader: Any) -> Any:
+        return (
+            reader.format("viewstamp")
+            .option("cluster", ",".join(self.cluster.target.addresses))
+            .option("topic", _TOPIC)
+            .option("columns", "value")
+        )
+
+    def _batch_read(self) -> Figures:
+        total = self.bytes_a_batch * (self.options.rounds + 1)
+        records = self.options.records * (self.options.rounds + 1)
+
+        def count(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            found = sum(batch.num_rows for batch in batches)
+            yield pa.RecordBatch.from_pydict({"n": [found]})
+
+        def drop() -> None:
+            self._reader(self.spark.read).load().write.format("noop").mode("overwrite").save()
+
+        def tally() -> None:
+            found = self._reader(self.spark.read).load().count()
+            assert found == records, f"{found} records, {records} were written"
+
+        def ceiling() -> None:
+            rows = self.spark.range(records, numPartitions=2).selectExpr(f"unhex(repeat('ab', {_BYTES})) AS value")
+            rows.mapInArrow(count, "n long").collect()
+
+        seconds = self._in_turns({"dropped": drop, "counted": tally, "mapInArrow": ceiling})
+        found = self._rates(total / seconds["dropped"], total / seconds["mapInArrow"], "mapInArrow count")
+        return {**found, "counted_mb_per_second": total / seconds["counted"] / 1e6}
+
+    def _streaming_read(self) -> Figures:
+        checkpoint = str(self.directory / "checkpoint-read")
+        query = (
+            self._reader(self.spark.readStream)
+            .option("maxRecordsPerTrigger", self.options.records)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        seconds = [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.numInputRows]
+        return {"mb_per_second": self.bytes_a_batch / median(seconds[1:]) / 1e6}
+
+    # The files alone.
+
+    def _replay(self) -> Figures:
+        directories = [node.directory for node in self.cluster.nodes.values()]
+        files = [path for each in directories for path in Path(each, "wal").glob("*.segment")]
+        total = sum(path.stat().st_size for path in files)
+        target = str(self.directory / "replayed")
+
+        def chain() -> None:
+            frame = self.spark.read.format("viewstamp-wal").option("topic", _TOPIC).load(directories)
+            frame.write.mode("overwrite").option("compression", "none").parquet(target)
+
+        def shuffle() -> None:
+            alone = [
+                self.spark.read.format("viewstamp-wal").option("topic", _TOPIC).option("unsafe", "true").load(each)
+                for each in directories
+            ]
+            frame = alone[0].union(alone[1]).union(alone[2]).dropDuplicates(["term", "index"]).orderBy("position")
+            frame.write.mode("overwrite").option("compression", "none").parquet(target)
+
+        seconds = self._in_turns({"chain": chain, "shuffle": shuffle}, rounds=2)
+        return self._rates(total / seconds["chain"], total / seconds["shuffle"], "dropDuplicates + orderBy")
+
+    # Inside.
+
+    def _in_turns(self, works: dict[str, Callable[[], None]], rounds: int = 0) -> dict[str, float]:
+        """Run each once unmeasured, then all in turns; return the median seconds of each."""
+        for work in works.values():
+            work()
+        seconds: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(rounds or self.options.rounds):
+            for name, work in works.items():
+                started = time.perf_counter()
+                work()
+                seconds[name].append(time.perf_counter() - started)
+        return {name: median(each) for name, each in seconds.items()}
+
+    @staticmethod
+    def _rates(ours: float, theirs: float, peer: str) -> Figures:
+        return {
+            "mb_per_second": ours / 1e6,
+            "peer": peer,
+            "peer_mb_per_second": theirs / 1e6,
+            "ratio": ours / theirs,
+        }
+
+
+def show(result: Figures) -> None:
+    """Print it for people."""
+    print(__doc__)
+    rows: list[list[object]] = []
+    for name, goal in _GOALS.items():
+        each = result[name]
+        if "ms" in each:
+            rows.append([name, f"{each['ms']:.0f} ms", "noop", f"{each['noop_batch_ms']:.0f} ms a batch", "", goal])
+            continue
+        peer = f"{each['peer_mb_per_second']:.0f} MB/s" if "peer" in each else ""
+        ratio = f"{each['ratio']:.2f}" if "ratio" in each else ""
+        rows.append([name, f"{each['mb_per_second']:.0f} MB/s", each.get("peer", ""), peer, ratio, goal])
+    print_table("Spark", ["", "viewstamp", "peer", "", "ratio", "goal"], rows)
+    print(", ".join(f"{key}: {value}" for key, value in result["conditions"].items()))
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=1_000_000, help="records a micro-batch")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    options = parser.parse_args()
+    if options.records < 1000 or options.rounds < 1:
+        raise RequestError("too little to measure", remedy="take at least 1000 records and one round")
+    with own_directory() as directory:
+        found = {"conditions": conditions(directory), "durability": "majority, synced"}
+        result = {**found, **Bench(options, directory).run()}
+    print_json(result) if options.output == "json" else show(result)
+
+
+if __name__ == "__main__":
+    main()
