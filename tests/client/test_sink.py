@@ -522,6 +522,7 @@ async def test_a_block_that_was_not_sent_is_dropped_when_its_attempt_is_given_up
         await waiting
     with pytest.raises(StagingError, match="has ended: CancelledError"):
         await attempt.seal()
+    assert client._session.held_bytes == 2 * block(b"0").size
     cluster.default = Act.OK
     cluster.release()
     await client.append("orders", b"next")
