@@ -1,0 +1,326 @@
+"""The streaming source: where micro-batches end, what the checkpoint says, and that each record comes once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+
+from tests.spark.cluster import RunningCluster
+from viewstamp.client import Client
+from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
+from viewstamp.spark.options import SourceOptions
+from viewstamp.spark.records import spark_schema
+from viewstamp.spark.stream_source import StreamReader, decode_positions, encode_positions, share, stream_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NewTopic = Callable[[], str]
+ALL = ReadAllAvailable()
+SECONDS_MAX = 120
+
+
+def reader(cluster: RunningCluster, topic: str, **options: object) -> StreamReader:
+    """Return a reader as Spark's own process has it."""
+    given = {"cluster": cluster.addresses, "topic": topic} | {name: str(value) for name, value in options.items()}
+    return stream_reader(SourceOptions.parse(given, streaming=True), spark_schema())
+
+
+def append(cluster: RunningCluster, topic: str, count: int, *, record_bytes: int = 10) -> None:
+    cluster.run(lambda client: client.append_many(topic, [bytes(record_bytes)] * count))
+
+
+def read(source: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
+    """Return (topic, position) of all records of a micro-batch."""
+    batches = [batch for part in source.partitions(start, end) for batch in source.read(part)]
+    return [(row["topic"], row["position"]) for batch in batches for row in batch.to_pylist()]
+
+
+def ends_of(source: StreamReader, topic: str, limit: ReadLimit) -> list[int]:
+    """Return the positions at which micro-batches end, until nothing is left."""
+    at = source.initialOffset()
+    ends = []
+    while (following := source.latestOffset(at, limit)) != at:
+        ends.append(following[topic])
+        at = following
+    return ends
+
+
+# Micro-batches.
+
+
+def test_a_new_query_begins_where_the_options_say(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """And its first micro-batch has what there is."""
+    one, other = sorted([new_topic(), new_topic()])
+    append(cluster, one, 5)
+    append(cluster, other, 5)
+    bounds = json.dumps({one: 4, other: "latest"})
+    source = reader(cluster, f"{other},{one}", startingPosition=bounds)
+    start = source.initialOffset()
+    assert json.dumps(start) == json.dumps({"v": 1, one: 4, other: 6})
+    append(cluster, other, 1)
+    end = source.latestOffset(start, source.getDefaultReadLimit())
+    assert end == {"v": 1, one: 6, other: 7}
+    assert source.reportLatestOffset() == end
+    assert read(source, start, end) == [(one, 4), (one, 5), (other, 6)]
+    assert source.latestOffset(end, ALL) == end
+    assert source.partitions(end, end) == []
+
+
+def test_the_same_positions_give_the_same_records_again(cluster: RunningCluster, topic: str) -> None:
+    """A micro-batch that failed is read once more, by another process, when more is there already."""
+    append(cluster, topic, 10)
+    source = reader(cluster, topic)
+    start, end = source.initialOffset(), source.latestOffset(source.initialOffset(), ReadMaxRows(7))
+    first = read(source, start, end)
+    append(cluster, topic, 10)
+    assert read(reader(cluster, topic), start, end) == first == [(topic, position) for position in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxRecordsPerTrigger": 7}, ReadMaxRows(7)),
+        ({"maxBytesPerTrigger": 1000}, ReadMaxBytes(1000)),
+        ({"maxRecordsPerTrigger": 7, "maxBytesPerTrigger": 1000}, ReadMaxRows(7)),
+    ],
+)
+def test_spark_is_told_the_limit_of_the_options(options: dict[str, int], limit: ReadLimit) -> None:
+    """It knows one limit a source; of two it hears the first."""
+    given = {"cluster": "127.0.0.1:1", "topic": "t"} | {name: str(value) for name, value in options.items()}
+    assert stream_reader(SourceOptions.parse(given, streaming=True), spark_schema()).getDefaultReadLimit() == limit
+
+
+def test_a_limit_of_records_is_kept_to_the_record(cluster: RunningCluster, topic: str) -> None:
+    """And Spark's wish for all goes before the options, as it says it must."""
+    append(cluster, topic, 20)
+    source = reader(cluster, topic, maxRecordsPerTrigger=7)
+    assert ends_of(source, topic, source.getDefaultReadLimit()) == [8, 15, 21]
+    assert ends_of(source, topic, ALL) == [21]
+
+
+def test_a_limit_of_bytes_is_kept_about(cluster: RunningCluster, topic: str) -> None:
+    """By the sparse map, so not to the record; also where the records got much smaller than their mean."""
+
+    async def fill(client: Client) -> None:
+        await client.append_many(topic, [bytes(100_000)] * 40)
+        for _ in range(8):
+            await client.append_many(topic, [bytes(100)] * 1000)
+
+    cluster.run(fill)
+    source = reader(cluster, topic, maxBytesPerTrigger=200_000)
+    ends = ends_of(source, topic, source.getDefaultReadLimit())
+    assert ends[-1] == 8041
+    large = [end for end in ends if end <= 41]
+    assert 15 <= len(large) <= 30
+    assert 3 <= len(ends) - len(large) <= 10
+
+
+def test_both_limits_hold_where_both_are_set(cluster: RunningCluster, topic: str) -> None:
+    """The one that is reached first ends the micro-batch."""
+    for _ in range(20):
+        append(cluster, topic, 100, record_bytes=1000)
+    few = reader(cluster, topic, maxRecordsPerTrigger=50, maxBytesPerTrigger=10_000_000)
+    assert ends_of(few, topic, few.getDefaultReadLimit())[:2] == [51, 101]
+    light = reader(cluster, topic, maxRecordsPerTrigger=1_000_000, maxBytesPerTrigger=200_000)
+    assert 8 <= len(ends_of(light, topic, light.getDefaultReadLimit())) <= 13
+
+
+def test_a_limit_is_shared_by_what_waits() -> None:
+    """All of it is used, so a small backlog never slows a large one down."""
+    assert share(100, {"a": 10, "b": 10}) == {"a": 10, "b": 10}
+    assert share(100, {"a": 1000, "b": 3000}) == {"a": 25, "b": 75}
+    assert share(1, {"a": 5, "b": 5}) == {"a": 1, "b": 0}
+    assert share(7, {"a": 0, "b": 1000, "c": 1000}) == {"a": 0, "b": 4, "c": 3}
+    assert share(7, {}) == {}
+
+
+def test_available_now_ends_where_it_began(cluster: RunningCluster, topic: str) -> None:
+    """What is appended meanwhile is for the next run."""
+    append(cluster, topic, 10)
+    source = reader(cluster, topic)
+    source.prepareForTriggerAvailableNow()
+    append(cluster, topic, 10)
+    assert ends_of(source, topic, ReadMaxRows(7)) == [8, 11]
+    late = {"v": 1, topic: 15}
+    assert source.latestOffset(late, ALL) == late, "a checkpoint may be further; it never goes back"
+
+
+# What the checkpoint says.
+
+
+def test_positions_are_written_in_one_way() -> None:
+    """Spark compares them as text. A topic may be called what the version is."""
+    positions = {"b": 2, "v": 7, "a": 1}
+    assert json.dumps(encode_positions(positions)) == '{"v": 1, "a": 1, "b": 2, "/v": 7}'
+    assert decode_positions(encode_positions(positions)) == positions
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"v": 2, "a": 1}, "version 2"),
+        ({"a": 1}, "version None"),
+        ({"v": 1, "a": "1"}, "no positions"),
+        ({"v": 1, "a": 0}, "no positions"),
+        ({"v": 1, "a": True}, "no positions"),
+        ({"v": 1, "a": {"0": 1}}, "no positions"),
+        ([1], "no positions"),
+        (None, "no positions"),
+    ],
+)
+def test_positions_that_are_not_ours_are_refused(stored: object, message: str) -> None:
+    """Of a later release, or of another source: guessing would lose records."""
+    with pytest.raises(ConfigError, match=message):
+        decode_positions(stored)
+
+
+def test_a_topic_that_is_named_later_begins_before_it_is_read(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """The checkpoint says where it began, before any of its records is read: so a restart begins it nowhere else."""
+    old, new = new_topic(), new_topic()
+    append(cluster, old, 3)
+    append(cluster, new, 3)
+    source = reader(cluster, f"{old},{new}", startingPosition="latest")
+    start = {"v": 1, old: 2}
+    end = source.latestOffset(start, ALL)
+    assert end == encode_positions({old: 4, new: 4})
+    append(cluster, new, 2)
+    assert read(source, start, end) == [(old, 2), (old, 3)]
+    following = source.latestOffset(end, ALL)
+    assert read(source, end, following) == [(new, 4), (new, 5)]
+
+
+def test_available_now_ends_with_a_topic_that_is_named_later(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """In two micro-batches: one to begin it, one to read it."""
+    old, new = new_topic(), new_topic()
+    append(cluster, new, 3)
+    source = reader(cluster, f"{old},{new}")
+    source.prepareForTriggerAvailableNow()
+    begun = source.latestOffset({"v": 1, old: 1}, ALL)
+    assert begun == encode_positions({old: 1, new: 1})
+    read_all = source.latestOffset(begun, ALL)
+    assert read_all == encode_positions({old: 1, new: 4})
+    assert source.latestOffset(read_all, ALL) == read_all
+
+
+def test_a_topic_that_is_not_named_any_more_keeps_its_place(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """Unread; but a micro-batch that was planned before is run again as it was."""
+    kept, dropped = new_topic(), new_topic()
+    append(cluster, kept, 3)
+    append(cluster, dropped, 3)
+    source = reader(cluster, kept)
+    start = encode_positions({kept: 1, dropped: 2})
+    assert source.latestOffset(start, ALL) == encode_positions({kept: 4, dropped: 2})
+    planned = encode_positions({kept: 2, dropped: 4})
+    assert sorted(read(source, start, planned)) == sorted([(kept, 1), (dropped, 2), (dropped, 3)])
+
+
+# What is gone.
+
+
+def test_trimmed_positions_fail_unless_that_is_no_matter(
+    cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names the topic, what is wanted and what there is; skipping warns."""
+    append(cluster, topic, 10)
+    cluster.run(lambda client: client.trim_topic(topic, 6))
+    start, end = {"v": 1, topic: 3}, {"v": 1, topic: 9}
+    strict = reader(cluster, topic)
+    for ask in (lambda: strict.latestOffset(start, ALL), lambda: strict.partitions(start, end)):
+        with pytest.raises(TrimmedError, match=f"position 3 of topic {topic} .* kept is 6") as raised:
+            ask()
+        assert "failOnDataLoss=false" in raised.value.__notes__[0]
+    lax = reader(cluster, topic, failOnDataLoss=False)
+    with caplog.at_level(logging.WARNING):
+        assert lax.latestOffset(start, ReadMaxRows(2)) == {"v": 1, topic: 8}
+    assert "3 records are skipped" in caplog.text
+    assert read(lax, start, end) == [(topic, 6), (topic, 7), (topic, 8)]
+    cluster.run(lambda client: client.trim_topic(topic, 11))
+    assert read(lax, start, end) == []
+
+
+def test_a_checkpoint_of_another_cluster_is_refused(cluster: RunningCluster, topic: str) -> None:
+    """A topic that never came so far is not the one that was read; waiting for it to get there would lose records."""
+    append(cluster, topic, 3)
+    source = reader(cluster, topic, failOnDataLoss=False)
+    with pytest.raises(ConfigError, match=f"position 9 of topic {topic}, whose last one is 3"):
+        source.latestOffset({"v": 1, topic: 9}, ALL)
+    with pytest.raises(ConfigError, match=f"position 9 of topic {topic}"):
+        source.partitions({"v": 1, topic: 2}, {"v": 1, topic: 9})
+
+
+def test_an_unknown_topic_is_named(cluster: RunningCluster) -> None:
+    """Before the first micro-batch."""
+    with pytest.raises(UnknownTopicError, match="nowhere"):
+        reader(cluster, "nowhere").initialOffset()
+
+
+# Through Spark itself.
+
+
+class Collected:
+    """What each micro-batch of a query gave, by its number: (topic, position), in order."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[tuple[str, int]]] = {}
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        self.batches[batch] = sorted((row.topic, row.position) for row in rows.collect())
+
+
+def run(
+    spark: SparkSession, cluster: RunningCluster, topic: str, checkpoint: Path, **options: object
+) -> dict[int, list[tuple[str, int]]]:
+    """Run a query over what is there now; return its micro-batches."""
+    rows = spark.readStream.format("viewstamp").option("cluster", cluster.addresses).option("topic", topic)
+    rows = rows.options(**{name: str(value) for name, value in options.items()})
+    collected = Collected()
+    writer: Any = rows.load().select("topic", "position").writeStream.foreachBatch(collected)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    assert query.awaitTermination(SECONDS_MAX), "the query does not end"
+    return collected.batches
+
+
+@pytest.mark.slow
+def test_a_query_goes_on_from_its_checkpoint(
+    spark: SparkSession, cluster: RunningCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Each record once over all runs, in micro-batches as large as the limit says; also of a topic named later."""
+    topic, other = new_topic(), new_topic()
+    append(cluster, topic, 20)
+    limit = {"maxRecordsPerTrigger": 7}
+    first = run(spark, cluster, topic, tmp_path, **limit)
+    assert {batch: len(rows) for batch, rows in first.items()} == {0: 7, 1: 7, 2: 6}
+    append(cluster, topic, 10)
+    append(cluster, other, 2)
+    second = run(spark, cluster, f"{topic},{other}", tmp_path, **limit, startingPosition="earliest")
+    read = [row for batch in (first | second).values() for row in batch]
+    assert sorted(read) == sorted([*((topic, n) for n in range(1, 31)), (other, 1), (other, 2)])
+    assert len(read) == len(set(read))
+    assert run(spark, cluster, f"{topic},{other}", tmp_path, **limit) == {}
+    written = (tmp_path / "offsets" / "1").read_text().splitlines()[-1]
+    assert written == json.dumps({"v": 1, topic: 15})
+
+
+@pytest.mark.slow
+def test_a_query_whose_positions_were_trimmed_fails_with_the_remedy(
+    spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
+) -> None:
+    """As the user sees it, in the exception of the query."""
+    append(cluster, topic, 5)
+    run(spark, cluster, topic, tmp_path)
+    append(cluster, topic, 5)
+    cluster.run(lambda client: client.trim_topic(topic, 8))
+    with pytest.raises(Exception, match=f"(?s)position 6 of topic {topic} .* kept is 8.*failOnDataLoss=false"):
+        run(spark, cluster, topic, tmp_path)
+    assert run(spark, cluster, topic, tmp_path, failOnDataLoss="false") == {1: [(topic, n) for n in (8, 9, 10)]}
