@@ -237,6 +237,15 @@ def test_a_small_range_is_one_piece(cluster: RunningCluster, topic: str) -> None
     assert part == TopicRange(topic, 1, 3001)
 
 
+def test_small_batches_come_to_spark_joined(cluster: RunningCluster, topic: str) -> None:
+    """Each costs it about the same, however little it holds; large ones are passed on uncopied."""
+    append_each(cluster, topic, [1] * 50)
+    assert [batch.num_rows for batch in read_range(parse(cluster, topic), TopicRange(topic, 1, 51))] == [50]
+    append_each(cluster, topic, [500, 500], record_bytes=400)
+    large = read_range(parse(cluster, topic), TopicRange(topic, 51, 1051))
+    assert [batch.num_rows for batch in large] == [500, 500]
+
+
 def test_a_partition_without_a_range_is_empty(cluster: RunningCluster, topic: str) -> None:
     """Spark's own, where there was none."""
     assert list(batch_reader(parse(cluster, topic), spark_schema()).read(InputPartition(None))) == []

@@ -29,8 +29,9 @@ __all__ = [
     "starting_position",
 ]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("viewstamp.spark")
 
+_PLANNING_SECONDS = 60.0
 _TASKS_A_CORE = 2
 """Into so many tasks a core a range is cut, because each costs Spark some ten milliseconds to start ..."""
 _TASK_BYTES_MIN = 16 * 1024 * 1024
@@ -54,8 +55,9 @@ async def describe(client: Client, topics: Iterable[str]) -> dict[str, TopicInfo
 
     Raises:
       UnknownTopicError: one of them does not exist.
+      UnavailableError: nobody answers; sooner than elsewhere, because the addresses may be wrong.
     """
-    return {topic: await client.describe_topic(topic) for topic in topics}
+    return {topic: await client.describe_topic(topic, timeout=_PLANNING_SECONDS) for topic in topics}
 
 
 def end_of(topic: TopicInfo) -> int:

@@ -13,7 +13,7 @@ from viewstamp.spark.connection import connection
 from viewstamp.spark.filters import EVERYTHING, Cut, push
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, split, starting_position
-from viewstamp.spark.records import to_record_batch
+from viewstamp.spark.records import join, to_record_batch
 from viewstamp.spark.remedies import remedies
 from viewstamp.wire.batch import Batch
 
@@ -25,6 +25,8 @@ __all__ = ["BatchReader", "FilteringBatchReader", "batch_reader", "read_range"]
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 """What is asked of the client's loop in one go."""
+_SMALL_BYTES = 128 * 1024
+"""Batches that have less are joined, which costs a copy: it is less than what each costs Spark."""
 
 
 def batch_reader(options: SourceOptions, schema: StructType) -> DataSourceReader:
@@ -95,6 +97,11 @@ def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBa
       TrimmedError: some of them were trimmed since this was planned, and that matters.
       UnavailableError: nobody answers.
     """
+    return join(_read(options, part), bytes=_SMALL_BYTES)
+
+
+def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
+    """Yield them as they were appended, batch by batch."""
     link = connection(options.cluster)
     position = part.start
     while position < part.end:
