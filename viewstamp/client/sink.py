@@ -150,7 +150,8 @@ class Sink:
 
         Args:
           batch: its number, from 0.
-          name: of the attempt, in this batch and run; the same again is the same attempt. "" = another one each time.
+          name: of the attempt, in this batch and run. The same again is the same attempt, with what it holds by then:
+            a writer that starts over takes another one. "" = another one each time.
           timeout: seconds from now; None = the client's default.
 
         Raises:
