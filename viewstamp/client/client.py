@@ -487,7 +487,8 @@ class BaseClient(Sender):
           owner: who numbers the batches; another one than the sink has is refused.
           run: one execution of the owner's program; all writers of a batch name the same. "" = a random one.
           reset: take the sink over from another owner, for good; its batches are numbered anew.
-          keep_seconds: what is staged goes after so long without activity, in whole seconds of the log's time.
+          keep_seconds: what is staged goes after so long without activity, in whole seconds of the log's time; earlier
+            where a limited log needs the room.
 
         Raises:
           RequestError: a name is no text, or the seconds are not above 0.
