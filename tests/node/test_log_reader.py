@@ -10,9 +10,9 @@ import pytest
 
 from tests.node.group import SMALL, not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
-from tests.streams.log import Log, Stager, commit, entries, records, seal
+from tests.streams.log import Log, Stager, commit, entries, records, seal, trim_topic
 from viewstamp.consensus.log import Log as CoreLog
-from viewstamp.errors import CorruptionError
+from viewstamp.errors import CorruptionError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
@@ -197,6 +197,28 @@ async def test_many_readers_at_once_and_one_that_gives_up(store: Store) -> None:
     for result, (topic, position) in zip(results[1:], wanted[1:], strict=True):
         assert isinstance(result, list)
         assert shown(result) == shown(store.of(topic, position))
+
+
+async def test_a_read_whose_position_is_trimmed_meanwhile_says_so(tmp_path: Path) -> None:
+    """Once nothing below is kept, nobody remembers which COMMITs had no effect: a reader would take one for another."""
+    store = Store(tmp_path, 0)
+    await store.open()
+    written, topic = store.written, TOPICS[0]
+    placed = [batch for _, batch in written.shown[topic] if batch.attempt]
+    behind_the_first_commit = next(
+        batch.first_position
+        for _, batch in written.shown[topic]
+        if not batch.attempt and batch.first_position > placed[0].first_position
+    )
+    read = asyncio.create_task(store.read(topic, behind_the_first_commit, bytes_max=1))
+    await asyncio.sleep(0)
+    for each in TOPICS:
+        name = f"topic-{each}"
+        written.log.run(trim_topic(name, written.log.describe(name)["last_position"] + 1))
+    written._commit(500, [written._stage(500, part) for part in range(3)])
+    with pytest.raises(TrimmedError):
+        await read
+    await store.close()
 
 
 async def test_a_damaged_file_fails_the_read_and_not_the_reader(tmp_path: Path) -> None:

@@ -75,12 +75,18 @@ class LogReader:
           StorageError, CorruptionError: as :meth:`read_log`.
         """
         found = _Found(bytes_max)
+        await self._find(found, topic, topic_map, position, end)
+        # Where the position was trimmed meanwhile, COMMITs without effect may not have been known as such any more.
+        topic_map.locate(position)
+        return found.buffers
+
+    async def _find(self, found: _Found, topic: TopicId, topic_map: TopicMap, position: Position, end: Index) -> None:
         index, at = topic_map.locate(position)
         """``at``: the next position that becomes visible from ``index`` on."""
         while index < end and not found.is_full:
             for batch in await self._batches(index, _SCAN_BYTES):
                 if batch.first_index >= end or found.is_full:
-                    return found.buffers
+                    return
                 index = batch.end
                 if batch.kind is Kind.RECORDS and batch.topic == topic:
                     at = Position(batch.first_position + batch.count)
@@ -94,7 +100,6 @@ class LogReader:
                         if following > index:
                             index, at = following, following_at
                             break
-        return found.buffers
 
     async def _add_committed(
         self, found: _Found, commit: Batch, topic: TopicId, at: Position, position: Position
