@@ -3,9 +3,9 @@
 ``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries. ``connection.py`` is one connection,
 ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py`` the link to the leader, ``line.py`` the
 waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the changes of an actor, ``actors.py`` how
-calls of actors are written, ``sink.py`` how whole batches are. ``sender.py`` puts them together, and ``client.py`` is
-what callers see of it. All of it stands on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell
-for asyncio, with its ``Client``, and ``viewstamp.trio`` has another one. Randomness and the network are handed in: the
+calls of actors are written, ``sink.py`` how whole batches are. ``sender.py`` puts them together, ``client.py`` is
+what callers see of it, and ``administrator.py`` the part of that which asks the cluster about itself. All of it stands
+on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``, and ``viewstamp.trio`` has another one. Randomness and the network are handed in: the
 same client runs in the simulator.
 
 How appends travel

@@ -124,6 +124,29 @@ class Draft(Generic[WaiterT]):
         """Whether nobody waits for any of it any more."""
         return all(waiter.done() for _, _, waiter in self.spans())
 
+    def drop_done(self) -> int:
+        """Keep only the records somebody waits for; return how many bytes that frees.
+
+        Only before anything of it was sent, so that nothing can come of the others.
+        """
+        kept = [(at, count) for at, count, waiter in self.spans() if not waiter.done()]
+        old = self.values, self.keys, self.headers, self.waiters, self.groups, self.bytes
+        values, keys, headers, waiters, groups, size = old
+        self.values = [value for at, count in kept for value in values[at : at + count]]
+        self.waiters = [waiter for at, count in kept for waiter in waiters[at : at + count]]
+        self.keys = None if keys is None else [key for at, count in kept for key in keys[at : at + count]]
+        self.headers = None if headers is None else [h for at, count in kept for h in headers[at : at + count]]
+        self.groups = {}
+        offset = 0
+        for at, count in kept:
+            if at in groups:
+                self.groups[offset] = count
+            offset += count
+        none: list[None] = [None] * len(self.values)
+        self.bytes = sum(map(record_size, self.values, self.keys or none, self.headers or none))
+        self.cancelled = False
+        return size - self.bytes
+
     def spans(self) -> Iterator[tuple[int, int, WaiterT]]:
         """Yield (offset, count, waiter) of every append in the batch, in order."""
         for offset, waiter in enumerate(self.waiters):

@@ -22,7 +22,6 @@ from viewstamp.client.draft import (
     Settled,
     WaiterT,
     divide,
-    record_size,
 )
 from viewstamp.client.options import Options
 from viewstamp.errors import (
@@ -225,7 +224,7 @@ class Session(Generic[WaiterT]):
     def compact(self) -> None:
         """Take the records of those who have gone out of the drafts that were not sent."""
         for draft in [draft for draft in self._ready if draft.cancelled]:
-            self._drop_cancelled(draft)
+            self.held_bytes -= draft.drop_done()
             if not draft.waiters:
                 self._take_out(draft)
 
@@ -247,26 +246,6 @@ class Session(Generic[WaiterT]):
             draft.is_open = False
         else:
             self._closed -= 1
-
-    def _drop_cancelled(self, draft: Draft[WaiterT]) -> None:
-        """Keep only the records somebody waits for. Nothing of this draft was sent, so nothing can come of them."""
-        kept = [(at, count) for at, count, waiter in draft.spans() if not waiter.done()]
-        old = draft.values, draft.keys, draft.headers, draft.waiters, draft.groups, draft.bytes
-        values, keys, headers, waiters, groups, size = old
-        draft.values = [value for at, count in kept for value in values[at : at + count]]
-        draft.waiters = [waiter for at, count in kept for waiter in waiters[at : at + count]]
-        draft.keys = None if keys is None else [key for at, count in kept for key in keys[at : at + count]]
-        draft.headers = None if headers is None else [h for at, count in kept for h in headers[at : at + count]]
-        draft.groups = {}
-        offset = 0
-        for at, count in kept:
-            if at in groups:
-                draft.groups[offset] = count
-            offset += count
-        none: list[None] = [None] * len(draft.values)
-        draft.bytes = sum(map(record_size, draft.values, draft.keys or none, draft.headers or none))
-        self.held_bytes -= size - draft.bytes
-        draft.cancelled = False
 
     # Requests go out.
 
@@ -339,7 +318,7 @@ class Session(Generic[WaiterT]):
             self._take_out(draft)
             # Asked of each and not only of the draft: whoever was cancelled in this very turn has told nobody yet.
             if draft.cancelled or any(waiter is not None and waiter.done() for waiter in draft.waiters):
-                self._drop_cancelled(draft)
+                self.held_bytes -= draft.drop_done()
             if draft.waiters:
                 return draft
         return None
