@@ -60,6 +60,8 @@ class Try:
     batch: int
     name: str
     keep_seconds: int
+    gone_at: float
+    """When so many bytes have been applied, it goes."""
     time: int
     held: list[Batch] = field(default_factory=list)
     is_sealed: bool = False
@@ -101,13 +103,21 @@ class Model:
         """Every COMMIT that had no effect."""
         self.commits = 0
         self.next_second = 0
+        self.log_bytes = 0
+        """Of all batches before the present one."""
 
     def apply(self, batch: Batch) -> Any:
         """Apply a committed batch."""
         self.batches[batch.first_index] = batch
-        if batch.log_time >= self.next_second:
-            self.next_second = (batch.log_time // SECOND + 1) * SECOND
-            self._drop(lambda t: batch.log_time - t.time > t.keep_seconds * SECOND)
+        is_due = any(self.log_bytes >= attempt.gone_at for attempt in self.tries.values())
+        if batch.log_time >= self.next_second or is_due:
+            self._drop(lambda t: batch.log_time - t.time > t.keep_seconds * SECOND or self.log_bytes >= t.gone_at)
+        self.next_second = max(self.next_second, (batch.log_time // SECOND + 1) * SECOND)
+        answer = self._apply(batch)
+        self.log_bytes += batch.size
+        return answer
+
+    def _apply(self, batch: Batch) -> Any:
         match batch.kind:
             case Kind.RECORDS:
                 self._append(batch.topic, batch, batch)
@@ -172,8 +182,10 @@ class Model:
         for number, each in self.tries.items():
             if (each.sink, each.batch, each.name) == (name, fields["batch"], fields["name"]):
                 return {"attempt": number}
-        new = Try(name, fields["batch"], fields["name"], fields["keep_seconds"], batch.log_time)
-        self.tries[batch.first_index] = new
+        gone_at = self.log_bytes + fields["keep_bytes"] if fields["keep_bytes"] else float("inf")
+        self.tries[batch.first_index] = Try(
+            name, fields["batch"], fields["name"], fields["keep_seconds"], gone_at, batch.log_time
+        )
         return {"attempt": batch.first_index}
 
     def _seal(self, fields: dict[str, Any], batch: Batch) -> Any:
@@ -454,6 +466,7 @@ class History:
             run=run,
             reset=self.entropy.random() < 0.5,
             keep_seconds=self.entropy.choice((2, 3600)),
+            keep_bytes=self.entropy.choice((0, 0, 100_000)),
         )
         self._propose(batch, self.model.judge_begin(msgpack.unpackb(batch.values()[0])))
 

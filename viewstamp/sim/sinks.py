@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ _TRIES_MAX = 6
 """So often a driver tries to write a batch; then it gives up, and another one follows."""
 _LAST_TRIES_MAX = 1000
 _PADDING_MAX = 1000
+_DEATH = 0.1
+"""How often a driver dies around a COMMIT, of which the next one then does not know."""
 
 
 class TaskFailedError(Exception):
@@ -141,10 +144,13 @@ class SinkWorkload:
 
     def start(self) -> None:
         """Start the supervisors and the reader."""
-        sinks = self.world.swarm.sinks
-        supervisors = [self._spawn(f"s{number}", self._supervise(f"sink-{number}"))[1] for number in range(sinks)]
+        process = self.world.loop.process
+        supervisors = [
+            self._spawn(process(f"s{number}"), self._supervise(f"sink-{number}"))
+            for number in range(self.world.swarm.sinks)
+        ]
         if supervisors:
-            self._spawn("r0", self._run_reader(supervisors))
+            self._spawn(process("r0"), self._run_reader(supervisors))
 
     def stop(self) -> None:
         """Have every driver end after its present batch, and then one more write one more batch to each sink."""
@@ -160,12 +166,11 @@ class SinkWorkload:
         """Whether all have ended."""
         return all(task.done() or process.is_dead for process, task in self._tasks)
 
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> tuple[Process, asyncio.Task[None]]:
-        process = self.world.loop.process(name)
+    def _spawn(self, process: Process, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = process.spawn(work)
         task.add_done_callback(self._on_end)
         self._tasks.append((process, task))
-        return process, task
+        return task
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -209,8 +214,9 @@ class SinkWorkload:
     ) -> tuple[Process, asyncio.Task[None]]:
         self._drivers += 1
         name = f"d{self._drivers}"
-        driver = _Driver(self, sink, checkpoint, name, self._client(name), is_last=is_last)
-        return self._spawn(name, driver.run())
+        process = self.world.loop.process(name)
+        driver = _Driver(self, sink, checkpoint, name, process, self._client(name), is_last=is_last)
+        return process, self._spawn(process, driver.run())
 
     async def _run_reader(self, supervisors: list[asyncio.Task[None]]) -> None:
         """Read the topics again and again, each from where the last pass ended; at the end all that there is."""
@@ -269,7 +275,15 @@ class _Driver:
     """One run: it writes batch after batch until it is told to end, is fenced, or gives up."""
 
     def __init__(
-        self, record: SinkWorkload, sink: str, checkpoint: _Checkpoint, run: str, client: Client, *, is_last: bool
+        self,
+        record: SinkWorkload,
+        sink: str,
+        checkpoint: _Checkpoint,
+        run: str,
+        process: Process,
+        client: Client,
+        *,
+        is_last: bool,
     ) -> None:
         self._record = record
         self._world = record.world
@@ -277,6 +291,7 @@ class _Driver:
         self._checkpoint = checkpoint
         self._owner = checkpoint.owner
         self._run = run
+        self._process = process
         self._client = client
         self._is_last = is_last
         self._sink = client.sink(
@@ -306,6 +321,8 @@ class _Driver:
         number = self._checkpoint.next_batch
         while not self._record.is_over or self._is_last:
             await self._write(Batch(self._sink.name, self._owner, number))
+            if self._maybe_die(0.0):
+                await self._rest()
             number += 1
             self._checkpoint.next_batch = max(self._checkpoint.next_batch, number)
             if self._is_last:
@@ -412,6 +429,7 @@ class _Driver:
         workload = self._record.workload
         commit = Commit(batch, attempts, dict(workload.acknowledged))
         self._record.commits.append(commit)
+        self._maybe_die(self._entropy.expovariate(1 / _STEP_SECONDS))
         try:
             answer = await self._sink.commit(batch.number, sealed)
         except (OutcomeUnknownError, FencedError) as error:
@@ -437,6 +455,13 @@ class _Driver:
             await self._sink.abort(batch.number)
         except _PASSING:
             return
+
+    def _maybe_die(self, seconds: float) -> bool:
+        """Have the driver killed, perhaps, after so many seconds."""
+        dies = self._entropy.random() < _DEATH and not self._record.is_over
+        if dies:
+            self._world.loop.call_later(seconds, self._process.kill, context=contextvars.Context())
+        return dies
 
     async def _rest(self, seconds: float = _STEP_SECONDS) -> None:
         await asyncio.sleep(self._entropy.expovariate(1 / seconds))

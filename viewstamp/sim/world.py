@@ -19,6 +19,7 @@ from viewstamp.errors import StorageError, ViewstampError
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.node import Node, Options
+from viewstamp.node.server import Limits
 from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.consensus import ConsensusChecker
@@ -229,6 +230,7 @@ class World:
             ),
             wal=wal.Options(segment_bytes=self.swarm.segment_bytes, bytes_max=self.swarm.bytes_max, reserve_bytes=0),
             snapshots=SnapshotOptions(log_bytes=self.swarm.snapshot_bytes, restart_seconds_max=0, kept_max=3),
+            limits=Limits(staged_keep_bytes=self.swarm.bytes_max // 4),
             tick_seconds=_TICK_SECONDS,
             request_seconds=5.0,
         )
