@@ -37,7 +37,7 @@ demo: $(VENV)/.installed $(VENV)/.flights ## three real nodes, 336,776 records, 
 demo-spark: $(VENV)/.spark $(VENV)/.plot $(VENV)/.flights ## the same records through Spark, exactly once, whatever is killed; and a plot
 	@$(PY) -m viewstamp demo-spark $(ARGS)
 
-test: $(VENV)/.dev $(VENV)/.spark ## run the tests (ARGS="tests/wal -k torn")
+test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot ## run the tests (ARGS="tests/wal -k torn")
 	@$(PY) -m pytest $(ARGS)
 
 test-core: $(VENV)/.dev ## the tests that need no Spark, and its 900 MB neither

@@ -60,10 +60,11 @@ class Delays:
         return delay / departed if departed else None
 
     def table(self) -> Table:
-        """Return a table for people, under 100 columns wide."""
+        """Return a table for people, under 80 columns wide for a year."""
+        from rich.box import SIMPLE
         from rich.table import Table
 
-        table = Table(title="mean departure delay in minutes, by carrier and month")
+        table = Table(title="mean departure delay in minutes, by carrier and month", box=SIMPLE, padding=0)
         table.add_column("", style="bold")
         for month in self.months:
             table.add_column(f"{month:%b}", justify="right")

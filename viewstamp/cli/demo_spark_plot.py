@@ -25,9 +25,9 @@ def draw(path: str, delays: Delays, airlines: Mapping[str, str]) -> None:
     """
     from matplotlib.figure import Figure  # Not pyplot: that looks for a screen, and keeps what it has drawn.
 
-    months = [*delays.months, None]
-    cells = [[delays.mean(carrier, month) for month in months] for carrier in delays.carriers]
-    labels = [f"{airlines.get(carrier, carrier)}  {carrier}" for carrier in delays.carriers]
+    months, carriers = [*delays.months, None], [*delays.carriers, None]
+    cells = [[delays.mean(carrier, month) for month in months] for carrier in carriers]
+    labels = [f"{airlines.get(carrier, carrier)}  {carrier}" if carrier else "all carriers" for carrier in carriers]
     figure = Figure(figsize=(11, 7), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     # Small carriers have months far beyond the others': those share the darkest colour, and the numbers stand there.
@@ -42,11 +42,12 @@ def draw(path: str, delays: Delays, airlines: Mapping[str, str]) -> None:
         for column, value in enumerate(values):
             if value is not None:
                 color = "white" if value > WHITE_FROM else "black"
-                weight = "bold" if months[column] is None else "normal"
+                weight = "bold" if None in (months[column], carriers[row]) else "normal"
                 axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=color, weight=weight, fontsize=9)
     axes.set_xticks(range(len(months)), [f"{month:%b}" if month else "year" for month in months])
     axes.set_yticks(range(len(labels)), labels)
     axes.axvline(len(months) - 1.5, color="white", linewidth=4)
+    axes.axhline(len(carriers) - 1.5, color="white", linewidth=4)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_title(
@@ -58,7 +59,7 @@ def draw(path: str, delays: Delays, airlines: Mapping[str, str]) -> None:
     axes.text(
         0,
         1.015,
-        f"minutes; {delays.departed:,} departures of {delays.flights:,} flights; negative is early",
+        f"minutes, negative is early, blank: none departed; {delays.departed:,} of {delays.flights:,} flights departed",
         transform=axes.transAxes,
         color="#555555",
     )

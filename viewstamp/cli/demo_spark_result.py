@@ -93,8 +93,8 @@ class Result:
         assert self.proof is not None
         proof = self.proof
         yield "rows", f"{proof.rows:,} of {self.rows:,}, {proof.distinct:,} of them different"
-        yield "lost, duplicated, invented", f"{proof.lost:,}, {proof.duplicated:,}, {proof.invented:,}"
-        yield "digest", f"{proof.digest}, the input's {'too' if proof.digest == self.digest else f'is {self.digest}'}"
+        yield "lost, doubled, invented", f"{proof.lost:,}, {proof.duplicated:,}, {proof.invented:,}"
+        yield "digest", f"{proof.digest}, {'as' if proof.digest == self.digest else 'not'} the input's"
         yield "partial batches seen", f"{self.partial:,} in {self.looks:,} looks at {self.nodes} nodes"
         yield "left behind, staged", f"{self.staged:,}"
         for hit in self.driver_kills or ["no"]:
