@@ -71,12 +71,20 @@ def test_what_spark_adds_is_not_ours_to_refuse() -> None:
         ("maxRowsPerTrigger", "maxRecordsPerTrigger"),
         ("topics", "topic"),
         ("failOnDataLos", "failOnDataLoss"),
+        ("starting", "startingPosition"),
     ],
 )
 def test_an_unknown_option_names_the_nearest(given: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=given) as raised:
         source(**{given: "1"})
-    assert raised.value.remedy == f"did you mean {meant}?"
+    assert raised.value.remedy.startswith(f"did you mean {meant}? there are cluster, ")
+
+
+def test_a_path_is_no_topic() -> None:
+    """What save("flights") and start("flights") name."""
+    with pytest.raises(ConfigError, match="the sink has no path; 'flights' is one") as raised:
+        sink(path="flights")
+    assert "topic" in raised.value.remedy
 
 
 def test_an_option_like_none_gets_the_list() -> None:

@@ -96,8 +96,8 @@ def test_a_wrong_option_of_a_writer_fails_before_any_task(spark: SparkSession, t
 
 
 def test_a_wrong_option_of_a_stream_fails_before_its_first_batch(spark: SparkSession, tmp_path: Path) -> None:
-    query = stream(spark, tmp_path).format("viewstamp").options(**NOWHERE).option("sinkName", "x")
-    with pytest.raises(Exception, match=r"(?i)no option sinkname\ndid you mean sinkId\?"):
+    query = stream(spark, tmp_path).format("viewstamp").options(**NOWHERE).option("sink", "x")
+    with pytest.raises(Exception, match=r"no option sink\ndid you mean sinkId\?"):
         query.trigger(availableNow=True).start().awaitTermination(60)
 
 

@@ -300,6 +300,8 @@ def _read(options: Mapping[str, str], known: Mapping[str, _Check], where: str) -
     for name, value in options.items():
         if name.lower() in _SPARKS:
             continue
+        if name.lower() == "path" and "path" not in known:
+            raise ConfigError(f"the {where} has no path; {value!r} is one", remedy='write .option("topic", "NAME")')
         if name.lower() not in spelling:
             raise ConfigError(f"the {where} has no option {name}", remedy=_nearest(name, known))
         option = spelling[name.lower()]
@@ -325,10 +327,9 @@ def _refuse(given: Mapping[str, object], names: Iterable[str], where: str, remed
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Say what somebody may have meant."""
     spelling = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), spelling, n=1)
-    if near:
-        return f"did you mean {spelling[near[0]]}?"
-    return f"there are {', '.join(spelling.values())}"
+    near = difflib.get_close_matches(name.lower(), spelling, n=1, cutoff=0.4)
+    guess = f"did you mean {spelling[near[0]]}? " if near else ""
+    return f"{guess}there are {', '.join(spelling.values())}"
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
