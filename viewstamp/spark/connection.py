@@ -29,6 +29,8 @@ ResultT = TypeVar("ResultT")
 _TIMEOUT = 300.0
 """Seconds for each call. A task that fails costs its whole micro-batch, so it rather waits: for a new leader, for
 staged bytes to become less, for a node that is restarted."""
+_READ_BYTES = 4 * 1024 * 1024
+"""What one request of a reader asks for. For each a node looks into the COMMIT again that placed what is read."""
 _CLOSE_SECONDS = 2.0
 
 _connections: dict[tuple[int, str], Connection] = {}
@@ -57,7 +59,10 @@ class Connection:
 
     def __init__(self, cluster: str) -> None:
         self.client = Client(
-            cluster, network=RealNetwork(), entropy=random.SystemRandom(), options=Options(timeout=_TIMEOUT)
+            cluster,
+            network=RealNetwork(),
+            entropy=random.SystemRandom(),
+            options=Options(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
         )
         """Its coroutine functions are for :meth:`run` alone: they belong to the loop."""
         self._process = os.getpid()
