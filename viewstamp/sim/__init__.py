@@ -15,6 +15,8 @@ whole reproduction of a failure.
 | ``swarm`` | what a seed decides beforehand: size, pace, mix of faults |
 | ``faults`` | the one who breaks things |
 | ``workload``, ``journal`` | clients that append, read and call an actor, and the history of what they were told |
+| ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
+| ``fate`` | what a client knows of what it asked for |
 | ``checkers/`` | one property a file: what must hold after every event, and of the whole history |
 | ``run`` | one seed, from swarm to verdict |
 | ``trace`` | one line per event, and a digest over all |

@@ -40,8 +40,6 @@ __all__ = ["Attempt", "Batch", "Commit", "Observed", "SinkWorkload"]
 
 _PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
 """What calls for trying again."""
-_STEP_SECONDS = 0.02
-"""The mean time between two steps of a driver or a task."""
 _TRIES_MAX = 6
 """So often a driver tries to write a batch; then it gives up, and another one follows."""
 _LAST_TRIES_MAX = 1000
@@ -429,7 +427,7 @@ class _Driver:
         workload = self._record.workload
         commit = Commit(batch, attempts, dict(workload.acknowledged))
         self._record.commits.append(commit)
-        self._maybe_die(self._entropy.expovariate(1 / _STEP_SECONDS))
+        self._maybe_die(self._entropy.expovariate(1 / self._swarm.step_seconds))
         try:
             answer = await self._sink.commit(batch.number, sealed)
         except (OutcomeUnknownError, FencedError) as error:
@@ -457,14 +455,20 @@ class _Driver:
             return
 
     def _maybe_die(self, seconds: float) -> bool:
-        """Have the driver killed, perhaps, after so many seconds."""
-        dies = self._entropy.random() < _DEATH and not self._record.is_over
+        """Have the driver killed, perhaps, after so many seconds, unless drivers are to end."""
+
+        def die() -> None:
+            if not self._record.is_over:
+                self._process.kill()
+
+        dies = self._entropy.random() < _DEATH
         if dies:
-            self._world.loop.call_later(seconds, self._process.kill, context=contextvars.Context())
+            self._world.loop.call_later(seconds, die, context=contextvars.Context())
         return dies
 
-    async def _rest(self, seconds: float = _STEP_SECONDS) -> None:
-        await asyncio.sleep(self._entropy.expovariate(1 / seconds))
+    async def _rest(self, seconds: float = 0.0) -> None:
+        """Wait: for about so many seconds, or for as long as a step takes."""
+        await asyncio.sleep(self._entropy.expovariate(1 / (seconds or self._swarm.step_seconds)))
 
     async def _step(self) -> None:
         """Go on after a moment, or fail."""

@@ -74,6 +74,8 @@ class Swarm:
     """So many tasks at most write a batch of a sink together ..."""
     sink_records: int = 12
     """... of so many records at most."""
+    step_seconds: float = 0.02
+    """The mean time between two steps of a driver or a task."""
     driver_seconds: float = 1.0
     """The mean time after which a driver is killed, or another one begins beside it."""
     keep_seconds: float = 3600.0
@@ -124,6 +126,7 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         sinks=0 if commands_only else entropy.choice((0, 0, 1, 2)),
         sink_tasks=entropy.choice((1, 3)),
         sink_records=entropy.choice((4, 12, 30)),
+        step_seconds=entropy.choice((0.005, 0.02, 0.2)),
         driver_seconds=entropy.choice((0.3, 1.0, 4.0)),
         keep_seconds=entropy.choice((1, 5, 3600)),
         staged_bytes_max=entropy.choice((64 * 1024, 1 << 30)),
