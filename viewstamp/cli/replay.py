@@ -53,6 +53,7 @@ def replay(
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Go on with fewer than a majority of the members: a guess.")
     ] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Read on Spark, as many tasks at once as cores.")] = False,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 60.0,
@@ -66,32 +67,81 @@ def replay(
 
     Exits with 7 where replicas contradict each other, or records are in none of them; nothing is written then.
     """
-    from viewstamp.host.disk import RealDisk
-    from viewstamp.replay import Replay
-
     target = _target(to)
     paths = [os.path.abspath(each) for each in directories]
-    disk = RealDisk()
     with _Progress(output) as progress:
-        progress.begin("reading", _total_bytes(disk, paths))
-        opened = Replay.open(disk, paths, unsafe=unsafe, on_bytes=progress.add)
-        if topic:
-            opened = opened.only(topic)
-        if not opened.is_majority:
-            progress.note(
-                "WARNING: this is no majority of the members: what was committed may be missing, and what never"
-            )
-            progress.note("was may be in")
-        for finding in opened.findings[:_FINDINGS_MAX]:
-            progress.note(str(finding))
-        if len(opened.findings) > _FINDINGS_MAX:
-            progress.note(f"... and {len(opened.findings) - _FINDINGS_MAX} more findings")
-        digest = (
-            None if opened.problem is not None else _write(disk, opened, target, progress, directory, cluster, timeout)
-        )
+        if spark:
+            opened, digest = _on_spark(paths, target, topic or [], progress, unsafe=unsafe)
+        else:
+            opened, digest = _here(paths, target, topic or [], progress, directory, cluster, timeout, unsafe=unsafe)
     _print(opened, digest, output)
     if opened.problem is not None:
         raise opened.problem
+
+
+def _here(
+    paths: list[str],
+    target: _Target | None,
+    topics: list[str],
+    progress: _Progress,
+    directory: Path | None,
+    cluster: str | None,
+    timeout: float,
+    *,
+    unsafe: bool,
+) -> tuple[Replay, str | None]:
+    """Replay in this process."""
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay import Replay
+
+    disk = RealDisk()
+    progress.begin("reading", _total_bytes(disk, paths))
+    opened = Replay.open(disk, paths, unsafe=unsafe, on_bytes=progress.add)
+    if topics:
+        opened = opened.only(topics)
+    _tell(opened, progress)
+    if opened.problem is not None:
+        return opened, None
+    return opened, _write(disk, opened, target, progress, directory, cluster, timeout)
+
+
+def _on_spark(
+    paths: list[str], target: _Target | None, topics: list[str], progress: _Progress, *, unsafe: bool
+) -> tuple[Replay, str | None]:
+    """Replay on a local session of Spark; Raises ConfigError where the target is none for it."""
+    if target is not None and target.kind != "parquet":
+        raise ConfigError(
+            "--spark writes parquet, no topic", remedy="leave --spark out: a topic takes no more than one process gives"
+        )
+    progress.note("starting Spark")
+    from viewstamp.spark import session
+    from viewstamp.spark.wal_source import planned, write_parquet
+
+    spark = session("viewstamp replay", cores=os.cpu_count() or 1)
+    try:
+        progress.note("reading headers")
+        with planned(spark, paths, topics=topics, unsafe=unsafe) as plan:
+            _tell(plan.replay, progress)
+            if plan.frame is None:
+                return plan.replay, None
+            progress.note("verifying" if target is None else "writing")
+            if target is None:
+                plan.frame.write.format("noop").mode("overwrite").save()
+            else:
+                write_parquet(plan, target.name)
+            return plan.replay, plan.digest()
+    finally:
+        spark.stop()
+
+
+def _tell(opened: Replay, progress: _Progress) -> None:
+    """Say what was found."""
+    if not opened.is_majority:
+        progress.note(_WARNING)
+    for finding in opened.findings[:_FINDINGS_MAX]:
+        progress.note(str(finding))
+    if len(opened.findings) > _FINDINGS_MAX:
+        progress.note(f"... and {len(opened.findings) - _FINDINGS_MAX} more findings")
 
 
 def _target(to: tuple[str, str] | None) -> _Target | None:

@@ -54,11 +54,13 @@ def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSes
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("viewstamp")`` known to a session.
+    """Make ``format("viewstamp")`` and ``format("viewstamp-wal")`` known to a session.
 
     Spark finds it without, by importing every module named ``pyspark_*``; and finds none of them when one of those
     cannot be imported. Then this is the way.
     """
     from viewstamp.spark.data_source import ViewstampDataSource
+    from viewstamp.spark.wal_source import ViewstampWalDataSource
 
     spark.dataSource.register(ViewstampDataSource)
+    spark.dataSource.register(ViewstampWalDataSource)

@@ -1,0 +1,318 @@
+"""``format("viewstamp-wal")``: the segment files of nodes that do not run, as one table in the order of their log.
+
+Two passes, as ``viewstamp/replay`` has them. The first reads headers; from these the driver plans which batch is read
+from which replica. The second reads them: a partition is a run of that plan, so the partitions, one behind the other,
+are in order, and nothing is shuffled or sorted.
+
+Spark gives a source no way to run tasks while it plans. So ``spark.read`` does the first pass in the planner's process,
+a thread for each replica; :func:`planned`, which ``viewstamp replay --spark`` stands on, runs it as a job of its own, a
+task for each segment, and counts in the tasks of the second pass what was read, for the digest.
+
+Imported by Spark before anything is read: what takes time is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from viewstamp.spark.options import COLUMNS, WalOptions
+from viewstamp.spark.remedies import remedies
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from viewstamp.replay import Extent, Plan, Replay
+
+__all__ = ["Planned", "PlannedDataSource", "ViewstampWalDataSource", "planned"]
+
+_PART_BYTES: Final = 32 * 1024 * 1024
+"""About what a partition holds. One that is larger becomes a larger file, and is done again as a whole."""
+_TASKS_MAX: Final = 1000
+"""In so many tasks at most are the segments read in the first pass."""
+_TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
+
+
+class ViewstampWalDataSource(DataSource):
+    """The records of data directories as a table to be read. Runs on the driver."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in ``format(...)``."""
+        return "viewstamp-wal"
+
+    def schema(self) -> StructType:
+        """Return the columns; fewer where the option ``columns`` says so.
+
+        Raises:
+          ConfigError: an option is wrong.
+        """
+        from viewstamp.spark.records import spark_schema
+
+        with remedies():
+            return spark_schema(WalOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader; the files are looked at when it plans.
+
+        Raises:
+          ConfigError: an option is wrong.
+        """
+        with remedies():
+            return WalReader(WalOptions.parse(self.options))
+
+
+@dataclass
+class Part(InputPartition):
+    """A run of the plan. ``number`` counts from 0, in order."""
+
+    number: int
+    extents: list[Extent]
+
+
+class WalReader(DataSourceReader):
+    """Plans, and reads what is planned. Spark pickles it to every task."""
+
+    def __init__(self, options: WalOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Read the headers, and return what each task reads.
+
+        Raises:
+          NoQuorumError: the directories are of fewer than a majority of the members.
+          CorruptionError: replicas contradict each other, or records are in none of them.
+          ConfigError: a directory holds no log, or they do not belong together.
+          RequestError: the log knows no such topic.
+        """
+        with remedies():
+            return parts_of(_plan_of(_open(self.options), self.options.topics))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a partition. Spark asks for one without extents where there is nothing to read."""
+        if isinstance(partition, Part):
+            yield from read_part(partition, self.options.columns)
+
+
+def _open(options: WalOptions) -> Replay:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay.replay import Replay
+    from viewstamp.replay.replica import find_replicas, read_replica
+
+    disk = RealDisk()
+    directories = find_replicas(disk, [os.path.abspath(path) for path in options.paths])
+    with ThreadPoolExecutor(len(directories)) as threads:
+        return Replay.of(disk, list(threads.map(lambda directory: read_replica(disk, directory), directories)))
+
+
+def _plan_of(replay: Replay, topics: Sequence[str]) -> Plan:
+    if replay.problem is not None:
+        raise replay.problem
+    assert replay.plan is not None, "where there is no problem, there is a plan"
+    return replay.plan.only(topics) if topics else replay.plan
+
+
+def parts_of(plan: Plan, part_bytes: int = _PART_BYTES) -> list[Part]:
+    """Divide a plan into runs of about ``part_bytes`` bytes, in order; at least one, which may be empty."""
+    from viewstamp.replay.reading import extents
+    from viewstamp.wire.batch import Batch
+
+    parts = [Part(0, [])]
+    size = 0
+    for extent in extents(plan):
+        batch_size = Batch.measure(extent.header)
+        if size and size + batch_size > part_bytes:
+            parts.append(Part(len(parts), []))
+            size = 0
+        parts[-1].extents.append(extent)
+        size += batch_size
+    return parts
+
+
+def read_part(
+    part: Part, columns: Sequence[str], on_batch: Callable[..., None] = lambda extent, columns: None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part, in order. ``on_batch`` is told each extent and its records, as columns.
+
+    Raises:
+      CorruptionError: a batch is not any more what it was in the first pass.
+      StorageError: it cannot be read.
+    """
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay.columns import slice_columns
+    from viewstamp.replay.reading import Reader
+    from viewstamp.spark.records import join, to_record_batch
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with Reader(RealDisk()) as reader:
+            for extent in part.extents:
+                batch = reader.read(extent)
+                end = extent.position + extent.count
+                on_batch(extent, slice_columns(batch.columns(), extent.skip, extent.skip + extent.count))
+                yield to_record_batch(batch, extent.position, end, extent.topic, columns)
+
+    with remedies():
+        yield from join(batches())
+
+
+# For the command: the first pass as a job, and the digest of what the second one read.
+
+
+class PlannedDataSource(DataSource):
+    """What :func:`planned` has planned. ``path`` names the directory in which it left that; no user does."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in ``format(...)``."""
+        return "viewstamp-wal-planned"
+
+    def schema(self) -> StructType:
+        """Return all columns."""
+        from viewstamp.spark.records import spark_schema
+
+        return spark_schema(COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of what is planned."""
+        return PlannedReader(self.options["path"])
+
+
+class PlannedReader(DataSourceReader):
+    """Reads a plan, and leaves the digest of each part beside it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the parts, as they were planned."""
+        with open(f"{self.path}/parts", "rb") as stream:
+            parts: list[Part] = pickle.load(stream)
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a part; once all are taken, its digest is there."""
+        from viewstamp.replay.digest import Digest
+
+        assert isinstance(partition, Part), "there is always a part"
+        digest = Digest()
+        add: Callable[..., None] = lambda extent, columns: digest.add(extent.topic, extent.position, columns)  # noqa: E731
+        yield from read_part(partition, COLUMNS, add)
+        # A task may run twice: both leave the same, and each of them whole.
+        with tempfile.NamedTemporaryFile("wb", dir=self.path, delete=False) as stream:
+            pickle.dump(digest, stream)
+        os.replace(stream.name, f"{self.path}/digest-{partition.number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A replay whose records are the rows of ``frame``, in order from partition to partition.
+
+    ``frame`` is good inside of the context of :func:`planned` only; None = there is a problem, which ``replay`` has.
+    """
+
+    replay: Replay
+    frame: DataFrame | None
+    _path: str
+
+    def digest(self) -> str:
+        """Return the digest of all rows. They must have been read to their end, whatever became of them."""
+        from viewstamp.replay.digest import Digest
+
+        whole = Digest()
+        with open(f"{self._path}/parts", "rb") as stream:
+            count = len(pickle.load(stream))
+        for number in range(count):
+            with open(f"{self._path}/digest-{number}", "rb") as stream:
+                whole.join(pickle.load(stream))
+        return whole.hexdigest()
+
+
+@contextmanager
+def planned(
+    spark: SparkSession,
+    paths: Sequence[str],
+    *,
+    topics: Sequence[str] = (),
+    unsafe: bool = False,
+    part_bytes: int = _PART_BYTES,
+) -> Iterator[Planned]:
+    """Run the first pass as a job of Spark, and plan.
+
+    Args:
+      spark: a session whose executors see ``paths``, and this process's temporary directory.
+      paths: absolute ones, of data directories or of a local cluster.
+      topics: those that are shown; () = all.
+      unsafe: go on with fewer than a majority of the members.
+      part_bytes: about what one partition holds.
+
+    Raises:
+      NoQuorumError, ConfigError, RequestError: as :class:`viewstamp.replay.Replay` does.
+    """
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay.replay import Replay
+    from viewstamp.replay.replica import assemble, find_replicas, list_segments
+
+    disk = RealDisk()
+    directories = find_replicas(disk, paths)
+    files = [list_segments(disk, directory) for directory in directories]
+    flat = [file for each in files for file in each]
+    scans = iter(spark.sparkContext.parallelize(flat, min(len(flat), _TASKS_MAX) or 1).map(_scan).collect())
+    replicas = [
+        assemble(disk, directory, [next(scans) for _ in each])
+        for directory, each in zip(directories, files, strict=True)
+    ]
+    replay = Replay.of(disk, replicas, unsafe=unsafe)
+    if topics:
+        replay = replay.only(topics)
+    with tempfile.TemporaryDirectory(prefix="viewstamp-replay-") as path:
+        if replay.problem is not None:
+            yield Planned(replay, None, path)
+            return
+        with open(f"{path}/parts", "wb") as stream:
+            pickle.dump(parts_of(_plan_of(replay, ()), part_bytes), stream)
+        spark.dataSource.register(PlannedDataSource)
+        yield Planned(replay, spark.read.format(PlannedDataSource.name()).load(path), path)
+
+
+def _scan(file: object) -> object:
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.replay.replica import SegmentFile, scan
+
+    assert isinstance(file, SegmentFile), "segments were listed"
+    return scan(RealDisk(), file)
+
+
+def write_parquet(planned: Planned, path: str) -> None:
+    """Write all rows to parquet files in the directory ``path``, whose names are in order; there whole or not at all.
+
+    Raises:
+      ConfigError: there is something at ``path`` already.
+    """
+    import shutil
+
+    from viewstamp.replay.parquet import check_target
+
+    assert planned.frame is not None, "where there is no problem, there are rows"
+    check_target(path)
+    temporary = f"{path}.incomplete"
+    shutil.rmtree(temporary, ignore_errors=True)
+    conf = planned.frame.sparkSession.conf
+    before = conf.get(_TIMESTAMPS)
+    # What Spark writes else is an old type of 96 bits, which knows no zone.
+    conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        planned.frame.write.parquet(f"file://{os.path.abspath(temporary)}")
+    finally:
+        conf.set(_TIMESTAMPS, before or "INT96")
+    os.rename(temporary, path)
