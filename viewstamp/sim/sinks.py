@@ -225,7 +225,10 @@ class SinkWorkload:
         async with reader.client:
             while not self.is_over:
                 await asyncio.sleep(entropy.expovariate(1 / 0.15))
-                await reader.read(entropy.choice(topics), entropy.choice(members), back=entropy.choice((0, 0, 5)))
+                topic = entropy.choice(topics)
+                await reader.read(topic, entropy.choice(members), back=entropy.choice((0, 0, 5)))
+                if entropy.random() < self.world.swarm.trim_chance:
+                    await reader.trim(topic, entropy.randrange(10))
             await asyncio.wait(supervisors)
             for topic in topics:
                 for member in (None, entropy.choice(members)):
@@ -262,6 +265,13 @@ class _Reader:
         except (*_PASSING, UnknownTopicError):
             return False
         return True
+
+    async def trim(self, topic: str, back: int) -> None:
+        """Let go of what was read, but for the last ``back`` records."""
+        position = self._following.get(topic, 1) - back
+        if position > 1:
+            with contextlib.suppress(*_PASSING):
+                await self.client.trim_topic(topic, position)
 
     async def read_all(self, topic: str, node: str | None) -> None:
         """Read all that the topic keeps, however long it takes."""

@@ -82,6 +82,8 @@ class Swarm:
     """What is staged goes after so long without activity."""
     staged_bytes_max: int = 1 << 30
     """What all sinks together may stage."""
+    trim_chance: float = 0.0
+    """How often the reader beside the sinks, when it has read some of a topic, has that trimmed."""
     value_bytes_max: int = 200
     timeout: float = 4.0
 
@@ -130,4 +132,5 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         driver_seconds=entropy.choice((0.3, 1.0, 4.0)),
         keep_seconds=entropy.choice((1, 5, 3600)),
         staged_bytes_max=entropy.choice((64 * 1024, 1 << 30)),
+        trim_chance=entropy.choice((0.0, 0.0, 0.3)),
     )
