@@ -28,7 +28,9 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guide", ["actors", "embedding", "replay", "sinks", "snapshots"])
+@pytest.mark.parametrize(
+    "guide", ["actors", "embedding", pytest.param("replay", marks=pytest.mark.spark), "sinks", "snapshots"]
+)
 def test_a_guide_does_what_it_says(guide: str, directory: Path) -> None:
     assert run_guide(ROOT / "docs" / "guides" / f"{guide}.md", directory) > 3
 

@@ -199,6 +199,9 @@ def test_a_log_that_ends_below_what_was_committed_is_no_log() -> None:
     problem = opened(disk).problem
     assert isinstance(problem, CorruptionError)
     assert "indices 9 to 14 are missing" in problem.message
+    taken = opened(disk, unsafe=True)
+    assert shown(disk, taken) == visible(orders(3))
+    assert "up to index 14 was committed, and this log ends at 8" in [each.text for each in taken.findings]
 
 
 def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -> None:

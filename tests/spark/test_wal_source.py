@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,8 @@ pytest.importorskip("pyspark")
 
 from pyarrow import parquet
 
+from tests.guides.guide import blocks
+from viewstamp.cli.main import run
 from viewstamp.embed.local_cluster import local_cluster
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError, RequestError
 from viewstamp.host.disk import RealDisk
@@ -118,6 +121,33 @@ def test_a_table_of_the_files_has_all_records_in_order(
     ]
     bills = spark.read.format("viewstamp-wal").option("topic", "bills").option("columns", "position").load(directories)
     assert [row["position"] for row in bills.collect()] == list(range(30, 401))
+
+
+def test_the_job_that_the_guide_shows_runs(
+    spark: SparkSession, directories: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "replay.md"
+    (job,) = [text for language, text in blocks(guide.read_text(encoding="utf-8")) if language == "python"]
+    exec(job.replace("shop", os.path.dirname(directories[0])), {})
+    shown = capsys.readouterr().out
+    assert "|orders|  501|" in shown
+    assert "| bills|  371|" in shown
+
+
+def test_the_command_says_the_same_with_spark_and_without(
+    spark: SparkSession, directories: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = []
+    for more in ([], ["--spark"], ["--spark", "--to", "parquet", str(tmp_path / "out")]):
+        assert run(["replay", *directories, "--output", "json", *more]) == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[1] == printed[0]
+    assert printed[2] == printed[0]
+    assert printed[0]["repaired"] == 1
+    assert len(rows_of(tmp_path / "out")) == printed[0]["records"]
+    assert run(["replay", *directories, "--spark", "--to", "topic", "lines"]) == 2
+    assert run(["replay", directories[0], "--spark"]) == 3
+    assert spark.range(3).count() == 3, "a session that was there is left alone"
 
 
 def test_what_cannot_be_planned_fails_on_the_driver(directories: list[str], tmp_path: Path) -> None:

@@ -114,9 +114,10 @@ def _on_spark(
             "--spark writes parquet, no topic", remedy="leave --spark out: a topic takes no more than one process gives"
         )
     progress.note("starting Spark")
-    from viewstamp.spark import session
+    from viewstamp.spark.local_spark import is_running, session
     from viewstamp.spark.wal_source import planned, write_parquet
 
+    was_there = is_running()
     spark = session("viewstamp replay", cores=os.cpu_count() or 1)
     try:
         progress.note("reading headers")
@@ -131,7 +132,8 @@ def _on_spark(
                 write_parquet(plan, target.name)
             return plan.replay, plan.digest()
     finally:
-        spark.stop()
+        if not was_there:
+            spark.stop()
 
 
 def _tell(opened: Replay, progress: _Progress) -> None:

@@ -147,15 +147,15 @@ def _no_majority(replicas: Sequence[Replica], voting: Sequence[Replica], standin
     )
 
 
-def build_chain(replicas: Sequence[Replica], winner: Replica) -> Chain:
+def build_chain(replicas: Sequence[Replica], winner: Replica, *, unsafe: bool = False) -> Chain:
     """Walk back from the end of ``winner``'s log, through the copies of all ``replicas``.
 
     Gaps and corruption do not end the walk: below a gap it goes on where a stored history says which term was there.
 
     Raises:
-      CorruptionError: the log ends below what is known to be committed.
+      CorruptionError: the log ends below what is known to be committed, and that is not taken unsafely.
     """
-    return _Walk(replicas, winner).run()
+    return _Walk(replicas, winner).run(unsafe=unsafe)
 
 
 class _Walk:
@@ -170,9 +170,9 @@ class _Walk:
         commit_end = max(replica.commit_hint for replica in replicas)
         self._chain = Chain(replicas, winner.end, winner.end, commit_end)
 
-    def run(self) -> Chain:
+    def run(self, *, unsafe: bool) -> Chain:
         chain = self._chain
-        if chain.commit_end > chain.end:
+        if chain.commit_end > chain.end and not unsafe:
             raise CorruptionError(
                 f"the log that would be chosen ends at index {chain.end - 1}, and up to {chain.commit_end - 1} was"
                 f" committed: indices {chain.end} to {chain.commit_end - 1} are missing",

@@ -82,7 +82,7 @@ class Replay:
         winner = choose_tail(replicas, unsafe=unsafe)
         replay = cls(replicas, has_majority(replicas))
         try:
-            replay.chain = build_chain(replicas, winner)
+            replay.chain = build_chain(replicas, winner, unsafe=unsafe)
             if replay.chain.corrupt:
                 replay.problem = _corrupt(replay.chain)
             replay.plan = build_plan(disk, replay.chain)
@@ -94,6 +94,9 @@ class Replay:
     def findings(self) -> list[Finding]:
         """Everything that is not as it should be, replica by replica."""
         found = [finding for replica in self.replicas for finding in replica.findings]
+        if self.chain is not None and self.chain.end < self.chain.commit_end:
+            text = f"up to index {self.chain.commit_end - 1} was committed, and this log ends at {self.chain.end - 1}"
+            found.append(Finding("missing", self.replicas[0].directory, 0, text))
         return found + (self.plan.findings if self.plan is not None else [])
 
     def only(self, topics: Sequence[str]) -> Replay:

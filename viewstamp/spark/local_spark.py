@@ -11,7 +11,7 @@ from viewstamp.spark.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
+__all__ = ["is_running", "register", "session"]
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = {
@@ -51,6 +51,13 @@ def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSes
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def is_running() -> bool:
+    """Say whether this process has a session already, which :func:`session` would return."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
 
 
 def register(spark: SparkSession) -> None:
