@@ -45,7 +45,7 @@ class Fault:
 
     where: "staging" (rows are staged, not sealed), "sealed", "before-commit", "after-commit", of the log.
     action: "raise"; "exit": this process ends; "kill": so does Spark's; "pause": until there is a file MARK.go;
-    "deaf": whatever the nodes answer to the commit is lost, until the connection is.
+    "late": it raises then; "deaf": whatever the nodes answer to the commit is lost, until the connection is.
     """
 
     where: str
@@ -76,8 +76,10 @@ class Fault:
                 os._exit(9)
             case "exit":
                 os._exit(7)
-            case "pause":
+            case "pause" | "late":
                 _wait(lambda: os.path.exists(f"{self.mark}.go"))
+                if self.action == "late":
+                    raise AccidentError(f"{self.where} in batch {self.batch}")
             case "deaf":
                 self._become_deaf()
             case _:

@@ -5,6 +5,7 @@ A reader follows the topic all the time; it must never see a part of a micro-bat
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.fault_job import BATCHES, ROWS, SETTINGS, FaultJob, prepare
 from tests.spark.jobs import finish, put_file
 from viewstamp.client import Client, SinkInfo
-from viewstamp.errors import FencedError
+from viewstamp.errors import FencedError, UnavailableError
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,8 @@ class Reader:
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            self.values += self._cluster.run(self._read_on)
+            with contextlib.suppress(UnavailableError):
+                self.values += self._cluster.run(self._read_on)
             self.passes += 1
             if len(self.values) % ROWS:
                 self.partial.append(len(self.values))
@@ -280,3 +282,20 @@ def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
     Path(f"{trials.job.mark}.go").touch()
     finish(query)
     assert trials.visible == BATCHES
+
+
+def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> None:
+    """Without a majority nothing can be dropped; the user has to learn what went wrong before."""
+    query = trials.job.start("before-commit", "late")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    nodes = [trials.cluster.leader]
+    trials.cluster.stop(nodes[0])
+    nodes.append(trials.cluster.leader)
+    trials.cluster.stop(nodes[1])
+    Path(f"{trials.job.mark}.go").touch()
+    started = time.monotonic()
+    trials.fail(query, "AccidentError: before-commit in batch 1")
+    assert time.monotonic() - started < 30, "it does not wait long for what only helps"
+    for node in nodes:
+        trials.cluster.start(node)
+    trials.end()

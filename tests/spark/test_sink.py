@@ -218,6 +218,21 @@ def test_micro_batches_without_rows_are_passed_over(
     assert cluster.values(topic) == [b"0", b"2"]
 
 
+def test_a_row_that_is_no_record_ends_a_query_and_leaves_nothing_behind(
+    spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
+) -> None:
+    """Where every task has failed, Spark tells the driver of none: each drops what it staged itself."""
+    put_file(tmp_path / "files", 0, ["good"])
+    put_file(tmp_path / "files", 1, ["good", None])
+    name = f"null-{topic}"
+    query = start(
+        read_files(spark, tmp_path / "files"), tmp_path / "checkpoint", cluster.addresses, topic=topic, sinkId=name
+    )
+    assert f"partition 0, row 1 (from 0), topic '{topic}': column 'value' is null" in failure(lambda: finish(query))
+    assert cluster.values(topic) == [b"good"]
+    assert (sinks(cluster)[name].batch, sinks(cluster)[name].attempts) == (0, 0)
+
+
 def test_a_sink_of_another_checkpoint_is_refused_until_it_is_reset(
     spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
 ) -> None:
