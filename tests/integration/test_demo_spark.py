@@ -11,9 +11,14 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from viewstamp.cli.demo_spark_driver import Driver
+from viewstamp.errors import ViewstampError
+from viewstamp.spark import ensure_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -45,20 +50,20 @@ def environment(tmp_path: Path) -> dict[str, str]:
     (data.parent / "__init__.py").touch()
     with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", "\n".join(rows()) + "\n")
-    kept = {name: value for name, value in os.environ.items() if name not in ("PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS")}
-    return kept | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "packages"), *filter(None, sys.path)])}
+    packages = os.pathsep.join([str(tmp_path / "packages"), *filter(None, sys.path)])
+    return {**os.environ, "PATH": "", "JAVA_HOME": "", "PYTHONPATH": packages}
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the command lines of all processes that name ``directory``: nodes, drivers, Java, workers' parents."""
+    """Return the command lines of all nodes, and of all that a driver has started: its scratch folder is in there."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(directory) in line and "viewstamp demo-spark" not in line:
-            found.append(line)
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            line = (path / "cmdline").read_bytes()
+            if os.fsencode(directory / "n") in line or os.fsencode(directory / "spark") in (
+                line + (path / "environ").read_bytes()
+            ):
+                found.append(line.replace(b"\0", b" ").decode(errors="replace"))
     return found
 
 
@@ -89,15 +94,28 @@ def test_every_flight_is_there_once_after_kills_of_spark_and_of_the_leader(
     assert told["plot"] == str(tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "it").exists()
-    assert processes_of(tmp_path) == []
+    assert processes_of(tmp_path / "it") == []
 
 
 def test_interrupted_while_spark_runs_it_leaves_no_process(tmp_path: Path, environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "viewstamp", "demo-spark", "--dir", str(tmp_path / "it")]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not any("org.apache.spark" in line for line in processes_of(tmp_path)):
+        while not any("org.apache.spark" in line for line in processes_of(tmp_path / "it")):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    assert processes_of(tmp_path) == []
+    assert processes_of(tmp_path / "it") == []
+
+
+async def test_what_spark_says_of_an_error_reaches_the_user_and_the_log_is_named(tmp_path: Path) -> None:
+    ensure_java()
+    driver = await Driver.start("127.0.0.1:1", str(tmp_path))
+    try:
+        driver.tell("write")  # There are no files to read.
+        with pytest.raises(ViewstampError, match="Path does not exist") as caught:
+            await driver.wait_for("written")
+    finally:
+        await driver.kill()
+    assert str(tmp_path / "driver.log") in caught.value.remedy
+    assert "Traceback" in (tmp_path / "driver.log").read_text()

@@ -30,6 +30,7 @@ A local cluster's directory::
     DIR/n1.toml ...       settings, one file a node, made once
     DIR/n1/ ...           a node's data, with log.jsonl (what it printed) and pid (who it is)
     DIR/cluster.lock      held while processes are started
+    DIR/spark/ ...        of demo-spark: its input, Spark's checkpoints, and driver.log, all that Spark printed
 
 The pieces: ``main.py`` puts the commands together and turns errors into exit codes; ``options.py`` and
 ``target.py`` hold what commands have in common; ``local.py`` and ``process.py`` run the nodes of a local cluster;

@@ -213,13 +213,13 @@ class _Demo:
 
     async def _kill_all(self) -> None:
         first, second, third = (int(share * len(self._input.sizes)) for share in KILLS)
-        sink = await self._wait_sink(lambda sink: sink.batch >= first)
+        sink = await self._wait_sink(lambda sink: sink.batch >= first, SHOW_SECONDS)
         while sink is not None and not await self._kill_staging():
             pass
-        sink = await self._wait_sink(lambda sink: sink.batch >= second)
+        sink = await self._wait_sink(lambda sink: sink.batch >= second, SHOW_SECONDS)
         if sink is not None:
             await self._kill_leader(sink.batch)
-        sink = await self._wait_sink(lambda sink: sink.batch >= third)
+        sink = await self._wait_sink(lambda sink: sink.batch >= third, SHOW_SECONDS)
         if sink is not None:
             await self._kill_committed(sink.batch)
 
@@ -227,13 +227,15 @@ class _Demo:
         """Return the one sink that there is: that of the query. None = it has not begun."""
         return next(iter(await self._client.list_sinks()), None)
 
-    async def _wait_sink(self, wanted: Callable[[SinkInfo], bool]) -> SinkInfo | None:
+    async def _wait_sink(
+        self, wanted: Callable[[SinkInfo], bool], look_seconds: float = KILL_LOOK_SECONDS
+    ) -> SinkInfo | None:
         """Wait until the sink is as wanted; None = all is written."""
         while not self._is_written:
             sink = await self._sink()
             if sink is not None and wanted(sink):
                 return sink
-            await asyncio.sleep(KILL_LOOK_SECONDS)
+            await asyncio.sleep(look_seconds)
         return None
 
     async def _kill_staging(self) -> bool:
@@ -245,7 +247,7 @@ class _Demo:
         after = await self._sink()
         assert after is not None, "a sink stays"
         is_hit = after.bytes > 0
-        found = f"{after.bytes / 1e6:.1f} MB staged, not committed" if is_hit else "it had just committed"
+        found = f"{after.bytes:,} bytes staged, not committed" if is_hit else "it had just committed"
         self._note_kill(after.batch + is_hit, found)
         return is_hit
 
@@ -294,16 +296,19 @@ class _Demo:
         raise UnavailableError("nobody leads", remedy=f"look into {self._cluster.directory}/n1/log.jsonl")
 
     async def _show_writing(self) -> None:
-        """Keep the progress line true."""
+        """Keep the progress line true, and moving."""
         rows, files = self._input.rows, len(self._input.sizes)
         ends = sorted(self._input.ends)
+        end, since = 0, time.monotonic()
         while True:
-            done = bisect_right(ends, self._watch.end) - 1
-            seconds = time.monotonic() - self._driver.started_at
-            doing = "" if self._driver.is_ready else f"   starting Spark again: {seconds:.0f} s"
-            self._show.count(
-                self._watch.end, rows, f"{self._watch.end:>9,} of {rows:,}   micro-batch {done} of {files}{doing}"
-            )
+            if self._watch.end > end or not self._driver.is_ready:
+                end, since = self._watch.end, time.monotonic()
+            done = bisect_right(ends, end) - 1
+            if self._driver.is_ready:
+                doing = f"next for {time.monotonic() - since:.0f} s"
+            else:
+                doing = f"starting Spark again: {time.monotonic() - self._driver.started_at:.0f} s"
+            self._show.count(end, rows, f"{end:>9,} of {rows:,}   micro-batch {done} of {files}   {doing}")
             await asyncio.sleep(SHOW_SECONDS)
 
     # Reading.

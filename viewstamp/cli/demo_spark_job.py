@@ -30,6 +30,7 @@ WATERMARK: Final = "31 days"
 by more than a file holds."""
 RECORDS_PER_BATCH: Final = 70_000
 CORES: Final = 2
+MESSAGE_CHARACTERS: Final = 2000
 
 
 def write(spark: Any, cluster: str, folder: str) -> None:
@@ -134,7 +135,8 @@ def main(cluster: str, folder: str) -> None:
                     say("delays", rows=aggregate(spark, cluster, folder, say))
     except Exception as error:
         traceback.print_exc()
-        say("failed", message=str(error).strip())
+        # Spark's message goes on with the stack of the JVM: its beginning says it.
+        say("failed", message=str(error).strip()[:MESSAGE_CHARACTERS])
         sys.exit(1)
 
 

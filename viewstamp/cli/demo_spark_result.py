@@ -86,7 +86,9 @@ class Result:
         console.print(table)
         if self.delays is not None:
             console.print(self.delays.table())
-        console.print(f"the same as a picture: {os.path.relpath(self.plot)}", markup=False, soft_wrap=True)
+        plot = os.path.relpath(self.plot)
+        shown = self.plot if plot.startswith(os.pardir) else plot
+        console.print(f"the same as a picture: {shown}", markup=False, soft_wrap=True)
         console.print(self._next(path, keep=keep), markup=False, soft_wrap=True)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
