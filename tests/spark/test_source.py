@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from viewstamp.client import Client
 from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
 from viewstamp.spark import ranges, source
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange
+from viewstamp.spark.ranges import TopicRange, describe
 from viewstamp.spark.records import spark_schema
 from viewstamp.spark.source import FilteringBatchReader, batch_reader, read_range
 from viewstamp.wire.batch import Record
@@ -266,6 +267,33 @@ def test_a_committed_micro_batch_is_read_in_the_order_of_its_positions(cluster: 
             rows = [row for batch in read_range(options, TopicRange(topic, start, end)) for row in batch.to_pylist()]
             assert [row["position"] for row in rows] == list(range(start, end))
             assert [row["value"] for row in rows] == expected[start - 1 : end - 1]
+
+
+def test_the_ends_of_several_topics_are_of_one_moment(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """A micro-batch that goes to several topics is planned in all of them, or in none."""
+    one, other = new_topic(), new_topic()
+
+    async def race(client: Client) -> list[tuple[int, int]]:
+        sink = client.sink(f"sink of {one}", owner="test")
+
+        async def commit() -> None:
+            for number in range(30):
+                attempt: Any = await sink.begin(number)
+                await attempt.stage_records(one, [b"x"])
+                await attempt.stage_records(other, [b"x"])
+                await sink.commit(number, [await attempt.seal()])
+
+        committing = asyncio.create_task(commit())
+        seen = []
+        while not committing.done():
+            found = await describe(client, [one, other])
+            seen.append((found[one].last_position, found[other].last_position))
+        await committing
+        return seen
+
+    seen = cluster.run(race)
+    assert len(set(seen)) > 3, "the race was none"
+    assert all(first == last for first, last in seen)
 
 
 # What is gone.

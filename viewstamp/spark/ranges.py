@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -50,14 +50,19 @@ class TopicRange(InputPartition):
     end: int
 
 
-async def describe(client: Client, topics: Iterable[str]) -> dict[str, TopicInfo]:
-    """Ask what each topic has committed by now.
+async def describe(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo]:
+    """Ask what topics have committed by now: at one moment, so that what is committed to several is there or is not.
 
     Raises:
       UnknownTopicError: one of them does not exist.
       UnavailableError: nobody answers; sooner than elsewhere, because the addresses may be wrong.
     """
-    return {topic: await client.describe_topic(topic, timeout=_PLANNING_SECONDS) for topic in topics}
+    found: dict[str, TopicInfo] = {}
+    if len(topics) > 1:
+        found = {topic.name: topic for topic in await client.list_topics(timeout=_PLANNING_SECONDS)}
+    return {
+        topic: found.get(topic) or await client.describe_topic(topic, timeout=_PLANNING_SECONDS) for topic in topics
+    }
 
 
 def end_of(topic: TopicInfo) -> int:

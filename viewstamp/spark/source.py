@@ -104,22 +104,21 @@ def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
     """Yield them as they were appended, batch by batch."""
     link = connection(options.cluster)
     position = part.start
-    while position < part.end:
-        batches = link.run(_open, link.client, part, position)
-        try:
-            with remedies():
+    with remedies():
+        while position < part.end:
+            batches = link.run(_open, link.client, part, position)
+            try:
                 while chunk := link.run(_next_chunk, batches):
                     for batch in chunk:
                         yield to_record_batch(batch, position, part.end, part.topic, options.columns)
                         position = batch.first_position + batch.count
-        except TrimmedError as error:
-            with remedies():
+            except TrimmedError as error:
                 position = skip(part.topic, position, error.first, fail_on_data_loss=options.fail_on_data_loss)
-        else:
-            if position < part.end:
-                raise PeerError(f"topic {part.topic} ends before position {position}, and had {part.end - 1} before")
-        finally:
-            link.run(batches.aclose)
+            else:
+                if position < part.end:
+                    raise PeerError(f"topic {part.topic} ends at {position}, and was to be read up to {part.end}")
+            finally:
+                link.run(batches.aclose)
 
 
 async def _open(client: Client, part: TopicRange, start: int) -> AsyncGenerator[Batch, None]:
