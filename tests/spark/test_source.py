@@ -18,7 +18,7 @@ from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition, LessThan
 
 from tests.spark.cluster import RunningCluster, running_cluster
 from viewstamp.client import Client
-from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
+from viewstamp.errors import ConfigError, PeerError, TrimmedError, UnknownTopicError
 from viewstamp.spark import ranges, source
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe
@@ -277,7 +277,7 @@ def test_the_ends_of_several_topics_are_of_one_moment(cluster: RunningCluster, n
         sink = client.sink(f"sink of {one}", owner="test")
 
         async def commit() -> None:
-            for number in range(30):
+            for number in range(12):
                 attempt: Any = await sink.begin(number)
                 await attempt.stage_records(one, [b"x"])
                 await attempt.stage_records(other, [b"x"])
@@ -338,6 +338,13 @@ def test_what_is_trimmed_between_plan_and_task_fails_or_is_skipped(
     cluster.run(lambda client: client.trim_topic(topic, 11))
     if not fail:
         assert list(read_range(options, part)) == []
+
+
+def test_a_topic_that_ends_too_early_is_an_error(cluster: RunningCluster, topic: str) -> None:
+    """The plan saw more: fewer rows would be a silent loss."""
+    append_each(cluster, topic, [10])
+    with pytest.raises(PeerError, match=f"topic {topic} ends at 11, and was to be read up to 13"):
+        list(read_range(parse(cluster, topic), TopicRange(topic, 1, 13)))
 
 
 def test_an_unknown_topic_is_named(cluster: RunningCluster) -> None:
