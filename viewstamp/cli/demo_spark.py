@@ -307,7 +307,7 @@ class _Demo:
             if self._driver.is_ready:
                 doing = f"next for {time.monotonic() - since:.0f} s"
             else:
-                doing = f"starting Spark again: {time.monotonic() - self._driver.started_at:.0f} s"
+                doing = f"starting Spark: {time.monotonic() - self._driver.started_at:.0f} s"
             self._show.count(end, rows, f"{end:>9,} of {rows:,}   micro-batch {done} of {files}   {doing}")
             await asyncio.sleep(SHOW_SECONDS)
 

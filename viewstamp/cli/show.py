@@ -24,8 +24,11 @@ class Show:
         if not self._is_silent and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+            from rich.table import Column
 
-            columns: list[Any] = [SpinnerColumn(), BarColumn(), TextColumn("{task.description}")]
+            # Where there is little room, the bar becomes shorter, and the words stay on its line.
+            words = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            columns: list[Any] = [SpinnerColumn(), BarColumn(), words]
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task("", total=None)
             self._bar.start()
