@@ -14,7 +14,7 @@ from viewstamp.replay.replica import Finding, Replica, find_replicas, list_segme
 from viewstamp.replay.visible import Plan, build_plan
 from viewstamp.wire.batch import Columns
 
-__all__ = ["Replay", "Summary"]
+__all__ = ["Replay", "Summary", "total_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

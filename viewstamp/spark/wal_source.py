@@ -37,8 +37,8 @@ __all__ = ["Planned", "PlannedDataSource", "ViewstampWalDataSource", "planned"]
 
 _PART_BYTES: Final = 32 * 1024 * 1024
 """About what a partition holds. One that is larger becomes a larger file, and is done again as a whole."""
-_TASKS_MAX: Final = 1000
-"""In so many tasks at most are the segments read in the first pass."""
+_SCAN_BYTES: Final = 128 * 1024 * 1024
+"""About what one task of the first pass reads: whole segments, which take it a tenth of a second."""
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 
 
@@ -260,14 +260,15 @@ def planned(
       NoQuorumError, ConfigError, RequestError: as :class:`viewstamp.replay.Replay` does.
     """
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay.replay import Replay
+    from viewstamp.replay.replay import Replay, total_bytes
     from viewstamp.replay.replica import assemble, find_replicas, list_segments
 
     disk = RealDisk()
     directories = find_replicas(disk, paths)
     files = [list_segments(disk, directory) for directory in directories]
     flat = [file for each in files for file in each]
-    scans = iter(spark.sparkContext.parallelize(flat, min(len(flat), _TASKS_MAX) or 1).map(_scan).collect())
+    tasks = max(total_bytes(disk, paths) // _SCAN_BYTES, spark.sparkContext.defaultParallelism)
+    scans = iter(spark.sparkContext.parallelize(flat, max(min(len(flat), tasks), 1)).map(_scan).collect())
     replicas = [
         assemble(disk, directory, [next(scans) for _ in each])
         for directory, each in zip(directories, files, strict=True)
