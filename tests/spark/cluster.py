@@ -59,6 +59,11 @@ class RunningCluster:
         return [record.value for record in self.read(topic)]
 
     @property
+    def nodes(self) -> list[str]:
+        """Those that run."""
+        return list(self._handle.nodes)
+
+    @property
     def leader(self) -> str:
         """Who leads, as the nodes that run say themselves; waits until one does."""
 
@@ -75,11 +80,11 @@ class RunningCluster:
         """Stop a node; its files stay."""
         self._call(self._handle.stop(node))
 
-    def start(self, node: str) -> None:
-        """Start a node that was stopped, and wait until it is RUNNING."""
+    def start(self, *nodes: str) -> None:
+        """Start nodes that were stopped, all at once, and wait until they are RUNNING."""
 
         async def start() -> None:
-            await self._handle.start(node)
+            await asyncio.gather(*map(self._handle.start, nodes))
 
         self._call(start())
 

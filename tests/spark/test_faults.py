@@ -23,9 +23,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.fault_job import BATCHES, ROWS, SETTINGS, FaultJob, prepare
-from tests.spark.jobs import finish, put_file
+from tests.spark.jobs import finish, put_file, read_files, start
 from viewstamp.client import Client, SinkInfo
-from viewstamp.errors import FencedError, UnavailableError
+from viewstamp.errors import FencedError, StagingError, UnavailableError
 
 pytestmark = pytest.mark.slow
 
@@ -299,3 +299,58 @@ def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> N
     for node in nodes:
         trials.cluster.start(node)
     trials.end()
+
+
+def test_the_leader_is_lost_before_the_commit_reaches_it(trials: Trial) -> None:
+    query = trials.job.start("before-commit", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    trials.cluster.stop(trials.cluster.leader)
+    Path(f"{trials.job.mark}.go").touch()
+    finish(query)
+    assert trials.visible == BATCHES
+
+
+def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -> None:
+    """What is sealed is on the disks, and the query waits for who has them."""
+    query = trials.job.start("before-commit", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    assert trials.sink.sealed == 2
+    nodes = trials.cluster.nodes
+    for node in nodes:
+        trials.cluster.stop(node)
+    Path(f"{trials.job.mark}.go").touch()
+    trials.cluster.start(*nodes)
+    finish(query)
+    assert trials.visible == BATCHES
+
+
+def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
+    """As it would be by its age, or where somebody forgets the sink."""
+    query = trials.job.start("before-commit", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    sink = trials.sink
+    trials.cluster.run(lambda client: client.sink(sink.name, owner=sink.owner, run=sink.run).abort(1))
+    Path(f"{trials.job.mark}.go").touch()
+    trials.fail(query, StagingError.__name__)
+    assert trials.visible == 1
+    trials.end()
+
+
+def test_a_query_is_stopped_in_the_middle_of_a_write(trials: Trial) -> None:
+    query = trials.job.start("staging", "pause")
+    eventually(Path(f"{trials.job.mark}.0").exists)
+    eventually(lambda: trials.sink.bytes)
+    query.stop()
+    assert trials.visible == 1
+    trials.end()
+
+
+def test_a_new_checkpoint_is_another_query_which_writes_all_there_is(
+    spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
+) -> None:
+    """Without a sinkId nothing ties it to the one before, so nothing is swallowed, and all is there twice."""
+    put_file(tmp_path / "files", 0, ["a", "b"])
+    for checkpoint in ("first", "second"):
+        rows = read_files(spark, tmp_path / "files")
+        finish(start(rows, tmp_path / checkpoint, cluster.addresses, topic=topic))
+    assert cluster.values(topic) == [b"a", b"b"] * 2
