@@ -228,7 +228,7 @@ class SinkWorkload:
                 topic = entropy.choice(topics)
                 await reader.read(topic, entropy.choice(members), back=entropy.choice((0, 0, 5)))
                 if entropy.random() < self.world.swarm.trim_chance:
-                    await reader.trim(topic, entropy.randrange(10))
+                    await reader.trim(topic, entropy.choice((0, 0, 5)))
             await asyncio.wait(supervisors)
             for topic in topics:
                 for member in (None, entropy.choice(members)):
@@ -356,7 +356,10 @@ class _Driver:
                 await self._rest(0.2)
             else:
                 if self._entropy.random() < 0.2:
+                    # As Spark does when what came behind its COMMIT failed; then it ends.
                     await self._abort(batch)
+                    if self._maybe_die(0.0, chance=0.5):
+                        await self._rest()
                 return
         raise TaskFailedError
 
@@ -464,14 +467,14 @@ class _Driver:
         except _PASSING:
             return
 
-    def _maybe_die(self, seconds: float) -> bool:
+    def _maybe_die(self, seconds: float, *, chance: float = _DEATH) -> bool:
         """Have the driver killed, perhaps, after so many seconds, unless drivers are to end."""
 
         def die() -> None:
             if not self._record.is_over:
                 self._process.kill()
 
-        dies = self._entropy.random() < _DEATH
+        dies = self._entropy.random() < chance
         if dies:
             self._world.loop.call_later(seconds, die, context=contextvars.Context())
         return dies
