@@ -156,6 +156,7 @@ def test_what_cannot_be_planned_fails_on_the_driver(directories: list[str], tmp_
 
     with pytest.raises(NoQuorumError, match="a majority of n1, n2, n3 is needed"):
         reader(directories[0]).partitions()
+    assert len(reader(directories[0], unsafe="true").partitions()) == 1
     with pytest.raises(ConfigError, match="holds no log"):
         reader(str(tmp_path)).partitions()
     cluster = os.path.dirname(directories[0])

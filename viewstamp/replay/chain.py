@@ -142,8 +142,8 @@ def _no_majority(replicas: Sequence[Replica], voting: Sequence[Replica], standin
         needed = f"a majority of {', '.join(voters)} is needed, {', '.join(missing)} missing"
     return NoQuorumError(
         f"{there}; {needed}",
-        remedy="name the directories of more members; or take what there is with --unsafe: what was committed may be"
-        " missing then, and what never was may be in",
+        remedy="name the directories of more members; or take what there is, unsafely (--unsafe; on Spark"
+        ' .option("unsafe", "true")): what was committed may be missing then, and what never was may be in',
     )
 
 

@@ -142,6 +142,8 @@ class WalOptions:
     topics: tuple[str, ...] = ()
     """() = all that there are."""
     columns: tuple[str, ...] = COLUMNS
+    unsafe: bool = False
+    """Go on with fewer than a majority of the members: what was committed may be missing, and what never was be in."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -288,7 +290,13 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "failOnDataLoss": _flag,
     "pushFilters": _flag,
 }
-_WAL: Final[Mapping[str, _Check]] = {"path": _path, "paths": _paths, "topic": _names, "columns": _columns}
+_WAL: Final[Mapping[str, _Check]] = {
+    "path": _path,
+    "paths": _paths,
+    "topic": _names,
+    "columns": _columns,
+    "unsafe": _flag,
+}
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark itself puts among the options; in lower case, as it tells no capitals apart."""
 

@@ -6,7 +6,7 @@ are in order, and nothing is shuffled or sorted.
 
 Spark gives a source no way to run tasks while it plans. So ``spark.read`` does the first pass in the planner's process,
 a thread for each replica; :func:`planned`, which ``viewstamp replay --spark`` stands on, runs it as a job of its own, a
-task for each segment, and counts in the tasks of the second pass what was read, for the digest.
+task for some segments each, and counts in the tasks of the second pass what was read, for the digest.
 
 Imported by Spark before anything is read: what takes time is imported when it is needed.
 """
@@ -113,7 +113,8 @@ def _open(options: WalOptions) -> Replay:
     disk = RealDisk()
     directories = find_replicas(disk, [os.path.abspath(path) for path in options.paths])
     with ThreadPoolExecutor(len(directories)) as threads:
-        return Replay.of(disk, list(threads.map(lambda directory: read_replica(disk, directory), directories)))
+        replicas = list(threads.map(lambda directory: read_replica(disk, directory), directories))
+    return Replay.of(disk, replicas, unsafe=options.unsafe)
 
 
 def _plan_of(replay: Replay, topics: Sequence[str]) -> Plan:
