@@ -7,7 +7,7 @@ Cores must be made *inside* the context: the dispatch table is resolved when a c
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,14 +19,19 @@ from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import TruncateLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.ids import Index, NodeId, Viewstamp
-from viewstamp.node import recovery, snapshot_store
+from viewstamp.ids import Index, NodeId, Position, Viewstamp
+from viewstamp.node import log_reader, recovery, snapshot_store
 from viewstamp.node.snapshot_file import SnapshotMeta
 from viewstamp.node.snapshot_store import StoredSnapshot
 from viewstamp.node.snapshots import Snapshotter
 from viewstamp.node.state_machine import Cut
+from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import Session
+from viewstamp.streams.staging import Sink, Staging
+from viewstamp.streams.topic import Topic
 from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.staged import CommitRequest, Entry, decode_commit, decode_fields
 
 __all__ = ["MUTANTS", "Mutant", "patched"]
 
@@ -272,6 +277,118 @@ def forget_results() -> AbstractContextManager[None]:
     return patched(Session, image=image)
 
 
+def forget_last_batch() -> AbstractContextManager[None]:
+    original = Staging.committed
+
+    def committed(self: Staging, sink: Sink, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+        original(self, sink, number, ranges, batch)
+        sink.batch = -1
+
+    return patched(Staging, committed=committed)
+
+
+def abort_a_commit() -> AbstractContextManager[None]:
+    original = Staging.abort
+
+    def abort(self: Staging, batch: Batch) -> dict[str, object]:
+        name, run, number = decode_fields(batch, sink=str, run=str, batch=int)
+        sink = self.sinks.get(name)
+        if sink is not None and sink.run == run and sink.batch == number:
+            sink.batch = number - 1
+        return original(self, batch)
+
+    return patched(Staging, abort=abort)
+
+
+def reset_without_recount() -> AbstractContextManager[None]:
+    original = Staging.begin
+
+    def begin(self: Staging, batch: Batch, log_bytes: int) -> dict[str, object]:
+        (name,) = decode_fields(batch, sink=str)
+        last = self.sinks[name].batch if name in self.sinks else -1
+        answer = original(self, batch, log_bytes)
+        self.sinks[name].batch = last
+        return answer
+
+    return patched(Staging, begin=begin)
+
+
+def keep_leftovers() -> AbstractContextManager[None]:
+    original = Staging.committed
+
+    def committed(self: Staging, sink: Sink, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+        with patched(Staging, _drop=lambda self, attempts: None):
+            original(self, sink, number, ranges, batch)
+
+    return patched(Staging, committed=committed)
+
+
+def forget_staging() -> AbstractContextManager[None]:
+    original = Staging.image
+
+    def image(self: Staging) -> list[object]:
+        sinks, _, idle_commits = original(self)
+        return [sinks, [], idle_commits]
+
+    return patched(Staging, image=image)
+
+
+def forget_idle_commits() -> AbstractContextManager[None]:
+    original = Staging.image
+
+    def image(self: Staging) -> list[object]:
+        return [*original(self)[:2], []]
+
+    return patched(Staging, image=image)
+
+
+def drop_what_is_staged() -> AbstractContextManager[None]:
+    return patched(Staging, first_index=property(lambda self: None))
+
+
+def drop_what_was_staged() -> AbstractContextManager[None]:
+    original = Topic.extend
+
+    def extend(self: Topic, index: int, count: int, size: int, time: int, log_bytes: int, _: int) -> None:
+        original(self, index, count, size, time, log_bytes, index)
+
+    return patched(Topic, extend=extend)
+
+
+def append_beside_a_commit() -> AbstractContextManager[None]:
+    return patched(AdmissionView, check_settled=lambda self, topic: None)
+
+
+def append_where_it_was() -> AbstractContextManager[None]:
+    original = AdmissionView.committed
+
+    def committed(self: AdmissionView, topics: Iterable[int]) -> None:
+        before = dict(self._positions)
+        original(self, topics)
+        self._positions = before
+
+    return patched(AdmissionView, committed=committed)
+
+
+def read_idle_commits() -> AbstractContextManager[None]:
+    return patched(Staging, note_idle=lambda self, index, kept_from: None)
+
+
+def read_by_index() -> AbstractContextManager[None]:
+    def decode(batch: Batch) -> CommitRequest:
+        request = decode_commit(batch)
+        return request._replace(parts=sorted(request.parts, key=lambda part: part[1]))
+
+    return patched(log_reader, decode_commit=decode)
+
+
+def read_at_the_staged_time() -> AbstractContextManager[None]:
+    def placed(batch: Batch, _: Entry, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
+        return batch.placed(position, batch.log_time)
+
+    return patched(log_reader, _placed=placed)
+
+
 MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -303,6 +420,23 @@ MUTANTS: dict[str, Mutant] = {
         Mutant("drop-before-durable", "the log is dropped before its snapshot is durable", drop_before_durable),
         Mutant("drop-what-topics-keep", "the base is newer than what a topic keeps", drop_what_topics_keep),
         Mutant("forget-results", "a snapshot leaves out the results that a session keeps", forget_results),
+        Mutant("forget-last-batch", "a sink does not know which batch it has committed", forget_last_batch),
+        Mutant("abort-a-commit", "an ABORT takes back that its batch is committed", abort_a_commit),
+        Mutant("reset-without-recount", "a new owner's batches are compared with the old one's", reset_without_recount),
+        Mutant("keep-leftovers", "a COMMIT leaves everything that was staged", keep_leftovers),
+        Mutant("forget-staging", "a snapshot leaves out what is staged", forget_staging),
+        Mutant("forget-idle-commits", "a snapshot leaves out which COMMITs had no effect", forget_idle_commits),
+        Mutant("drop-what-is-staged", "the log is dropped below what is staged", drop_what_is_staged),
+        Mutant("drop-what-was-staged", "the log is kept from the COMMIT on only", drop_what_was_staged),
+        Mutant(
+            "append-beside-a-commit",
+            "records are given positions while a COMMIT in the log may give the same",
+            append_beside_a_commit,
+        ),
+        Mutant("append-where-it-was", "records behind a COMMIT are given the positions before it", append_where_it_was),
+        Mutant("read-idle-commits", "readers take every COMMIT for one that had its effect", read_idle_commits),
+        Mutant("read-by-index", "readers get a batch in the order in which it was staged", read_by_index),
+        Mutant("read-at-the-staged-time", "readers get the log time at which it was staged", read_at_the_staged_time),
     )
 }
-"""The mutants by name: those of the core, in the order of the protocol's rules, then those of snapshots."""
+"""The mutants by name: those of the core, in the order of the protocol's rules, then of snapshots, then of sinks."""

@@ -34,5 +34,18 @@ RECORDS = (
     Record("drop-before-durable", "short logs", 1, "a node fails only when its disk does"),
     Record("drop-what-topics-keep", "late answers", 1, "PositionsHaveNoGap"),
     Record("forget-results", "late answers", 1, "no StaleSessionError"),
+    Record("forget-last-batch", "late commits", 1, ""),
+    Record("abort-a-commit", "late commits", 1, ""),
+    Record("reset-without-recount", "late commits", 1, ""),
+    Record("keep-leftovers", "late commits", 1, ""),
+    Record("forget-staging", "staged on short logs", 1, ""),
+    Record("forget-idle-commits", "staged on short logs", 1, ""),
+    Record("drop-what-is-staged", "staged on short logs", 1, ""),
+    Record("drop-what-was-staged", "staged on short logs", 1, ""),
+    Record("append-beside-a-commit", "late commits", 1, ""),
+    Record("append-where-it-was", "late commits", 1, ""),
+    Record("read-idle-commits", "late commits", 1, ""),
+    Record("read-by-index", "late commits", 1, ""),
+    Record("read-at-the-staged-time", "late commits", 1, ""),
 )
 """One for each mutant, in the order of ``MUTANTS``."""

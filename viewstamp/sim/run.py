@@ -37,6 +37,8 @@ class Verdict:
     events: int
     appends: int
     acknowledged: int
+    commits: int
+    """Batches of sinks of which somebody was told that they are committed."""
     faults: dict[str, int]
     digest: str
     invariant: str = ""
@@ -82,6 +84,7 @@ def run_seed(
         events=world.loop.events,
         appends=len(workload.appends),
         acknowledged=sum(append.position > 0 for append in workload.appends),
+        commits=len({commit.batch for commit in workload.sinks.commits if commit.answer is not None}),
         faults=faults.counts,
         digest=trace.digest(),
         invariant=invariant,
