@@ -86,6 +86,7 @@ def test_nothing_at_all_prints_the_commands(capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().out
     for command in (
         "demo",
+        "demo-spark",
         "cluster",
         "node",
         "config",

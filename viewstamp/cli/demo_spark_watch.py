@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch"]
 
-LOOK_SECONDS: Final = 0.02
+LOOK_SECONDS: Final = 0.05
 
 
 class Watch:
