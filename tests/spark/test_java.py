@@ -145,6 +145,7 @@ def test_no_java_at_all_is_said_with_all_places_and_a_remedy(tmp_path: Path, mon
         ensure_java()
     assert re.search(r"JAVA_HOME=\S+/gone: .*No such file.*; \S+/old/bin/java on PATH: version 11", str(raised.value))
     assert "viewstamp[spark]" in raised.value.remedy
+    assert raised.value.__notes__ == [raised.value.remedy], "a traceback shows it too"
     assert os.environ["JAVA_HOME"] == str(tmp_path / "gone")
 
 

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
+from viewstamp.errors import ConfigError
 from viewstamp.spark import register, session
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ def test_a_session_is_private_and_takes_what_the_caller_wants_else(spark: SparkS
     assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
     session()
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_without_spark_a_session_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ConfigError, match="not installed here: pyspark") as raised:
+        session()
+    assert raised.value.__notes__ == ["pip install 'viewstamp[spark]'"], "a traceback shows it"
 
 
 def test_spark_finds_the_format_though_nobody_registered_it(bare: SparkSession) -> None:

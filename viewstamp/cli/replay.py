@@ -115,9 +115,10 @@ def _on_spark(
         )
     progress.note("starting Spark")
     from viewstamp.spark.local_spark import is_running, session
+
+    was_there = is_running()  # Says what is missing where Spark is: what follows needs it.
     from viewstamp.spark.wal_source import planned, write_parquet
 
-    was_there = is_running()
     spark = session("viewstamp replay", cores=os.cpu_count() or 1)
     try:
         progress.note("reading headers")

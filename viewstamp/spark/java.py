@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from viewstamp.errors import ConfigError
+from viewstamp.spark.remedies import remedies
 
 __all__ = ["ensure_java"]
 
@@ -58,8 +59,9 @@ def ensure_java() -> Path:
     Raises:
       ConfigError: there is no such Java, or the shim cannot be written or does not start.
     """
-    java = _find()
-    home = java.home if java.has_vector else _shim(java)
+    with remedies():
+        java = _find()
+        home = java.home if java.has_vector else _shim(java)
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if shutil.which("bash") is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from viewstamp.errors import ConfigError
 from viewstamp.spark.java import ensure_java
+from viewstamp.spark.remedies import remedies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +41,9 @@ def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSes
       conf: settings of Spark, which go before these: ``**{"spark.driver.memory": "4g"}``.
 
     Raises:
-      ConfigError: no Java can be found (:func:`ensure_java`).
+      ConfigError: Spark is not installed, or no Java can be found (:func:`ensure_java`).
     """
+    _check_installed()
     ensure_java()
     # Else Spark warns of a host name that means this machine alone.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -54,7 +58,12 @@ def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSes
 
 
 def is_running() -> bool:
-    """Say whether this process has a session already, which :func:`session` would return."""
+    """Say whether this process has a session already, which :func:`session` would return.
+
+    Raises:
+      ConfigError: Spark is not installed.
+    """
+    _check_installed()
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None
@@ -71,3 +80,10 @@ def register(spark: SparkSession) -> None:
 
     spark.dataSource.register(ViewstampDataSource)
     spark.dataSource.register(ViewstampWalDataSource)
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("pandas", "pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
+    if missing:
+        with remedies():
+            raise ConfigError(f"not installed here: {', '.join(missing)}", remedy="pip install 'viewstamp[spark]'")
