@@ -3,11 +3,15 @@
 A JVM takes ten seconds to start and a gigabyte to live in, so nobody makes another one: a session is made as
 ``session()`` makes it for a user, with what a test needs added. Whoever stops nodes takes ``running_cluster`` for
 itself; the others share one and take a topic of their own.
+
+The JVM compiles only as far as it takes to start quickly, also where tests start one in another process: three times as
+quick for jobs that are as short as these.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +21,9 @@ from tests.spark.cluster import RunningCluster, running_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
