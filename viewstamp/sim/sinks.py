@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import Options
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Batch", "Commit", "Observed", "SinkWorkload"]
 
+ResultT = TypeVar("ResultT")
 _PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
 """What calls for trying again."""
 _TRIES_MAX = 6
@@ -364,14 +365,13 @@ class _Driver:
         raise TaskFailedError
 
     async def _try(self, batch: Batch) -> None:
-        results = await asyncio.gather(*(self._run_task(batch, part) for part in self._divide(batch)))
+        results = await _all(self._run_task(batch, part) for part in self._divide(batch))
         attempts = [attempt for attempt, result in results if isinstance(result, Sealed)]
         sealed = [result for _, result in results if isinstance(result, Sealed)]
         for _ in range(3):
             await self._rest()
             copies = self._entropy.choice((1, 1, 1, 2))
-            answers = await asyncio.gather(*(self._commit(batch, attempts, sealed) for _ in range(copies)))
-            if any(answers):
+            if any(await _all(self._commit(batch, attempts, sealed) for _ in range(copies))):
                 return
         raise TaskFailedError
 
@@ -488,3 +488,12 @@ class _Driver:
         await self._rest()
         if self._entropy.random() < 0.02:
             raise TaskFailedError
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """Await all of them, also where some fail; then raise the first error."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("list[ResultT]", results)
