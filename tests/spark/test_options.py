@@ -165,6 +165,8 @@ def test_what_does_nothing_for_a_reader_is_refused(streaming: bool, options: dic
     [
         (True, {"txnId": "t"}),
         (True, {"batchId": "1"}),
+        (True, {"sinkReset": "true"}),
+        (False, {"sinkReset": "true", "txnId": "t"}),
         (False, {"sinkId": "s"}),
         (False, {"batchId": "1"}),
         (False, {"txnId": "t", "sinkId": "s", "batchId": "1"}),

@@ -191,7 +191,7 @@ class Links:
                 if self._shell.time() + delay >= deadline:
                     raise UnavailableError(
                         f"nobody answered within {seconds:g} s: {error}",
-                        remedy="check that a majority of the nodes runs",
+                        remedy="check the addresses, and that a majority of the nodes runs",
                     ) from error
                 await self._shell.sleep(delay)
             else:

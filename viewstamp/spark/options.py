@@ -41,7 +41,7 @@ class SinkOptions:
     sink_id: str = ""
     """The name under which the log remembers what was committed; "" = Spark's query id."""
     sink_reset: bool = False
-    """Take the sink over from another query, and begin anew with whatever batch comes."""
+    """With ``sink_id``: take the sink over from another query, and begin anew with whatever batch comes."""
     txn_id: str = ""
     """Batch writes only: two writes with the same one land once; "" = each write lands."""
     batch_id: int | None = None
@@ -57,6 +57,8 @@ class SinkOptions:
           ConfigError: an option is unknown, does nothing here, or has a value that it may not have.
         """
         given = _read(options, _SINK, "sink")
+        if "sinkReset" in given and "sinkId" not in given:
+            raise ConfigError("sinkReset stands without sinkId", remedy="name the sink that is to be reset: sinkId")
         if streaming:
             _refuse(given, ("txnId", "batchId"), "a streaming sink", "leave it out: a stream numbers its own batches")
         elif "txnId" in given and ("sinkId" in given or "batchId" in given):
