@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["BATCHES", "ROWS", "FaultJob"]
+__all__ = ["BATCHES", "ROWS", "ROW_BYTES", "SETTINGS", "FaultJob", "prepare"]
 
 BATCHES: Final = 3
 ROWS: Final = 1600
 """Of one micro-batch; two partitions have half of them each."""
+ROW_BYTES: Final = 3000
 SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "400"}
 """Spark hands rows over in pieces of somewhat more than one block, so that a block is staged before the next piece."""
 
@@ -44,7 +45,7 @@ class FaultJob:
         options: dict[str, Any] = {"topic": self._topic}
         if where:
             options |= {"sink": faulty.FaultySource.name(), "fault": where, "action": action, "times": times}
-            options |= {"batch": 1, "mark": self.mark, "process": process}
+            options |= {"batch": 1, "mark": self.mark, "process": process, "bytes": ROWS * ROW_BYTES // 2 + 500_000}
         return start(rows, self.directory / "checkpoint", self._cluster, **options)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AccidentError", "FaultySource"]
 
-OWN = ("fault", "action", "times", "batch", "mark", "process")
+OWN = ("fault", "action", "times", "batch", "mark", "process", "bytes")
 SECONDS_MAX = 60.0
 
 
@@ -44,8 +44,8 @@ class Fault:
     """Strikes ``times`` times at ``where`` in one batch.
 
     where: "staging" (rows are staged, not sealed), "sealed", "before-commit", "after-commit", of the log.
-    action: "raise"; "exit": this process ends; "kill": so does Spark's; "pause": until there is a file MARK.go;
-    "late": it raises then; "deaf": whatever the nodes answer to the commit is lost, until the connection is.
+    action: "raise"; "exit": this process ends; "kill": so does Spark's; "pause": it makes MARK.waits, awaits MARK.go;
+    "late": and raises then; "deaf": what nodes answer to the commit is lost, until the connection is.
     """
 
     where: str
@@ -55,6 +55,8 @@ class Fault:
     mark: str
     process: int
     cluster: str
+    staged_bytes: int
+    """What the other partition stages, and a little more."""
 
     def maybe_strike(self, where: str, batch: int) -> None:
         if (where, batch) != (self.where, self.batch):
@@ -77,6 +79,7 @@ class Fault:
             case "exit":
                 os._exit(7)
             case "pause" | "late":
+                os.close(os.open(f"{self.mark}.waits", os.O_CREAT))
                 _wait(lambda: os.path.exists(f"{self.mark}.go"))
                 if self.action == "late":
                     raise AccidentError(f"{self.where} in batch {self.batch}")
@@ -86,9 +89,14 @@ class Fault:
                 raise AccidentError(f"{self.where} in batch {self.batch}")
 
     def _wait_until_staged(self) -> None:
-        """Wait until the log has what was sent, so that there is something to leave behind."""
+        """Wait until the other partition is sealed, and a block of this one is in the log, to be left behind."""
         link = connections.connection(self.cluster)
-        _wait(lambda: any(sink.bytes for sink in link.run(link.client.list_sinks)))
+
+        def is_staged() -> bool:
+            (sink,) = link.run(link.client.list_sinks)
+            return sink.sealed > 0 and sink.bytes > self.staged_bytes
+
+        _wait(is_staged)
 
     def _become_deaf(self) -> None:
         connections.connection(self.cluster).close()
@@ -175,6 +183,7 @@ class FaultySource(ViewstampDataSource):
             own["mark"],
             int(own["process"]),
             given["cluster"],
+            int(own["bytes"]),
         )
         return FaultyWriter(ViewstampDataSource(given).streamWriter(schema, overwrite), fault)
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.cluster import RunningCluster, running_cluster
-from tests.spark.fault_job import BATCHES, ROWS, SETTINGS, FaultJob, prepare
+from tests.spark.fault_job import BATCHES, ROW_BYTES, ROWS, SETTINGS, FaultJob, prepare
 from tests.spark.jobs import finish, put_file, read_files, start
 from viewstamp.client import Client, SinkInfo
 from viewstamp.errors import FencedError, StagingError, UnavailableError
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 ATTEMPTS_MAX = 4
 """How often a session of the tests tries a task."""
 SECONDS_MAX = 180
-PADDING = "." * 3000
+PADDING = "." * ROW_BYTES
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -232,7 +232,7 @@ def test_a_worker_dies_in_the_middle_of_a_write_and_the_task_is_tried_again(tria
 def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
     """It has sealed all and sleeps; another run of the query begins the same batch; then it wakes up."""
     query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     assert trials.sink.sealed == 2
     older = trials.sink
     trials.cluster.run(lambda client: client.sink(older.name, owner=older.owner, run="the next").begin(1))
@@ -246,8 +246,7 @@ def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
 def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
     """Its task waits with one piece staged; the other run writes and commits the batch; nothing is added to it."""
     query = trials.job.start("staging", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
-    eventually(lambda: trials.sink.bytes)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     older = trials.sink
 
     async def write(client: Client) -> None:
@@ -276,8 +275,7 @@ def test_the_answer_to_a_commit_is_lost_with_the_leader(trials: Trial) -> None:
 
 def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
     query = trials.job.start("staging", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
-    eventually(lambda: trials.sink.bytes)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     trials.cluster.stop(trials.cluster.leader)
     Path(f"{trials.job.mark}.go").touch()
     finish(query)
@@ -287,7 +285,7 @@ def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
 def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> None:
     """Without a majority nothing can be dropped; the user has to learn what went wrong before."""
     query = trials.job.start("before-commit", "late")
-    eventually(Path(f"{trials.job.mark}.0").exists)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     nodes = [trials.cluster.leader]
     trials.cluster.stop(nodes[0])
     nodes.append(trials.cluster.leader)
@@ -303,7 +301,7 @@ def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> N
 
 def test_the_leader_is_lost_before_the_commit_reaches_it(trials: Trial) -> None:
     query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     trials.cluster.stop(trials.cluster.leader)
     Path(f"{trials.job.mark}.go").touch()
     finish(query)
@@ -313,7 +311,7 @@ def test_the_leader_is_lost_before_the_commit_reaches_it(trials: Trial) -> None:
 def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -> None:
     """What is sealed is on the disks, and the query waits for who has them."""
     query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     assert trials.sink.sealed == 2
     nodes = trials.cluster.nodes
     for node in nodes:
@@ -327,7 +325,7 @@ def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -
 def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
     """As it would be by its age, or where somebody forgets the sink."""
     query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     sink = trials.sink
     trials.cluster.run(lambda client: client.sink(sink.name, owner=sink.owner, run=sink.run).abort(1))
     Path(f"{trials.job.mark}.go").touch()
@@ -338,8 +336,7 @@ def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
 
 def test_a_query_is_stopped_in_the_middle_of_a_write(trials: Trial) -> None:
     query = trials.job.start("staging", "pause")
-    eventually(Path(f"{trials.job.mark}.0").exists)
-    eventually(lambda: trials.sink.bytes)
+    eventually(Path(f"{trials.job.mark}.waits").exists)
     query.stop()
     assert trials.visible == 1
     trials.end()

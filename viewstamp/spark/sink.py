@@ -204,7 +204,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
     name = f"{context.taskAttemptId()}:{partition}:{uuid.uuid4().hex}"
     link = connection(options.cluster)
     with remedies():
-        first = next((batch for batch in iterator if batch.num_rows), None)
+        first = next(iterator, None)
         if first is None:
             return Staged(target, partition, None)
         attempt = link.run(_sink(options, target).begin, target.batch, name)
