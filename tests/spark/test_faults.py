@@ -63,7 +63,7 @@ class Reader:
         self._running.result()
 
     def _run(self) -> None:
-        while not self._is_over.is_set():
+        while not self._is_over.wait(0.02):
             with contextlib.suppress(UnavailableError):
                 self.values += self._cluster.run(self._read_on)
             self.passes += 1
