@@ -11,7 +11,7 @@ import pytest
 from viewstamp.host.seam import Connection, Listener
 from viewstamp.sim.loop import Process, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork, is_peer_frame
-from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
 
 
@@ -104,6 +104,20 @@ def test_a_split_chunk_is_still_the_same_stream(world: World) -> None:
     world.loop.run_for(10)
     assert b"".join(world.theirs[0].chunks) == b"".join(_request(number) for number in range(50))
     assert len(world.theirs[0].chunks) > 60
+
+
+def test_a_late_datagram_never_stands_inside_a_chunk_that_is_split(world: World) -> None:
+    """No stream is torn by what its network does to whole frames: a decoder would wait for ever for what comes next."""
+    connection = world.connect()
+    world.network.options = LinkOptions(delay_mean=0.05, split=0.5, reorder=0.5, reorder_seconds=0.5)
+    for number in range(200):
+        connection.send([_request(number)])
+        connection.send([_peer(number)])
+    world.loop.run_for(10)
+    decoder = FrameDecoder(1 << 20)
+    frames = [frame for chunk in world.theirs[0].chunks for frame in decoder.feed(chunk)]
+    assert sorted(frame.body for frame in frames if frame.kind == FrameKind.PEER) == list(range(200))
+    assert [frame.body for frame in frames if frame.kind == FrameKind.APPEND] == list(range(200))
 
 
 def test_datagrams_are_dropped_doubled_and_reordered_and_other_chunks_are_not(world: World) -> None:

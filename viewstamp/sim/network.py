@@ -300,6 +300,9 @@ class _Item:
     chunk: bytes | None
     size: int
     error: BaseException | None = None
+    is_begun: bool = False
+    """The rest of the chunk follows in another item."""
+    is_rest: bool = False
 
 
 class _End(Connection):
@@ -331,6 +334,8 @@ class _End(Connection):
         self._arrives_at = 0.0
         self._held: deque[_Item] = deque()
         self._under_way = 0
+        self._between: list[bytes] | None = None
+        """Datagrams that were late and arrived inside a chunk that was split: they are heard behind it."""
         self._drained: list[asyncio.Future[None]] = []
         network.connections[number] = self
         self._call_off = process.on_death(self._die) if process is not None else None
@@ -450,8 +455,8 @@ class _End(Connection):
             return
         if item.size > 1 and link.split and network.entropy.random() < link.split and item.chunk is not None:
             at = network.entropy.randrange(1, item.size)
-            self._travel_in_order(_Item(item.chunk[:at], at))
-            item = _Item(item.chunk[at:], item.size - at)
+            self._travel_in_order(_Item(item.chunk[:at], at, is_begun=True))
+            item = _Item(item.chunk[at:], item.size - at, is_rest=True)
         self._travel_in_order(item)
 
     def _hold(self, item: _Item) -> None:
@@ -481,8 +486,12 @@ class _End(Connection):
             self._finish_soon(None)
         if item.chunk is None:
             self.other._hear_end(item.error)
+        elif self._between is not None and not item.is_rest:
+            self._between.append(item.chunk)
         else:
-            self.other._hear(item.chunk)
+            between, self._between = self._between, [] if item.is_begun else None
+            for chunk in (item.chunk, *(between or ())):
+                self.other._hear(chunk)
 
     def _hear(self, chunk: bytes) -> None:
         if self._is_closing or self._is_over:

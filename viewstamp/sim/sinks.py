@@ -45,6 +45,7 @@ _TRIES_MAX = 6
 """So often a driver tries to write a batch; then it gives up, and another one follows."""
 _LAST_TRIES_MAX = 1000
 _PADDING_MAX = 1000
+_READS_MAX = 5
 _DEATH = 0.1
 """How often a driver dies around a COMMIT, of which the next one then does not know."""
 
@@ -275,9 +276,12 @@ class _Reader:
                 await self.client.trim_topic(topic, position)
 
     async def read_all(self, topic: str, node: str | None) -> None:
-        """Read all that the topic keeps, however long it takes."""
-        while not await self.read(topic, node, back=1 << 62):  # noqa: ASYNC110  # nobody tells that it will go well now
+        """Read all that the topic keeps, in a calm world. Raises Violation where that goes wrong again and again."""
+        for _ in range(_READS_MAX):
+            if await self.read(topic, node, back=1 << 62):
+                return
             await asyncio.sleep(0.1)
+        raise Violation("TopicsAreReadable", f"{topic} could not be read of {node or 'anybody'} in {_READS_MAX} tries")
 
 
 class _Driver:

@@ -11,6 +11,7 @@
 | AnswersAgree | everybody was told the same of a batch: where it stands, its index and its time |
 | NeverInPart | no reader found the end of a topic inside a batch, or a batch in one topic and not yet in the other |
 | PositionsStay | what stands at a position stands there for every reader, for ever |
+| TopicsAreReadable | once all is calm, whoever asks gets all that a topic keeps |
 | TimesNeverFall | along the positions of a topic the log's time does not fall |
 | NothingLeftStaged | once a later run has committed, nothing is staged any more |
 """
