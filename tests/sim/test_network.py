@@ -113,6 +113,7 @@ def test_a_late_datagram_never_stands_inside_a_chunk_that_is_split(world: World)
     for number in range(200):
         connection.send([_request(number)])
         connection.send([_peer(number)])
+        world.loop.run_for(0.02)
     world.loop.run_for(10)
     decoder = FrameDecoder(1 << 20)
     frames = [frame for chunk in world.theirs[0].chunks for frame in decoder.feed(chunk)]
