@@ -110,7 +110,7 @@ class LogReader:
             for entry in entries_of(entries):
                 if entry.topic != topic:
                     continue
-                if at + entry.count > position and not found.is_full:
+                if at + entry.count > position and found.has_room(entry.size):
                     batch = near.get(entry.index)
                     if batch is None:
                         near = {
@@ -143,14 +143,17 @@ class _Found:
         self.is_full = False
         self._left = bytes_max
 
+    def has_room(self, size: int) -> bool:
+        """Say whether a batch of this size is taken; if not, it was one too many."""
+        self.is_full = self.is_full or (bool(self.buffers) and size > self._left)
+        return not self.is_full
+
     def add(self, size: int, *buffers: Buffer) -> None:
         """Take one batch, unless it is one too many."""
-        if self.is_full or (self.buffers and size > self._left):
-            self.is_full = True
-            return
-        self.buffers += buffers
-        self._left -= size
-        self.is_full = self._left <= 0
+        if self.has_room(size):
+            self.buffers += buffers
+            self._left -= size
+            self.is_full = self._left <= 0
 
 
 def _placed(batch: Batch, entry: Entry, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
