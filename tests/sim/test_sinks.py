@@ -52,7 +52,7 @@ class History:
             index=100 + number,
             timestamp=time,
         )
-        commit = Commit(batch, parts, {}, Fate.APPLIED, answer)
+        commit = Commit(batch, parts, 6, {}, Fate.APPLIED, answer)
         self.sinks.attempts += parts
         self.sinks.commits.append(commit)
         for topic, first in (("a", first_a), ("b", first_b)):
@@ -85,6 +85,14 @@ def lose_all(history: History) -> None:
     lose_a_topic(history)
     for position in range(6, 10):
         del history.seen["a"][position]
+
+
+def name_a_part(history: History) -> None:
+    """All that was named is there; but a task's part was not named."""
+    del history.second.attempts[1]
+    for position in (8, 9):
+        del history.seen["a"][position]
+    del history.seen["b"][4]
 
 
 def exchange_parts(history: History) -> None:
@@ -128,7 +136,7 @@ def tell_two_things(history: History) -> None:
     answer = history.second.answer
     assert answer is not None
     other = SinkCommit(sink="s", batch=1, duplicate=True, ranges=answer.ranges, index=99, timestamp=answer.timestamp)
-    history.sinks.commits.append(Commit(history.second.batch, history.second.attempts, {}, Fate.APPLIED, other))
+    history.sinks.commits.append(Commit(history.second.batch, history.second.attempts, 6, {}, Fate.APPLIED, other))
 
 
 def tell_twice_that_it_is_new(history: History) -> None:
@@ -183,6 +191,7 @@ WRONG: list[tuple[Callable[[History], None], str]] = [
     (lose_one, "BatchWhole"),
     (lose_a_topic, "BatchWhole"),
     (lose_all, "BatchVisible"),
+    (name_a_part, "BatchWhole"),
     (exchange_parts, "BatchWhole"),
     (stand_apart, "BatchWhole"),
     (add_what_nobody_committed, "NothingUncommitted"),

@@ -76,11 +76,13 @@ class Attempt:
 class Commit:
     """One COMMIT that a driver asked for: what it named, in its order, and what it was told.
 
-    ``after`` is by topic the highest position that was acknowledged to anybody before.
+    ``size`` is how many records the whole batch has, ``after`` by topic the highest position that was acknowledged to
+    anybody before.
     """
 
     batch: Batch
     attempts: list[Attempt]
+    size: int
     after: dict[str, Position]
     fate: Fate = Fate.PENDING
     answer: SinkCommit | None = None
@@ -442,7 +444,7 @@ class _Driver:
     async def _commit(self, batch: Batch, attempts: list[Attempt], sealed: list[Sealed]) -> bool:
         """Commit; return whether the batch is known to be committed."""
         workload = self._record.workload
-        commit = Commit(batch, attempts, dict(workload.acknowledged))
+        commit = Commit(batch, attempts, len(self._plan(batch)), dict(workload.acknowledged))
         self._record.commits.append(commit)
         self._maybe_die(self._entropy.expovariate(1 / self._swarm.step_seconds))
         try:

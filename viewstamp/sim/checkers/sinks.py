@@ -132,6 +132,9 @@ def _committed(
 
 def _why_not(commit: Commit, places: Places, observed: Observed, first_positions: Mapping[str, int]) -> str:
     """Say why ``commit`` cannot have made what stands of its batch; "" = it can."""
+    named = sum(len(attempt.records) for attempt in commit.attempts)
+    if named != commit.size:
+        return f"it names {named} of {commit.size} records"
     ranges = {}
     if commit.answer is not None and commit.answer.ranges is not None:
         ranges = {each.topic: each.first_position for each in commit.answer.ranges}
