@@ -4,7 +4,7 @@ In a guide, a fenced block whose language is
 
 * ``python`` or ``toml`` and that begins with ``# NAME`` is that file;
 * ``console`` is a terminal: lines after ``$ `` are commands, the others what they print. ``...`` stands for anything
-  within a line; a line ``...`` alone, for any lines.
+  within a line; a line ``...`` alone, for any lines. Empty lines at the end do not matter.
 
 Other blocks are only looked at.
 """
@@ -43,7 +43,7 @@ def run_guide(path: Path, directory: Path, *, any_numbers: bool = False) -> int:
             (directory / named[1]).write_text(text, encoding="utf-8")
         elif language == "console":
             for command, expected in commands(text):
-                printed = run(command, directory)
+                printed = re.sub(r"\n{2,}\Z", "\n", run(command, directory))
                 if any_numbers:
                     printed, expected = without_numbers(printed), without_numbers(expected)
                 assert re.fullmatch(pattern(expected), printed), f"$ {command}\n{printed}\n--- expected:\n{expected}"
@@ -84,7 +84,7 @@ def run(command: str, directory: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=180,  # Spark takes its time to start.
         check=False,
     )
     return done.stdout

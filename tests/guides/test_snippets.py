@@ -36,6 +36,13 @@ def test_a_guide_does_what_it_says(guide: str, directory: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.spark
+def test_the_pages_on_spark_do_what_they_say(directory: Path) -> None:
+    """The job is pasted, and run twice; then each row is there once."""
+    assert run_guide(ROOT / "docs" / "spark.md", directory) > 5
+
+
+@pytest.mark.slow
 def test_the_readme_does_what_it_says(directory: Path) -> None:
     """It shows what was printed once, so numbers may differ: ports, processes, times."""
     assert run_guide(ROOT / "README.md", directory, any_numbers=True) > 10

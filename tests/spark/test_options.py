@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 from viewstamp.errors import ConfigError
-from viewstamp.spark.options import COLUMNS, SinkOptions, SourceOptions, WalOptions
+from viewstamp.spark.options import _SINK, _SOURCE, _WAL, COLUMNS, SinkOptions, SourceOptions, WalOptions
 
 CLUSTER = "127.0.0.1:7001,127.0.0.1:7002"
 NAMED = {"cluster": CLUSTER, "topic": "flights"}
@@ -41,6 +45,16 @@ def test_the_names_are_these() -> None:
     )
     limits = source(streaming=True, maxRecordsPerTrigger="10", maxBytesPerTrigger="20", startingTimestamp="30")
     assert (limits.max_records_per_trigger, limits.max_bytes_per_trigger, limits.starting_timestamp) == (10, 20, 30)
+
+
+@pytest.mark.parametrize(
+    ("section", "options"), [("Writing", _SINK), ("Reading", _SOURCE), ("Offline", _WAL.keys() - {"path", "paths"})]
+)
+def test_the_documents_name_each_of_them_and_no_other(section: str, options: Mapping[str, object]) -> None:
+    """The directories of ``viewstamp-wal`` are an argument of ``load``."""
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    (table,) = re.findall(rf"^## {section}$.*?^\| option \|[^\n]*\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"^\| `(\w+)` ", table, re.MULTILINE)) == set(options)
 
 
 def test_what_is_not_given_has_its_default() -> None:
