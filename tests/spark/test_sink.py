@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -315,22 +316,23 @@ def test_a_full_quota_makes_a_write_wait_and_then_go_on(spark: SparkSession) -> 
             return attempt
 
         attempt = cluster.run(hog)
-        rows = spark.range(0, 8, 1, 1).selectExpr("repeat(cast(id as string), 1000000) value")
         ended = threading.Event()
 
-        def write() -> None:
-            save(rows, cluster.addresses, topic="t", txnId="patient")
-            ended.set()
+        def make_room() -> None:
+            while not (sinks(cluster).get("patient") and sinks(cluster)["patient"].bytes):
+                assert not ended.wait(0.02)
+            assert not ended.wait(2), "there is no room for what it stages"
+            assert cluster.values("t") == []
+            cluster.run(lambda client: attempt.abort())
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        while not sinks(cluster).get("patient") or not sinks(cluster)["patient"].bytes:
-            assert not ended.is_set()
-        assert not ended.wait(2), "there is no room for what it stages"
-        assert cluster.values("t") == []
-        cluster.run(lambda client: attempt.abort())
-        thread.join(60)
-        assert ended.is_set()
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(make_room)
+            rows = spark.range(0, 8, 1, 1).selectExpr("repeat(cast(id as string), 1000000) value")
+            try:
+                save(rows, cluster.addresses, topic="t", txnId="patient")
+            finally:
+                ended.set()
+            made.result()
         assert [value[:1] for value in cluster.values("t")] == texts(8)
 
 
