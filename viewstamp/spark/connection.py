@@ -35,7 +35,8 @@ _CLOSE_SECONDS = 2.0
 
 _connections: dict[tuple[int, str], Connection] = {}
 """By process id, because Spark forks its workers: a thread does not come along, and a socket would be shared. What
-was inherited is never used, and never dropped either: closing its loop would disturb the parent's."""
+was inherited is never used, and never dropped either: closing its loop would disturb the parent's. So a child has to
+end without clearing up, by ``os._exit``, as Spark's workers and multiprocessing's do."""
 
 
 def connection(cluster: str) -> Connection:
