@@ -32,7 +32,7 @@ from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.fate import Fate
 
 if TYPE_CHECKING:
-    from viewstamp.sim.loop import Process
+    from viewstamp.sim.loop import Process, SimulatedLoop
     from viewstamp.sim.workload import Workload
     from viewstamp.sim.world import World
 
@@ -45,7 +45,8 @@ _TRIES_MAX = 6
 """So often a driver tries to write a batch; then it gives up, and another one follows."""
 _LAST_TRIES_MAX = 1000
 _PADDING_MAX = 1000
-_READS_MAX = 5
+_READ_SECONDS = 15.0
+"""How long, once all is calm, a topic may not be readable."""
 _DEATH = 0.1
 """How often a driver dies around a COMMIT, of which the next one then does not know."""
 
@@ -191,41 +192,48 @@ class SinkWorkload:
         """Run one driver after the other; kill each, or leave it behind alive."""
         entropy = self.world.loop.entropy(f"supervisor {sink}")
         checkpoint = _Checkpoint("o0")
-        drivers: list[tuple[Process, asyncio.Task[None]]] = []
+        gone: list[asyncio.Future[None]] = []
         while not self.is_over:
             if entropy.random() < 0.1:
-                checkpoint = _Checkpoint(f"o{len(drivers)}")
-            process, driver = self._start_driver(sink, checkpoint)
-            drivers.append((process, driver))
+                checkpoint = _Checkpoint(f"o{len(gone)}")
+            process, end = self._start_driver(sink, checkpoint)
+            gone.append(end)
             seconds = entropy.expovariate(1 / self.world.swarm.driver_seconds)
-            await asyncio.wait([driver, self._over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not driver.done() and not self.is_over and entropy.random() < 0.6:
+            await asyncio.wait([end, self._over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not self.is_over and entropy.random() < 0.6:
                 process.kill()
             await asyncio.sleep(entropy.expovariate(1 / 0.1))
-        alive = [driver for process, driver in drivers if not process.is_dead]
-        if alive:
-            await asyncio.wait(alive)
+        if gone:
+            await asyncio.wait(gone)
         while sink not in self.left:
-            _, driver = self._start_driver(sink, checkpoint, is_last=True)
-            await asyncio.wait([driver])
+            await self._start_driver(sink, checkpoint, is_last=True)[1]
             # An owner that was late took the sink over from the one that the checkpoint names.
             checkpoint = _Checkpoint("last")
 
     def _start_driver(
         self, sink: str, checkpoint: _Checkpoint, *, is_last: bool = False
-    ) -> tuple[Process, asyncio.Task[None]]:
+    ) -> tuple[Process, asyncio.Future[None]]:
+        """Start a driver; return its process, and what is done when it has ended or was killed."""
         self._drivers += 1
         name = f"d{self._drivers}"
         process = self.world.loop.process(name)
         driver = _Driver(self, sink, checkpoint, name, process, self._client(name), is_last=is_last)
-        return process, self._spawn(process, driver.run())
+        end: asyncio.Future[None] = self.world.loop.create_future()
+
+        def on_end(_: object = None) -> None:
+            if not end.done():
+                end.set_result(None)
+
+        process.on_death(on_end)
+        self._spawn(process, driver.run()).add_done_callback(on_end)
+        return process, end
 
     async def _run_reader(self, supervisors: list[asyncio.Task[None]]) -> None:
         """Read the topics again and again, each from where the last pass ended; at the end all that there is."""
         entropy = self.world.loop.entropy("reader")
         members: list[str | None] = [None, *(member.id for member in self.world.members)]
         topics = self.workload.topics
-        reader = _Reader(self._client("r0"), self.observed)
+        reader = _Reader(self._client("r0"), self.observed, self.world.loop)
         async with reader.client:
             while not self.is_over:
                 await asyncio.sleep(entropy.expovariate(1 / 0.15))
@@ -242,8 +250,9 @@ class SinkWorkload:
 class _Reader:
     """Reads topics on from where it was."""
 
-    def __init__(self, client: Client, observed: Observed) -> None:
+    def __init__(self, client: Client, observed: Observed, loop: SimulatedLoop) -> None:
         self.client = client
+        self._loop = loop
         self._observed = observed
         self._ends: list[tuple[str, int]] = []
         observed.ends.append(self._ends)
@@ -279,11 +288,11 @@ class _Reader:
 
     async def read_all(self, topic: str, node: str | None) -> None:
         """Read all that the topic keeps, in a calm world. Raises Violation where that goes wrong again and again."""
-        for _ in range(_READS_MAX):
-            if await self.read(topic, node, back=1 << 62):
-                return
+        end = self._loop.time() + _READ_SECONDS
+        while not await self.read(topic, node, back=1 << 62):
+            if self._loop.time() > end:
+                raise Violation("TopicsAreReadable", f"{topic} cannot be read of {node or 'anybody'}")
             await asyncio.sleep(0.1)
-        raise Violation("TopicsAreReadable", f"{topic} could not be read of {node or 'anybody'} in {_READS_MAX} tries")
 
 
 class _Driver:
