@@ -963,6 +963,20 @@ async def test_one_member_is_read_by_name(cluster: Cluster) -> None:
     assert {node for node, kind in cluster.requests if kind == FrameKind.READ} == {"n3"}
 
 
+async def test_a_member_read_by_name_answers_no_earlier_than_it_has_applied_what_it_told_before(
+    cluster: Cluster,
+) -> None:
+    """It may have started again meanwhile, and be behind itself for a moment."""
+    client = await ready(cluster, batch_bytes=2000)
+    cluster.read_chunk = 2000
+    await asyncio.gather(*many(client, 100, size=100))
+    told = cluster.log.next_index - 1
+    assert len([record async for record in client.read("orders", node="n3")]) == 101
+    asked = [body["applied_index"] for kind, body in cluster.bodies if kind == FrameKind.READ]
+    assert asked == [told] * len(asked)
+    assert len(asked) > 1
+
+
 async def test_a_member_that_does_not_exist_or_is_down_is_an_error(cluster: Cluster) -> None:
     client = await ready(cluster)
     with pytest.raises(RequestError, match="n1, n2, n3"):

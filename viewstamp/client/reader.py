@@ -35,7 +35,8 @@ class Reader:
     Invariants:
       * the batches that it yields follow on each other: each begins with the position after the one before, so that
         nothing is skipped and nothing comes twice, whichever nodes answered
-      * ``applied_index`` only grows: a node that is behind what was read already has to catch up before it answers
+      * ``applied_index`` only grows: a node that is behind what was read already has to catch up before it answers; so
+        has a member that is read by name, where it starts again meanwhile
     """
 
     def __init__(
@@ -136,8 +137,7 @@ class Reader:
         self._topic_id = TopicId(topic["id"])
         if self._is_from_first:
             self._start = self._position = Position(topic["first_position"])
-        if self._node is None:
-            self._applied_index = int(frame.body["applied_index"])
+        self._applied_index = int(frame.body["applied_index"])
         if not self._follow:
             last = int(topic["last_position"])
             self.end = last + 1 if self.end is None else min(self.end, last + 1)
@@ -167,8 +167,7 @@ class Reader:
             if batch.topic != self._topic_id or batch.kind not in (Kind.RECORDS, Kind.STAGED):
                 raise PeerError(f"{link.address} sent {batch!r} for a reader of topic {self._topic_id}")
             expected = Position(batch.first_position + batch.count)
-        if self._node is None:
-            self._applied_index = max(self._applied_index, int(frame.body["applied_index"]))
+        self._applied_index = max(self._applied_index, int(frame.body["applied_index"]))
         return batches
 
     async def _ask(self, kind: FrameKind, body: dict[str, object], *, wait: float) -> tuple[Link, Frame]:
