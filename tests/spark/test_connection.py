@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 
 import pytest
 
@@ -90,6 +92,15 @@ def test_a_wrong_address_is_refused_at_once() -> None:
         connection("nonsense")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have Ctrl-C interrupt this process, also where it was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> None:
     """A task that is killed while it waits must not go on staging."""
     link = Connection(cluster.addresses)
@@ -104,7 +115,7 @@ def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> No
 
     def interrupt() -> None:
         assert started.wait(10)
-        os.kill(os.getpid(), 2)
+        os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
