@@ -12,9 +12,10 @@ all on one machine. Each figure is the median of its rounds:
   * replay: the files of the three nodes, stopped, to parquet in order; beside the plan that one would write in Spark
     alone: all three replicas' records, ``dropDuplicates`` by (term, index), ``orderBy`` position
 
-What to expect. The sink writes everything three times and checks it as often, on the processors that Spark needs too,
-so a fifth to a half of the parquet sink. The batch read copies nothing into Arrow's columns, but the nodes and the workers
-send and receive on the processors that ``mapInArrow`` has for itself: half of it. The replay reads each replica's headers, and the records of one, and sorts nothing.
+What to expect. The sink writes everything three times and checks it as often, on the processors that Spark needs
+too, so a fifth to a half of the parquet sink. The batch read copies nothing into Arrow's columns, but nodes and workers
+send and receive on the processors that ``mapInArrow`` has for itself: half of it. The replay reads each replica's
+headers, and the records of one, and sorts nothing.
 """
 
 from __future__ import annotations
