@@ -151,6 +151,7 @@ async def test_nodes_that_were_killed_and_led_by_turns_replay_to_one_log(tmp_pat
     assert replayed(Replay.open(RealDisk(), directories(tmp_path)))[0] == live
 
 
+@pytest.mark.spark  # for Arrow, which comes with Spark
 async def test_parquet_holds_every_field_in_order(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -175,6 +176,7 @@ async def test_parquet_holds_every_field_in_order(tmp_path: Path) -> None:
         assert [round(row["timestamp"].timestamp() * 1e6) for row in of_topic] == [r.timestamp for r in records]
 
 
+@pytest.mark.spark  # for Arrow, which comes with Spark
 async def test_parquet_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from viewstamp.replay.parquet import write_parquet
@@ -261,6 +263,7 @@ def spoil(directory: Path, text: bytes) -> None:
             return
 
 
+@pytest.mark.spark  # for Arrow, which comes with Spark
 async def test_the_command_prints_the_fields_and_exits_as_it_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
