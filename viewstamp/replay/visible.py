@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
+from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.host.seam import Disk
 from viewstamp.ids import TopicId
 from viewstamp.node.snapshot_file import read_header, read_pieces
@@ -244,8 +244,6 @@ class _Planner:
             for _ in pieces:
                 pass  # The actors' part; only at the end of it is known that all of the file is intact.
             return state
-        except (OutdatedCodeError, CorruptionError):
-            raise
         finally:
             file.close()
 
