@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from viewstamp.consensus import follower, leader
 from viewstamp.consensus.core import Campaign, Core
-from viewstamp.consensus.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
-from viewstamp.consensus.quorum import has_quorum
+from viewstamp.consensus.messages import (
+    PreVoteRequest,
+    PreVoteResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
 from viewstamp.ids import NodeId, Term
 
-__all__ = ["on_pre_vote_response", "on_vote_response", "start"]
+__all__ = ["on_pre_vote_response", "on_timeout_now", "on_vote_response", "start"]
 
 
 def start(core: Core) -> None:
     """Ask for pre-votes. A member whose log is not synced, or which is installing, waits one more tick."""
-    if core.installing or not core.is_synced or core.me not in core.membership.voters:
+    if not _may_stand(core):
         return
     follower.step_down(core, core.term)
     core.campaign = Campaign.PRE_VOTE
@@ -23,6 +28,15 @@ def start(core: Core) -> None:
     for voter in _other_voters(core):
         core.send(PreVoteRequest(source=core.me, target=voter, term=Term(core.term + 1), last_term=last_term, end=end))
     _maybe_start_vote(core)
+
+
+def on_timeout_now(core: Core, message: TimeoutNow) -> None:
+    """Stand for election at once: the leader itself asks for it, so nobody's pre-vote is needed."""
+    if message.source != core.leader or not _may_stand(core):
+        return
+    follower.step_down(core, core.term)
+    core.restart_election_timer()
+    _start_vote(core, transfers=True)
 
 
 def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
@@ -40,16 +54,18 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
     before = core.votes.setdefault(message.source, message.granted)
     core.check_peer(before == message.granted, f"{message.source} changed its vote")
     core.vote_responses[message.source] = message
-    voters = core.membership.voters
-    if has_quorum(voters, _voted(core, granted=True)):
+    if core.membership.has_quorum(_voted(core, granted=True)):
         leader.become_leader(core)
-    elif has_quorum(voters, _voted(core, granted=False)):
+    elif core.membership.has_quorum(_voted(core, granted=False)):
         follower.step_down(core, core.term)
 
 
 def _maybe_start_vote(core: Core) -> None:
-    if not has_quorum(core.membership.voters, _voted(core, granted=True)) or not core.is_synced:
-        return
+    if core.membership.has_quorum(_voted(core, granted=True)) and core.is_synced:
+        _start_vote(core, transfers=False)
+
+
+def _start_vote(core: Core, *, transfers: bool) -> None:
     core.campaign = Campaign.VOTE
     core.votes = {}
     core.vote_responses = {}
@@ -57,15 +73,22 @@ def _maybe_start_vote(core: Core) -> None:
     core.store_term(Term(core.term + 1), core.me)
     last_term, end = core.pair
     for voter in _other_voters(core):
-        core.send_after_durable(VoteRequest(source=core.me, target=voter, term=core.term, last_term=last_term, end=end))
+        core.send_after_durable(
+            VoteRequest(source=core.me, target=voter, term=core.term, last_term=last_term, end=end, transfers=transfers)
+        )
     # One's own vote counts when it is durable, like any other.
     core.send_after_durable(
         VoteResponse(source=core.me, target=core.me, term=core.term, granted=True, history=core.advertised, end=end)
     )
 
 
+def _may_stand(core: Core) -> bool:
+    """Say whether this member may campaign now: synced, an elector, and nothing lost (rules 2, 14, 17)."""
+    return core.me in core.membership.electors and core.is_synced and not core.installing and core.silent_until is None
+
+
 def _other_voters(core: Core) -> list[NodeId]:
-    return [voter for voter in sorted(core.membership.voters) if voter != core.me]
+    return [voter for voter in sorted(core.membership.electors) if voter != core.me]
 
 
 def _voted(core: Core, *, granted: bool) -> list[NodeId]:

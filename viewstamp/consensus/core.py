@@ -14,7 +14,7 @@ from viewstamp.consensus.log import Log
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import Message, SnapshotOffer, TermResponse, VoteResponse
 from viewstamp.consensus.progress import Progress
-from viewstamp.consensus.ready import AppendLog, Fetch, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import PeerError
@@ -69,6 +69,8 @@ class Stored:
 
     ``tail`` holds the batches in memory: all from ``commit_end`` on at least. ``memberships`` are those of the
     log, in order, preceded by the hint (or the one at the trimmed prefix). ``first_index`` is where the log begins.
+    ``silent_until`` is the pair that this member advertised before its disk lost something, at least; None = nothing
+    was lost, or all of it has been regained.
     """
 
     term: Term = Term(0)
@@ -80,6 +82,7 @@ class Stored:
     log_time: int = 0
     tail: list[Batch] = field(default_factory=list)
     memberships: list[MembershipEntry]
+    silent_until: tuple[Term, Index] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,8 @@ class Core:
         """Where the log on disk begins: what is before it stands in a snapshot only."""
         self.base: tuple[Index, Term] | None = None
         """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
+        self.silent_until = stored.silent_until
+        """The pair that has to be regained before anything that this member says counts (rule 17); None = it does."""
         self.unfinished = 0
         """Readys that were handed out and wait for the disk."""
 
@@ -180,6 +185,9 @@ class Core:
         self.progress: dict[NodeId, Progress] = {}
         self.heartbeat_elapsed = 0
         self.round = 0
+        self.transferee: NodeId | None = None
+        """Who shall lead next: until it has everything, and stands, or an election timeout is over, none proposes."""
+        self.transfer_ticks = 0
         self.reads: list[PendingRead] = []
         self.reads_waiting: list[tuple[int, NodeId | None]] = []
         """Reads that have no round yet: they came this turn, or before a quorum reached the term start."""
@@ -200,17 +208,18 @@ class Core:
 
     @property
     def role(self) -> Role:
-        """Derived; see :func:`role_of`."""
+        """Derived; see :func:`role_of`. A leader that is being removed leads until its removal is committed."""
+        if self.leader == self.me:
+            return Role.LEADER
         return role_of(self.membership, self.me, self.leader, campaigning=self.campaign is not None)
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """RUNNING once the membership record of the present term is known to be committed."""
-        entry = self.memberships[-1]
-        is_current = (
-            entry.term == self.term and entry.index > 0 and (self.announced_number > 0 or self.leader == self.me)
-        )
-        return Lifecycle.RUNNING if is_current and entry.index < self.log.commit_end else Lifecycle.CONFIGURING
+        """RUNNING once a membership record of the present term is known to be committed; later ones change nothing."""
+        entry = self.memberships[0]  # The newest committed one, or the one from before.
+        is_committed = 0 < entry.index < self.log.commit_end and entry.term == self.term
+        is_led = self.announced_number > 0 or self.leader == self.me
+        return Lifecycle.RUNNING if is_committed and is_led else Lifecycle.CONFIGURING
 
     @property
     def advertised(self) -> TermHistory:
@@ -261,6 +270,16 @@ class Core:
         if self.writes and isinstance(self.writes[-1], WriteTerm):
             self.writes.pop()
         self.writes.append(WriteTerm(term, vote))
+
+    def maybe_end_silence(self) -> None:
+        """Speak again once the durable pair is at least the one from before the damage (rule 17).
+
+        The leader's commit end would be no reason: what this member had acknowledged may be about to be committed by
+        that very acknowledgement. Dying before the write is durable: the next start compares again.
+        """
+        if self.silent_until is not None and not self.installing and self.pair >= self.silent_until:
+            self.silent_until = None
+            self.writes.append(EndSilence())
 
     def store_history(self, history: TermHistory) -> None:
         """Take ``history`` and write it."""

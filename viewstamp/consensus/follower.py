@@ -52,6 +52,7 @@ def step_down(core: Core, term: Term, *, vote: str = "") -> None:
     core.reads_waiting = []
     core.uncommitted_bytes = 0
     core.is_reached = False
+    core.transferee = None
     if term > core.term:
         core.announced_number = 0
         core.store_term(term, vote)
@@ -201,6 +202,7 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
             number=message.number,
             end=core.log.durable_end,
             round=message.round,
+            is_silent=core.silent_until is not None,
         )
     )
     if message.sent_end > core.log.end:
@@ -216,6 +218,7 @@ def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
 
 def on_durable(core: Core, *, ended_silence: bool) -> None:
     """The log is durable further than before, or the announcement is: tell the leader, if it still leads."""
+    core.maybe_end_silence()
     if core.leader is None or core.announced_number == 0:
         return
     if ended_silence:
@@ -226,6 +229,7 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
                 term=core.term,
                 number=core.announced_number,
                 end=core.log.durable_end,
+                is_silent=core.silent_until is not None,
             )
         )
     else:
@@ -248,6 +252,7 @@ def _answer_append(core: Core, *, rejected: bool) -> None:
             end=core.log.durable_end,
             received_end=core.log.end,
             rejected=rejected,
+            is_silent=core.silent_until is not None,
         )
     )
 

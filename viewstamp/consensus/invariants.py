@@ -50,7 +50,6 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
-from viewstamp.consensus.quorum import has_quorum
 from viewstamp.consensus.term_history import TermHistory, TermStart
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
@@ -192,7 +191,7 @@ def cursors_ordered(facts: Facts, core: Core) -> str | None:
             f"{core.me}: handed {log.handed_end}, committed {log.commit_end}, durable {log.durable_end}, end {log.end}"
         )
     for member, progress in core.progress.items():
-        if progress.durable_end > progress.next_end or progress.next_end > log.end:
+        if not progress.counted_end <= progress.durable_end <= progress.next_end <= log.end:
             return f"{core.me} sees {member} at {progress.durable_end}, sent {progress.next_end}, holds {log.end}"
         in_flight = sum(size for _, size in progress.in_flight)
         newest = progress.in_flight[-1][1] if progress.in_flight else 0
@@ -284,10 +283,10 @@ def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) 
     if core.log.commit_end == seen.commit_end:
         return None
     end = core.log.commit_end
-    holders = [voter for voter in core.membership.voters if facts.acknowledged.get((voter, core.term), 0) >= end]
+    holders = [voter for voter in core.membership.electors if facts.acknowledged.get((voter, core.term), 0) >= end]
     if disks[core.me].end >= end and disks[core.me].history.begin_of(core.term) is not None:
         holders.append(core.me)
-    if end < core.term_start or not has_quorum(core.membership.voters, holders):
+    if end < core.term_start or not core.membership.has_quorum(holders):
         return f"{core.me} commits up to {end} in term {core.term} (from {core.term_start}), only {holders} hold it"
     return None
 
@@ -378,7 +377,7 @@ def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
             knows = disk.term > term or (disk.term == term and disk.history.begin_of(term) is not None)
             if end > disk.end or not knows:
                 raise BrokenInvariantError("AckDurable", f"{me} acknowledges {end} in term {term}, on disk: {disk}")
-            if disk.term == term:
+            if disk.term == term and not message.is_silent:
                 facts.acknowledged[me, term] = max(end, facts.acknowledged.get((me, term), Index(0)))
         case VoteResponse(granted=True) | VoteRequest():
             voted_for = message.target if isinstance(message, VoteResponse) else me

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from viewstamp.consensus import follower
 from viewstamp.consensus.core import Core, PendingRead
+from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -17,19 +18,20 @@ from viewstamp.consensus.messages import (
     ReadIndexRequest,
     ReadIndexResponse,
     SnapshotOffer,
+    TimeoutNow,
     VoteResponse,
 )
 from viewstamp.consensus.progress import Progress, ProgressState
-from viewstamp.consensus.quorum import has_quorum, quorum_end
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.term_history import TermHistory, common_point
-from viewstamp.errors import NotLeaderError, OverloadedError, UnavailableError
+from viewstamp.errors import NotLeaderError, OverloadedError, RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId, Position, Viewstamp
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = [
     "become_leader",
+    "change",
     "check_propose",
     "not_leader",
     "on_announcement_response",
@@ -44,8 +46,11 @@ __all__ = [
     "propose",
     "send_appends",
     "start_read_round",
+    "transfer",
 ]
 
+_DEPARTED_TIMEOUTS = 2
+"""A member that was removed, and does not answer for so many election timeouts, is not told of it any more."""
 _PATIENCE_HEARTBEATS = 4
 """So many heartbeats without an answer to an announcement, or to a probe, and the leader asks or probes anew."""
 
@@ -82,7 +87,8 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
             else:
                 _ask(core, member, progress)
         if not core.options.sync_only:
-            _propose_membership(core)
+            # The one in force, as a record of the own term: it gates RUNNING, never the commit index.
+            _append_membership(core, core.membership)
     _maybe_commit(core)
 
 
@@ -119,7 +125,7 @@ def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
         return
     _check_end(core, message.source, message.end)
     progress.heard()
-    progress.become_replicating(message.end)
+    progress.become_replicating(message.end, is_silent=message.is_silent)
     _maybe_commit(core)
 
 
@@ -129,7 +135,7 @@ def on_append_response(core: Core, message: AppendResponse) -> None:
     if progress is None:
         return
     _check_end(core, message.source, message.received_end)
-    _acknowledge(core, message.source, progress, message.end)
+    _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
     if message.rejected:
         progress.rejected(message.received_end)
 
@@ -139,9 +145,10 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
     progress = _replicating(core, message.source, message.number)
     if progress is None:
         return
-    _acknowledge(core, message.source, progress, message.end)
-    progress.heard_round = max(progress.heard_round, message.round)
-    _confirm_reads(core)
+    _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
+    if not message.is_silent:
+        progress.heard_round = max(progress.heard_round, message.round)
+        _confirm_reads(core)
 
 
 def on_read_index_request(core: Core, message: ReadIndexRequest) -> None:
@@ -163,7 +170,7 @@ def on_tick(core: Core) -> None:
     """Check that a quorum still listens; say that one still leads; ask those whose state is not known."""
     if core.ticks_since_leader >= core.options.election_timeout_ticks:
         heard = [member for member, progress in core.progress.items() if progress.is_heard]
-        if not has_quorum(core.membership.voters, [core.me, *heard]):
+        if not core.membership.has_quorum([core.me, *heard]):
             follower.step_down(core, core.term)  # Check-quorum: a leader that nobody hears makes room.
             return
         core.ticks_since_leader = 0
@@ -190,6 +197,10 @@ def on_tick(core: Core) -> None:
                 _ask(core, member, progress)
         elif progress.ticks_in_state > patience:
             _ask(core, member, progress)
+    if core.transferee is not None:
+        _go_on_transferring(core, is_due=is_due)
+    elif core.lifecycle is Lifecycle.RUNNING and not core.options.sync_only:
+        _advance_membership(core)
 
 
 def check_propose(core: Core, size: int) -> None:
@@ -200,6 +211,10 @@ def check_propose(core: Core, size: int) -> None:
         raise UnavailableError(
             f"{core.me} leads term {core.term} but the group is still configuring",
             remedy="try again in a moment",
+        )
+    if core.transferee is not None:
+        raise UnavailableError(
+            f"{core.me} is handing its leadership over to {core.transferee}", remedy="try again in a moment"
         )
     if core.uncommitted_bytes + size > core.options.uncommitted_bytes_max and core.uncommitted_bytes:
         raise OverloadedError(
@@ -212,6 +227,41 @@ def propose(core: Core, batch: Batch) -> Viewstamp:
     """Stamp ``batch`` and append it to the log; see :meth:`Raft.propose`."""
     check_propose(core, batch.size)
     return _append_own(core, batch)
+
+
+def change(core: Core, wanted: Change) -> Viewstamp:
+    """Begin a change of the membership; see :meth:`Raft.change`."""
+    check_propose(core, 0)
+    entry = core.memberships[-1]
+    if entry.index >= core.log.commit_end or entry.membership.is_joint:
+        raise UnavailableError("another change of the membership is under way", remedy="try again in a moment")
+    membership = entry.membership.changed(wanted)
+    if membership is entry.membership:
+        return Viewstamp(entry.term, entry.index)
+    return _append_membership(core, membership)
+
+
+def transfer(core: Core, target: NodeId | None) -> NodeId:
+    """Begin to hand the leadership over; see :meth:`Raft.transfer`."""
+    if core.leader != core.me:
+        raise not_leader(core)
+    voters = [voter for voter in core.membership.voters if voter != core.me]
+    if target is not None and target not in voters:
+        raise RequestError(
+            f"{target} cannot take the leadership over from {core.me}",
+            remedy=f"name one of {', '.join(sorted(voters))}" if voters else "it is the only voter",
+        )
+    ready = [voter for voter in voters if core.progress[voter].state is ProgressState.REPLICATING]
+    if target is None and ready:
+        target = max(sorted(ready), key=lambda voter: core.progress[voter].counted_end)
+    if target is None or target not in ready or core.installing:
+        raise UnavailableError(
+            f"{target or 'no other voter'} follows {core.me} closely enough to take over at present",
+            remedy="try again in a moment; `viewstamp status` shows who is behind",
+        )
+    core.transferee, core.transfer_ticks = target, 0
+    _go_on_transferring(core, is_due=True)
+    return target
 
 
 def not_leader(core: Core) -> NotLeaderError:
@@ -329,11 +379,13 @@ def _replicating(core: Core, member: NodeId, number: int) -> Progress | None:
     return progress
 
 
-def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index) -> None:
+def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index, *, is_silent: bool) -> None:
     _check_end(core, member, end)
     progress.heard()
-    if progress.acknowledged(end):
+    if progress.acknowledged(end, is_silent=is_silent):
         _maybe_commit(core)
+        if member == core.transferee:
+            _go_on_transferring(core, is_due=True)
 
 
 def _check_end(core: Core, member: NodeId, end: Index) -> None:
@@ -348,9 +400,9 @@ def _maybe_commit(core: Core) -> None:
     """
     ends = {core.me: core.log.durable_end}
     for member, progress in core.progress.items():
-        ends[member] = progress.durable_end
+        ends[member] = progress.counted_end
     reached = {member: end for member, end in ends.items() if end >= core.term_start}
-    end = quorum_end(core.membership.voters, reached)
+    end = core.membership.quorum_end(reached)
     if end < core.term_start or core.installing:
         return
     core.is_reached = True
@@ -373,9 +425,73 @@ def _append_own(core: Core, batch: Batch) -> Viewstamp:
     return Viewstamp(core.term, first_index)
 
 
-def _propose_membership(core: Core) -> None:
-    """Replicate the membership in force, as a record of the own term: it gates RUNNING, never the commit index."""
-    _append_own(core, build_batch([core.membership.encode()], kind=Kind.MEMBERSHIP))
+def _append_membership(core: Core, membership: Membership) -> Viewstamp:
+    """Replicate ``membership``, which is in force from here on; who leaves is told until it has the record."""
+    viewstamp = _append_own(core, build_batch([membership.encode()], kind=Kind.MEMBERSHIP))
+    for member in membership.addresses:
+        if member != core.me and member not in core.progress:
+            core.progress[member] = Progress()
+            _ask(core, member, core.progress[member])
+    return viewstamp
+
+
+def _advance_membership(core: Core) -> None:
+    """Take the next step of a change, if the one before is committed; one step a tick."""
+    entry = core.memberships[-1]
+    _forget_departed(core, entry.index)
+    if entry.index >= core.log.commit_end:
+        return
+    membership = entry.membership
+    if membership.is_joint:
+        _append_membership(core, membership.left())
+        return
+    if core.me not in membership.voters:
+        _depart(core)
+        return
+    timeout = core.options.election_timeout_ticks
+    for learner in sorted(membership.joining):
+        if core.progress[learner].has_caught_up(core.log.end, timeout):
+            _append_membership(core, membership.promoted(learner))
+            return
+
+
+def _forget_departed(core: Core, index: Index) -> None:
+    """Drop those who are no members any more, and know it, or do not answer."""
+    addresses = core.membership.addresses
+    patience = _DEPARTED_TIMEOUTS * core.options.election_timeout_ticks
+    for member in [member for member in core.progress if member not in addresses]:
+        progress = core.progress[member]
+        knows = progress.durable_end > index and progress.sent_commit_end > index
+        if knows or progress.silent_ticks > patience:
+            del core.progress[member]
+
+
+def _depart(core: Core) -> None:
+    """Step down: the removal of this leader is committed. Its followers hear of that, and the best stands at once."""
+    replicating = {
+        member: progress
+        for member, progress in core.progress.items()
+        if progress.state is ProgressState.REPLICATING and member in core.membership.addresses
+    }
+    for member, progress in replicating.items():
+        _send_heartbeat(core, member, progress)
+    voters = [member for member in sorted(replicating) if member in core.membership.voters]
+    if voters:
+        best = max(voters, key=lambda voter: replicating[voter].counted_end)
+        core.send(TimeoutNow(source=core.me, target=best, term=core.term))
+    follower.step_down(core, core.term)
+
+
+def _go_on_transferring(core: Core, *, is_due: bool) -> None:
+    """Say "now" to the one who shall lead, once it has everything; give up after an election timeout."""
+    target = core.transferee
+    assert target is not None
+    core.transfer_ticks += 1
+    progress = core.progress.get(target)
+    if progress is None or core.transfer_ticks > core.options.election_timeout_ticks:
+        core.transferee = None  # It could not: this member leads on, and takes proposals again.
+    elif is_due and progress.counted_end == core.log.end:
+        core.send(TimeoutNow(source=core.me, target=target, term=core.term))
 
 
 def _confirm_reads(core: Core) -> None:
@@ -383,7 +499,7 @@ def _confirm_reads(core: Core) -> None:
     while core.reads:
         read = core.reads[0]
         confirming = [member for member, progress in core.progress.items() if progress.heard_round >= read.round]
-        if not has_quorum(core.membership.voters, [core.me, *confirming]):
+        if not core.membership.has_quorum([core.me, *confirming]):
             return
         del core.reads[0]
         if read.source is None:

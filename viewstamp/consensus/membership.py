@@ -1,19 +1,49 @@
-"""Who votes and who learns, as it stands in the log.
+"""Who votes and who learns, as it stands in the log, and how one membership becomes the next.
 
 The membership record is an ordinary record of the log: in force on every member from the moment it is in
 that member's log, and gone when it is cut (protocol rule 15). Its value is JSON with sorted keys.
+
+Every change of voters is joint, that of a single one too (Raft paper, section 6): the first record brings the new
+voters beside those of before, and from then on both need a majority, to elect and to commit; when it is committed the
+leader leaves the joint membership by a second record. A change of learners only is one record: nobody counts them.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from viewstamp.errors import PeerError
-from viewstamp.ids import NodeId
+from viewstamp.consensus.quorum import has_quorum, quorum_end
+from viewstamp.errors import PeerError, RequestError
+from viewstamp.ids import Index, NodeId
 
-__all__ = ["Membership"]
+__all__ = ["AddMember", "Change", "Membership", "RemoveMember"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember:
+    """Add ``node``, which listens at ``address``; a member already: it has moved there.
+
+    It begins as a learner. With ``becomes_voter`` the leader promotes it when it has caught up, then in the place of
+    the voter ``replaces`` ("" = beside the others).
+    """
+
+    node: NodeId
+    address: str
+    becomes_voter: bool = True
+    replaces: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """Remove ``node``, a voter or a learner."""
+
+    node: NodeId
+
+
+Change = AddMember | RemoveMember
 
 
 @dataclass(frozen=True)
@@ -21,22 +51,133 @@ class Membership:
     """The voters and the learners of a group, each with the address where it listens.
 
     ``generation`` counts the changes, for people and logs; nothing is ever refused because of it (as a gate it
-    deadlocks: a member that lacks the newest record would refuse the append that brings it).
+    deadlocks: a member that lacks the newest record would refuse the append that brings it). ``outgoing`` are the
+    voters of before while the membership is joint, {} = it is not. ``joining`` are the learners that are to become
+    voters, each with the voter in whose place ("" = beside the others).
     """
 
     voters: dict[NodeId, str]
     learners: dict[NodeId, str] = field(default_factory=dict)
     generation: int = 0
+    outgoing: dict[NodeId, str] = field(default_factory=dict)
+    joining: dict[NodeId, str] = field(default_factory=dict)
+
+    # -- Who -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the voters of before have to agree too."""
+        return bool(self.outgoing)
+
+    @cached_property
+    def electors(self) -> dict[NodeId, str]:
+        """Who may vote and stand: the voters, and while joint those of before."""
+        return {**self.outgoing, **self.voters}
 
     @cached_property
     def addresses(self) -> dict[NodeId, str]:
-        """Every member's address, voters first, each in the order of their ids."""
-        return {**dict(sorted(self.voters.items())), **dict(sorted(self.learners.items()))}
+        """Every member's address, electors first, each in the order of their ids."""
+        return {**dict(sorted(self.electors.items())), **dict(sorted(self.learners.items()))}
+
+    # -- Counting --------------------------------------------------------------------------------------------
+
+    def has_quorum(self, agreeing: Iterable[NodeId]) -> bool:
+        """Say whether those in ``agreeing`` are a majority of the voters, while joint of those of before too."""
+        agreeing = list(agreeing)
+        return has_quorum(self.voters, agreeing) and (not self.outgoing or has_quorum(self.outgoing, agreeing))
+
+    def quorum_end(self, ends: Mapping[NodeId, Index]) -> Index:
+        """Return up to where a majority of the voters, while joint of those of before too, holds the log."""
+        end = quorum_end(self.voters, ends)
+        return min(end, quorum_end(self.outgoing, ends)) if self.outgoing else end
+
+    # -- Changing --------------------------------------------------------------------------------------------
+
+    def changed(self, change: Change) -> Membership:
+        """Return the next membership; this one where there is nothing to do. This one is not joint.
+
+        Raises:
+          RequestError: it cannot be done.
+        """
+        assert not self.is_joint, "one change at a time"
+        return self._added(change) if isinstance(change, AddMember) else self._removed(change.node)
+
+    def promoted(self, learner: NodeId) -> Membership:
+        """Return the joint membership in which a joining learner is a voter, in the place that it was promised."""
+        voters = {**self.voters, learner: self.learners[learner]}
+        voters.pop(NodeId(self.joining[learner]), None)
+        return self._next(
+            voters=voters,
+            learners=_without(self.learners, learner),
+            joining=_without(self.joining, learner),
+        )
+
+    def left(self) -> Membership:
+        """Return the membership that follows a joint one: the voters of before do not count any more."""
+        return replace(self, outgoing={}, generation=self.generation + 1)
+
+    def _added(self, change: AddMember) -> Membership:
+        node, address = change.node, change.address
+        if node in self.voters:
+            if change.replaces:
+                raise RequestError(f"{node} is a voter already", remedy="replace a member by a node that is none yet")
+            same = self.voters[node] == address
+            return self if same else self._next(voters={**self.voters, node: address})
+        replaced = change.replaces or ""
+        if replaced and replaced not in self.voters:
+            raise RequestError(
+                f"{replaced} is no voter: {', '.join(sorted(self.voters))}", remedy="name the voter that has to go"
+            )
+        joining = {**self.joining, node: replaced} if change.becomes_voter else _without(self.joining, node)
+        if self.learners.get(node) == address and joining == self.joining:
+            return self
+        return self._next(learners={**self.learners, node: address}, joining=joining)
+
+    def _removed(self, node: NodeId) -> Membership:
+        if node in self.learners:
+            return self._next(learners=_without(self.learners, node), joining=_without(self.joining, node))
+        if node not in self.voters:
+            raise RequestError(
+                f"{node} is no member: {', '.join(self.addresses)}", remedy="`viewstamp members list` shows who is"
+            )
+        if len(self.voters) == 1:
+            raise RequestError(f"{node} is the last voter", remedy="add another member first")
+        return self._next(voters=_without(self.voters, node))
+
+    def _next(
+        self,
+        *,
+        voters: dict[NodeId, str] | None = None,
+        learners: dict[NodeId, str] | None = None,
+        joining: dict[NodeId, str] | None = None,
+    ) -> Membership:
+        voters = self.voters if voters is None else voters
+        return Membership(
+            voters,
+            self.learners if learners is None else learners,
+            self.generation + 1,
+            self.voters if voters.keys() != self.voters.keys() else {},
+            self.joining if joining is None else joining,
+        )
+
+    # -- The record ------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
         """Return the value of the membership record."""
-        fields = {"generation": self.generation, "learners": self.learners, "voters": self.voters}
-        return json.dumps(fields, sort_keys=True).encode()
+        return json.dumps(self.to_wire(), sort_keys=True).encode()
+
+    def to_wire(self) -> dict[str, object]:
+        """Return the fields as plain values."""
+        fields: dict[str, object] = {
+            "generation": self.generation,
+            "learners": self.learners,
+            "voters": self.voters,
+        }
+        if self.outgoing:
+            fields["outgoing"] = self.outgoing
+        if self.joining:
+            fields["joining"] = self.joining
+        return fields
 
     @classmethod
     def decode(cls, value: bytes) -> Membership:
@@ -47,6 +188,21 @@ class Membership:
         """
         try:
             fields = json.loads(value)
-            return cls(dict(fields["voters"]), dict(fields["learners"]), int(fields["generation"]))
-        except (ValueError, KeyError, TypeError) as error:
+            voters, learners, outgoing, joining = (
+                {NodeId(str(node)): str(text) for node, text in dict(found).items()}
+                for found in (
+                    fields["voters"],
+                    fields["learners"],
+                    fields.get("outgoing", {}),
+                    fields.get("joining", {}),
+                )
+            )
+            if not joining.keys() <= learners.keys():
+                raise ValueError("who joins is a learner")
+            return cls(voters, learners, int(fields["generation"]), outgoing, joining)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PeerError(f"no membership record: {value[:100]!r}") from error
+
+
+def _without(members: Mapping[NodeId, str], node: NodeId) -> dict[NodeId, str]:
+    return {member: text for member, text in members.items() if member != node}

@@ -31,6 +31,7 @@ __all__ = [
     "ReadIndexResponse",
     "SnapshotOffer",
     "TermResponse",
+    "TimeoutNow",
     "VoteRequest",
     "VoteResponse",
 ]
@@ -68,11 +69,13 @@ class VoteRequest(Message):
     """Vote for me in ``term``. Sent once the candidate's own vote is durable.
 
     ``(last_term, end)`` is the pair that the candidate advertises. Doubled: a voter gives its one vote of a term
-    to the same candidate again.
+    to the same candidate again. ``transfers``: the leader itself has asked the candidate to stand, so also those who
+    hear a leader vote.
     """
 
     last_term: Term
     end: Index
+    transfers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +126,15 @@ class Announcement(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementResponse(Message):
-    """All three steps are durable; my log ends at ``end``. From here on appends are accepted."""
+    """All three steps are durable; my log ends at ``end``. From here on appends are accepted.
+
+    ``is_silent``, here and in what follows: my disk has lost something that I may have acknowledged before. I take
+    batches, and nothing that I say counts, until I hold as much as I did (protocol rule 17).
+    """
 
     number: int
     end: Index
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +176,7 @@ class AppendResponse(Message):
     end: Index
     received_end: Index
     rejected: bool
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +199,7 @@ class HeartbeatResponse(Message):
     number: int
     end: Index
     round: int
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +220,14 @@ class ReadIndexResponse(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermResponse(Message):
     """Your term is behind mine. Sent for any request of a lower term, or the two would ignore each other for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutNow(Message):
+    """You hold all that I hold: stand for election now, without asking first (Raft thesis 3.10).
+
+    Lost: the leader says it again at each heartbeat, and leads on after an election timeout. Late: an election more.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +257,7 @@ MESSAGES: tuple[type[Message], ...] = (
     ReadIndexRequest,
     ReadIndexResponse,
     TermResponse,
+    TimeoutNow,
     BatchesRead,
 )
 """Every message there is, in the order of the dispatch table."""

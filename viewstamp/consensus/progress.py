@@ -27,8 +27,9 @@ class ProgressState(Enum):
 class Progress:
     """One member, seen by the leader.
 
-    Invariants:
+      Invariants:
       * ``durable_end <= next_end``; ``in_flight_bytes`` is the sum over ``in_flight`` and is bounded
+      * ``counted_end <= durable_end``
       * ``durable_end`` > 0 only in REPLICATING: the member said so, after it took announcement ``number`` of this term
     """
 
@@ -37,6 +38,8 @@ class Progress:
     """The latest announcement to this member in this term, from 1; 0 = none yet."""
     durable_end: Index = Index(0)
     """Acknowledged: durable there up to here."""
+    counted_end: Index = Index(0)
+    """As far of that as counts for commit: less where the member is silent, or was (rule 17)."""
     next_end: Index = Index(0)
     """Sent up to here; the next append starts here."""
     sent_commit_end: Index = Index(0)
@@ -58,6 +61,10 @@ class Progress:
     """Whether it was heard since the last check for a quorum."""
     silent_ticks: int = 0
     """Ticks since it was heard."""
+    round_end: Index = Index(0)
+    """Catching up goes in rounds: where the leader's log ended when this one began ..."""
+    round_ticks: int = 0
+    """... and how long ago that was, in ticks."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
 
@@ -78,11 +85,12 @@ class Progress:
         self.number += 1
         return self.number
 
-    def become_replicating(self, end: Index) -> None:
+    def become_replicating(self, end: Index, *, is_silent: bool) -> None:
         """The member has taken the announcement and is durable up to ``end``."""
         self._forget()
         self.state = ProgressState.REPLICATING
         self.durable_end = end
+        self.counted_end = Index(0) if is_silent else end
         self.next_end = end
 
     def sent(self, end: Index, size: int) -> None:
@@ -91,16 +99,34 @@ class Progress:
         self.in_flight_bytes += size
         self.next_end = end
 
-    def acknowledged(self, end: Index) -> bool:
-        """The member is durable up to ``end``; return whether that is news."""
+    def acknowledged(self, end: Index, *, is_silent: bool) -> bool:
+        """The member is durable up to ``end``; return whether more counts for commit now."""
         while self.in_flight and self.in_flight[0][0] <= end:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
             self.probed_from = Index(0)
-        if end <= self.durable_end:
+        if end > self.durable_end:
+            self.durable_end = end
+            self.next_end = max(self.next_end, end)
+        if is_silent or end <= self.counted_end:
             return False
-        self.durable_end = end
-        self.next_end = max(self.next_end, end)
+        self.counted_end = end
         return True
+
+    def has_caught_up(self, end: Index, ticks_max: int) -> bool:
+        """Let a tick pass; say whether a learner is as near as a voter (Raft thesis 4.2.1).
+
+        It is when it has taken within ``ticks_max`` all that the log held when the round began, whose end is ``end`` at
+        the next one's.
+        """
+        self.round_ticks += 1
+        if self.state is not ProgressState.REPLICATING or not self.round_end:
+            self.round_end, self.round_ticks = end, 0
+            return False
+        if self.counted_end < self.round_end:
+            return False
+        is_quick = self.round_ticks <= ticks_max
+        self.round_end, self.round_ticks = end, 0
+        return is_quick
 
     def rejected(self, received_end: Index) -> None:
         """The member has received only up to ``received_end``: probe from there, unless that is under way."""
@@ -123,6 +149,8 @@ class Progress:
 
     def _forget(self) -> None:
         self.durable_end = Index(0)
+        self.counted_end = Index(0)
+        self.round_end = Index(0)
         self.in_flight.clear()
         self.in_flight_bytes = 0
         self.probed_from = Index(0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from viewstamp.consensus import candidate, follower, leader, voter
 from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
+from viewstamp.consensus.membership import Change
 from viewstamp.consensus.messages import (
     Announcement,
     AppendRequest,
@@ -16,6 +17,7 @@ from viewstamp.consensus.messages import (
     PreVoteResponse,
     ReadIndexRequest,
     SnapshotOffer,
+    TimeoutNow,
     VoteRequest,
 )
 from viewstamp.consensus.progress import ProgressState
@@ -26,7 +28,7 @@ from viewstamp.wire.batch import Batch
 
 __all__ = ["Raft"]
 
-_FROM_A_LEADER = (HistoryRequest, Announcement, SnapshotOffer, AppendRequest, HeartbeatRequest)
+_FROM_A_LEADER = (HistoryRequest, Announcement, SnapshotOffer, AppendRequest, HeartbeatRequest, TimeoutNow)
 _REQUESTS = (*_FROM_A_LEADER, ReadIndexRequest)
 _PATIENCE_TIMEOUTS = 10
 """A member that has not answered for so many election timeouts is down."""
@@ -47,6 +49,7 @@ class Raft:
 
     def __init__(self, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:
         self.core = Core(me, options, stored, entropy)
+        self.core.maybe_end_silence()
         self._handlers: dict[Role, dict[type[Message], Handler | str]] = {
             role: {kind: _resolve(name) for kind, name in row.items()} for role, row in DISPATCH.items()
         }
@@ -100,6 +103,30 @@ class Raft:
     def check_propose(self, size: int) -> None:
         """Raise what :meth:`propose` would raise for a batch of ``size`` bytes; change nothing."""
         leader.check_propose(self.core, size)
+
+    def change(self, wanted: Change) -> Viewstamp:
+        """Begin a change of the membership; return where its record stands (the present one's, if nothing changes).
+
+        The rest follows by itself: a joint membership is left when it is committed, a joining learner promoted when it
+        has caught up, a removed leader steps down.
+
+        Raises:
+          NotLeaderError, UnavailableError: as :meth:`propose`; also while another change is under way (rule 15).
+          RequestError: it cannot be done: no such member, or the last voter.
+        """
+        return leader.change(self.core, wanted)
+
+    def transfer(self, target: NodeId | None = None) -> NodeId:
+        """Begin to hand the leadership over to ``target`` (None = who is closest); return whom.
+
+        Until it has worked, which only a new term shows, or an election timeout is over, nothing is proposed.
+
+        Raises:
+          NotLeaderError: ask the leader it names.
+          UnavailableError: the target does not follow closely enough at present.
+          RequestError: it is no voter.
+        """
+        return leader.transfer(self.core, target)
 
     def read(self, token: int) -> None:
         """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.

@@ -9,7 +9,17 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
 
-__all__ = ["AppendLog", "Fetch", "Ready", "ResetLog", "TruncateLog", "Write", "WriteHistory", "WriteTerm"]
+__all__ = [
+    "AppendLog",
+    "EndSilence",
+    "Fetch",
+    "Ready",
+    "ResetLog",
+    "TruncateLog",
+    "Write",
+    "WriteHistory",
+    "WriteTerm",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,11 @@ class WriteHistory:
     """Store the term history."""
 
     history: TermHistory
+
+
+@dataclass(frozen=True, slots=True)
+class EndSilence:
+    """Forget what this member had held before its disk was damaged: it holds as much again (protocol rule 17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,7 @@ class AppendLog:
     batches: list[Batch]
 
 
-Write = WriteTerm | WriteHistory | TruncateLog | ResetLog | AppendLog
+Write = WriteTerm | WriteHistory | EndSilence | TruncateLog | ResetLog | AppendLog
 
 
 @dataclass(frozen=True, slots=True)

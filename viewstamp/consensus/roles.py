@@ -40,7 +40,7 @@ class Lifecycle(Enum):
 
 def role_of(membership: Membership, me: NodeId, leader: NodeId | None, *, campaigning: bool) -> Role:
     """Derive a member's role (Kudu's ``GetConsensusRole``)."""
-    if me in membership.voters:
+    if me in membership.electors:
         if leader == me:
             return Role.LEADER
         return Role.CANDIDATE if campaigning else Role.FOLLOWER
@@ -70,6 +70,7 @@ _FOLLOWING = {
     m.ReadIndexRequest: IGNORED,
     m.ReadIndexResponse: "follower.on_read_index_response",
     m.TermResponse: IGNORED,
+    m.TimeoutNow: "candidate.on_timeout_now",
     m.BatchesRead: IGNORED,
 }
 
@@ -91,6 +92,7 @@ DISPATCH: dict[Role, dict[type[m.Message], str]] = {
         m.ReadIndexRequest: "leader.on_read_index_request",
         m.ReadIndexResponse: IGNORED,
         m.TermResponse: IGNORED,
+        m.TimeoutNow: IMPOSSIBLE,
         m.BatchesRead: "leader.on_batches_read",
     },
     Role.FOLLOWER: _FOLLOWING,

@@ -20,6 +20,8 @@ def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
 
 def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
     """Say whether one would vote; nothing changes here, not even a timer (rule 13)."""
+    if core.silent_until is not None:
+        return
     granted = message.term > core.term and not core.hears_leader and is_up_to_date(core, message)
     core.send(
         PreVoteResponse(
@@ -41,7 +43,9 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
     if message.term < core.term:
         core.answer_term(message)
         return
-    if message.term > core.term and core.hears_leader:
+    if core.silent_until is not None:
+        return  # It does not know any more what it had promised to whom (rule 17).
+    if message.term > core.term and core.hears_leader and not message.transfers:
         return  # A candidate that cannot hear the leader must not depose it (Raft §6, thesis 4.2.3).
     if not core.is_synced:
         core.stash_until_synced(message)

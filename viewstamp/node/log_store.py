@@ -8,7 +8,7 @@ from functools import partial
 
 from viewstamp.consensus.core import MembershipEntry
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.ready import AppendLog, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
@@ -71,6 +71,8 @@ class LogStore:
                 self._wal.reset(end, term, done)
             case WriteTerm(term, vote):
                 self._write_control(replace(self.state, term=term, vote=vote), done)
+            case EndSilence():
+                self._write_control(replace(self.state, silent_until=None), done)
             case WriteHistory(history):
                 self._write_control(replace(self.state, history=history.starts), done)
 

@@ -58,6 +58,9 @@ class ControlState:
     index) pairs; it may run ahead of the log. ``membership`` is the one at the trimmed prefix, b"" = none.
     ``commit_hint`` is an end below which all was committed, at most the durable end when it was written. ``peers`` are
     (node, incarnation) of the peers met so far: one that comes back with another incarnation has lost its disk.
+    ``silent_until`` is the pair (last term, end) that the node had advertised, at least, when damage was found: until
+    its log reaches it nothing that it says counts (protocol rule 17); None = nothing is missing. ``member_id`` is what
+    the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
     """
 
     cluster_id: str
@@ -69,6 +72,8 @@ class ControlState:
     membership: bytes = b""
     commit_hint: int = 0
     peers: tuple[tuple[str, str], ...] = ()
+    silent_until: tuple[int, int] | None = None
+    member_id: str = ""
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -83,6 +88,8 @@ class ControlState:
                 "membership": self.membership,
                 "commit_hint": self.commit_hint,
                 "peers": self.peers,
+                "silent_until": self.silent_until,
+                "member_id": self.member_id,
             }
         )
         return packed
@@ -93,6 +100,8 @@ class ControlState:
         fields: dict[str, Any] = msgpack.unpackb(body)
         fields["history"] = tuple((int(term), int(first)) for term, first in fields["history"])
         fields["peers"] = tuple((str(node), str(incarnation)) for node, incarnation in fields["peers"])
+        if fields.get("silent_until") is not None:
+            fields["silent_until"] = tuple(map(int, fields["silent_until"]))
         return cls(**fields)
 
 

@@ -86,7 +86,7 @@ from enum import IntEnum
 
 __all__ = ["PROTOCOL_VERSION", "FrameKind"]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class FrameKind(IntEnum):
