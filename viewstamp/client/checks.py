@@ -11,6 +11,7 @@ from viewstamp.client.draft import Receipt
 from viewstamp.errors import RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.shown import shown
 
 __all__ = [
     "as_bytes",
@@ -150,7 +151,7 @@ def read_receipt(packed: object) -> Receipt | None:
     if packed is None:
         return None
     if not _is_receipt(packed):
-        raise ValueError(f"{packed!r} is no receipt")
+        raise ValueError(f"{shown(packed)} is no receipt")
     return Receipt(*packed)  # type: ignore[misc]  # _is_receipt has looked
 
 
@@ -163,7 +164,7 @@ def read_results(packed: object) -> list[bytes] | None:
     if packed is None:
         return None
     if not _is_list_of(packed, _is_bytes):
-        raise ValueError(f"{packed!r:.100} are no results")
+        raise ValueError(f"{shown(packed)} are no results")
     return packed  # type: ignore[return-value]  # _is_list_of has looked
 
 

@@ -200,7 +200,7 @@ class Membership:
             if not joining.keys() <= learners.keys():
                 raise ValueError("who joins is a learner")
             return cls(voters, learners, int(fields["generation"]), outgoing, joining)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise PeerError(f"no membership record: {value[:100]!r}") from error
 
 

@@ -11,6 +11,7 @@ from viewstamp.errors import FrameError, PeerError
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.frame import Frame, encode_frame
 from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.shown import shown
 
 __all__ = ["decode_message", "encode_message"]
 
@@ -51,7 +52,7 @@ def decode_message(frame: Frame) -> Message:
         for (name, wanted), value in zip(_FIELDS[kind], values, strict=True):
             arguments[name] = _number(value) if wanted is int else value
             if type(value) is not wanted:
-                raise TypeError(f"{name} is {value!r}")
+                raise TypeError(f"{name} is {shown(value)}")
         if "history" in arguments:
             arguments["history"] = TermHistory((_number(term), _number(begin)) for term, begin in arguments["history"])
         if kind is AppendRequest:
@@ -59,7 +60,7 @@ def decode_message(frame: Frame) -> Message:
         message: Message = kind(**arguments)
         return message
     except (TypeError, ValueError, IndexError) as error:
-        raise FrameError(f"no consensus message: {str(frame.body)[:200]}") from error
+        raise FrameError(f"no consensus message: {shown(frame.body)}") from error
     except PeerError as error:
         raise FrameError(f"a damaged consensus message: {error.message}") from error
 
@@ -67,5 +68,5 @@ def decode_message(frame: Frame) -> Message:
 def _number(value: object) -> int:
     """Return ``value`` if it can be a term, an index or a count; else raise ValueError."""
     if type(value) is not int or not 0 <= value < _NUMBER_END:
-        raise ValueError(f"{value!r} is no term, index or count")
+        raise ValueError(f"{shown(value)} is no term, index or count")
     return value

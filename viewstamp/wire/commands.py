@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
 from viewstamp.wire.batch import Buffer
+from viewstamp.wire.shown import shown
 from viewstamp.wire.values import UNPACK_ERRORS, pack, unpack, unpack_all
 
 __all__ = [
@@ -135,7 +136,7 @@ def decode_commands(offsets: tuple[int, ...], data: Buffer) -> list[Command]:
                     commands.append(_new(Command, fields))
                     ends.append(values.tell())
                     continue
-            raise RequestError(f"no command: {fields!r:.100} is not [actor, key, version, method, arguments, named]")
+            raise RequestError(f"no command: {shown(fields)} is not [actor, key, version, method, arguments, named]")
     except UNPACK_ERRORS as error:
         raise RequestError(f"no command: {error!r}") from error
     if tuple(ends) != offsets:
@@ -158,7 +159,7 @@ def decode_arguments(data: Buffer) -> tuple[list[Any], dict[str, Any]]:
     """Read what :func:`encode_arguments` made. Raises RequestError where the bytes are something else."""
     fields = unpack(data)
     if type(fields) is not list or list(map(type, fields)) != [list, dict]:
-        raise RequestError(f"no arguments: {fields!r:.100} is not [arguments, named]")
+        raise RequestError(f"no arguments: {shown(fields)} is not [arguments, named]")
     return fields[0], fields[1]
 
 
@@ -191,7 +192,7 @@ def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None 
     if type(fields) is list and len(fields) == 1:
         return fields[0]
     if type(fields) is not list or list(map(type, fields)) != [str, str]:
-        raise RequestError(f"no result: {fields!r:.100} is neither [value] nor [kind, message]")
+        raise RequestError(f"no result: {shown(fields)} is neither [value] nor [kind, message]")
     kind, message = fields
     known = (errors or {}).get(kind)
     if known is None:
@@ -337,8 +338,8 @@ class Interface:
                 {str(name): _from_wire(method) for name, method in data["commands"].items()},
                 {str(name): _from_wire(method) for name, method in data["queries"].items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RequestError(f"no description of an actor: {error!r}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise RequestError(f"no description of an actor: {error!r:.200}") from error
 
 
 def _to_wire(method: Method) -> dict[str, Any]:
@@ -354,4 +355,6 @@ def _from_wire(data: Mapping[str, Any]) -> Method:
         (str(name), int(kind), bool(optional), str(annotation))
         for name, kind, optional, annotation in data["parameters"]
     )
-    return Method(parameters, str(data["returns"]), str(data["summary"]))
+    method = Method(parameters, str(data["returns"]), str(data["summary"]))
+    str(method)  # raises ValueError where no function can have these parameters: two of one name, or none at all
+    return method

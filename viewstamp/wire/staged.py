@@ -14,6 +14,7 @@ import msgpack
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.shown import shown
 
 __all__ = [
     "ENTRY_SIZE",
@@ -76,12 +77,12 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise RequestError(f"a {batch.kind.name} that cannot be read: {error!r}") from error
     if type(fields) is not dict:
-        raise RequestError(f"a {batch.kind.name} that is no map: {fields!r:.100}")
+        raise RequestError(f"a {batch.kind.name} that is no map: {shown(fields)}")
     for name, kind in wanted.items():
         value: Any = fields.get(name)
         if type(value) is not kind:
             raise RequestError(
-                f"a {batch.kind.name} whose {name} is {value!r:.100}", remedy="run the same release on both sides"
+                f"a {batch.kind.name} whose {name} is {shown(value)}", remedy="run the same release on both sides"
             )
         if isinstance(value, int) and not 0 <= value < 1 << 63:
             raise RequestError(f"a {batch.kind.name} whose {name} is {value}", remedy="give a number in [0, 2^63)")
@@ -103,5 +104,5 @@ def decode_commit(batch: Batch) -> CommitRequest:
     for part in parts:
         is_part = type(part) is list and len(part) == 2 and type(part[0]) is int and type(part[1]) is bytes
         if not is_part or len(part[1]) % ENTRY_SIZE or not 0 < part[0] < 1 << 63:
-            raise RequestError(f"a COMMIT with a part that is none: {part!r:.100}")
+            raise RequestError(f"a COMMIT with a part that is none: {shown(part)}")
     return CommitRequest(sink, owner, run, number, [(attempt, entries) for attempt, entries in parts])

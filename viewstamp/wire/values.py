@@ -60,6 +60,8 @@ on what is too deep; Python's own limit depends on who calls."""
 
 _BUFFER_SIZE = 512
 _LIST_DEPTH_MAX = 511
+_UNCHECKED_BYTES = 4096
+"""What is shorter can not promise much."""
 _PATH_MAX = 120
 
 
@@ -171,10 +173,23 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any, int], bytes]]] = {
 def _restore(depth: int, code: int, data: bytes) -> Any:
     if depth == DEPTH_MAX:
         raise ValueError(f"tuples and sets more than {DEPTH_MAX} deep")
+    if len(data) > _UNCHECKED_BYTES and code in _NESTING:
+        _check_whole(data)
     decode = _DECODERS.get(code)
     if decode is None:
         raise ValueError(f"unknown extension {code}; this version knows {sorted(_DECODERS)}")
     return decode(data, depth + 1)
+
+
+def _check_whole(data: bytes) -> None:
+    """Check that all the elements are there that lists in ``data`` promise; else raise.
+
+    msgpack makes room for a list when it reads its length. A thousand lists that can not be filled cost 80 MB, which
+    is given back when the bytes end too early; but at every level of tuples and sets again, and all at the same time.
+    """
+    values = Unpacker(max_buffer_size=len(data), strict_map_key=False)
+    values.feed(data)
+    values.skip()
 
 
 def _unpack(data: bytes, depth: int) -> Any:
@@ -192,6 +207,9 @@ _DECODERS: dict[int, Callable[[bytes, int], Any]] = {
     8: lambda data, depth: Decimal(data.decode()),
     9: lambda data, depth: UUID(bytes=data),
 }
+
+_NESTING = frozenset({1, 2, 3, 7})
+"""The extensions that hold packed values."""
 
 # One callback a level: the depth needs no variable that a thread or an exception could leave wrong.
 _DEFAULTS = tuple(partial(_extend, depth) for depth in range(DEPTH_MAX + 1))
