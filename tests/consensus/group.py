@@ -14,10 +14,20 @@ from dataclasses import dataclass, field
 
 from viewstamp.consensus.core import Core, MembershipEntry, Options, SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable, Facts, check, check_sent, check_stored
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import AppendLog, Fetch, Ready, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import (
+    AppendLog,
+    EndSilence,
+    Fetch,
+    Ready,
+    ResetLog,
+    TruncateLog,
+    Write,
+    WriteHistory,
+    WriteTerm,
+)
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Term, Viewstamp
@@ -66,6 +76,8 @@ class Disk:
     begin: Index = Index(1)
     """Where the log begins, after a record of ``begin_term``."""
     begin_term: Term = Term(0)
+    silent_until: tuple[Term, Index] | None = None
+    """The pair that was advertised before the disk was damaged."""
     snapshots: list[Snapshot] = field(default_factory=list)
     """Snapshot files, the newest last."""
     log: list[str] = field(default_factory=list)
@@ -104,6 +116,9 @@ class Disk:
             case WriteTerm(term, vote):
                 self.term, self.vote = term, vote
                 self.log.append(f"term {term} vote {vote or '-'}")
+            case EndSilence():
+                self.silent_until = None
+                self.log.append("end silence")
             case WriteHistory(history):
                 self.history = history
                 self.log.append(f"history {history}")
@@ -132,6 +147,13 @@ class Disk:
             ends = [batch.end for batch in self.batches if batch.end > write.end]
             if ends:
                 self.truncate(entropy.choice(ends))
+
+    def damage(self, end: int, *, is_end_known: bool = True) -> None:
+        """Lose everything from ``end`` on, and note what was advertised before, as recovery does (protocol rule 17)."""
+        lost_end = self.end if is_end_known else Index(2**62)
+        self.silent_until = self.history.advertised(self.end).last_term, lost_end
+        self.truncate(Index(end))
+        self.commit_hint = min(self.commit_hint, Index(end))
 
     def durable(self) -> Durable:
         return Durable(term=self.term, vote=self.vote, history=self.history, end=self.end)
@@ -251,6 +273,7 @@ class Group:
             log_time=max((batch.log_time for batch in [*applied[-1:], *disk.batches]), default=0),
             tail=[batch for batch in disk.batches if batch.end > commit_end],
             memberships=memberships,
+            silent_until=disk.silent_until,
         )
         member.raft = Raft(member.me, self.options[member.me], stored, self.entropy)
         done = applied[-1].end if applied else Index(1)
@@ -259,6 +282,13 @@ class Group:
             point = disk.snapshots[-1].point
             member.raft.trimmed(disk.begin, (point.end, point.last_term))
         self.after(me)
+
+    def add(self, me: str) -> Member:
+        """Start a node with an empty disk that is no member yet."""
+        member = self.members[NodeId(me)] = Member(NodeId(me), Disk())
+        self.options[member.me] = next(iter(self.options.values()))
+        self.start(me)
+        return member
 
     def crash(self, me: str, *, durable_writes: int = 0, torn: random.Random | None = None) -> None:
         """Kill a member: of what waits for its disk the first ``durable_writes`` are kept, the next is perhaps torn."""
@@ -304,6 +334,22 @@ class Group:
         viewstamp = raft.propose(build_batch(values or [b"x"]))
         self.after(me)
         return viewstamp
+
+    def change(self, me: str, wanted: Change) -> Viewstamp:
+        """Ask a member for a change of the membership."""
+        raft = self[me].raft
+        assert raft is not None
+        viewstamp = raft.change(wanted)
+        self.after(me)
+        return viewstamp
+
+    def transfer(self, me: str, target: str | None = None) -> NodeId:
+        """Ask a member to hand its leadership over."""
+        raft = self[me].raft
+        assert raft is not None
+        chosen = raft.transfer(NodeId(target) if target is not None else None)
+        self.after(me)
+        return chosen
 
     def read(self, me: str) -> int:
         """Ask a member for a read; what everybody had committed by now must be in it."""

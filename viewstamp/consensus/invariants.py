@@ -16,7 +16,7 @@ CommittedStays         the committed prefix is the same on all members, and only
 NeverCut               what a member held durably and knew to be committed, it holds for ever, also after a restart
 LeaderComplete         a new leader holds everything that was committed in earlier terms
 FollowsLeader          under an announcement the follower's history is its leader's, its log not longer
-AckKept                what a member acknowledged in a term, it holds as long as it is in that term
+AckKept                what a member acknowledged in a term, it holds as long as it is in that term, or is silent
 CommitOnQuorum         a leader commits only what a quorum, said or by its own disk, holds durably in its term
 =====================  ====================================================================================
 
@@ -257,7 +257,9 @@ def _up_to(terms: Iterable[TermStart], end: Index) -> list[TermStart]:
 
 
 def never_cut(facts: Facts, core: Core) -> str | None:
-    """Check that a member still holds what it durably held and knew to be committed."""
+    """Check that a member still holds what it durably held and knew to be committed; or is silent (rule 17)."""
+    if core.silent_until is not None:
+        return None
     kept = facts.kept_ends.get(core.me, Index(1))
     return None if core.log.end >= kept else f"{core.me} ends at {core.log.end}, it had committed and synced {kept}"
 
@@ -304,7 +306,9 @@ def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
 
 
 def ack_kept(facts: Facts, core: Core) -> str | None:
-    """Check that the log reaches what was acknowledged in this term."""
+    """Check that the log reaches what was acknowledged in this term, or that the member is silent (rule 17)."""
+    if core.silent_until is not None:
+        return None
     said = facts.acknowledged.get((core.me, core.term), Index(0))
     if core.log.end >= said:
         return None

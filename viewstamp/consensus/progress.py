@@ -27,7 +27,7 @@ class ProgressState(Enum):
 class Progress:
     """One member, seen by the leader.
 
-      Invariants:
+    Invariants:
       * ``durable_end <= next_end``; ``in_flight_bytes`` is the sum over ``in_flight`` and is bounded
       * ``counted_end <= durable_end``
       * ``durable_end`` > 0 only in REPLICATING: the member said so, after it took announcement ``number`` of this term

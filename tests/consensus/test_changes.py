@@ -1,0 +1,394 @@
+"""Members come and go: learners, promotion, joint changes, the guard, a leader that removes itself."""
+
+import pytest
+
+from tests.consensus.group import Disk, Group, Member
+from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
+from viewstamp.consensus.messages import AppendRequest, PreVoteRequest, TimeoutNow, VoteRequest
+from viewstamp.consensus.roles import Lifecycle, Role
+from viewstamp.errors import NotLeaderError, RequestError, UnavailableError
+from viewstamp.ids import NodeId
+
+N1, N2, N3, N4, N5 = (NodeId(f"n{number}") for number in range(1, 6))
+
+
+def started(members: int = 3) -> Group:
+    """Return a group that n1 leads, RUNNING."""
+    group = Group(members)
+    group.elect("n1")
+    group.run(5)
+    assert group["n1"].core.lifecycle is Lifecycle.RUNNING
+    return group
+
+
+def memberships(group: Group, me: str) -> Membership:
+    return group[me].core.membership
+
+
+def test_a_new_member_learns_and_is_promoted_by_itself_when_it_has_caught_up() -> None:
+    group = started()
+    for _ in range(20):
+        group.propose("n1")
+    group.settle()
+    group.add("n4")
+    group.change("n1", AddMember(N4, "at-n4"))
+    assert group["n1"].core.membership.joining == {N4: ""}
+    group.settle()
+    assert group["n4"].core.role is Role.LEARNER
+    group.run(10)
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3, N4}
+    for me in (N1, N2, N3, N4):
+        assert memberships(group, me) == memberships(group, "n1")
+        assert not memberships(group, me).is_joint
+        assert group[me].disk.records() == group["n1"].disk.records()
+    assert group["n4"].core.role is Role.FOLLOWER
+
+
+def test_a_learner_that_is_to_stay_one_is_not_promoted() -> None:
+    group = started()
+    group.add("n4")
+    group.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    group.run(30)
+    assert group["n4"].core.role is Role.LEARNER
+    assert group["n4"].disk.records() == group["n1"].disk.records()
+
+
+def test_a_learner_that_hears_nothing_is_not_promoted() -> None:
+    """Promoted unseen, it would make the quorum larger without making the group stronger."""
+    group = started()
+    group.change("n1", AddMember(N4, "at-n4"))
+    group.members[N4] = Member(N4, Disk())  # It is down.
+    group.run(40)
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}
+    group.propose("n1")
+    group.settle()
+    assert group["n1"].core.log.commit_end == group["n1"].core.log.end
+
+
+def test_a_learner_never_counts() -> None:
+    """n1 and the learner n4 are not two of three."""
+    group = started()
+    group.add("n4")
+    group.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    group.run(5)
+    committed = group["n1"].core.log.commit_end
+    group.propose("n1")
+    group.settle("n1", "n4")
+    assert group["n4"].core.log.durable_end == group["n1"].core.log.end
+    assert group["n1"].core.log.commit_end == committed
+
+
+def test_while_joint_both_majorities_have_to_agree() -> None:
+    """Five become four: n5 leaves. Of the old five three are needed, of the new four three."""
+    group = started(3)
+    for me in ("n4", "n5"):
+        group.add(me)
+        group.change("n1", AddMember(NodeId(me), f"at-{me}"))
+        group.run(10)
+    group.change("n1", RemoveMember(N3))
+    joint = memberships(group, "n1")
+    assert (set(joint.voters), set(joint.outgoing)) == ({N1, N2, N4, N5}, {N1, N2, N3, N4, N5})
+    group.settle("n1", "n2")
+    assert group["n1"].core.log.commit_end < group["n1"].core.log.end, "two are no majority of five, nor of four"
+    group.settle("n1", "n2", "n3")
+    assert group["n1"].core.log.commit_end < group["n1"].core.log.end, "three of five, but two of four"
+    group.run(2, "n1", "n2", "n3", "n4")
+    assert group["n1"].core.log.commit_end == group["n1"].core.log.end
+
+
+def test_replacing_is_one_joint_change_of_two_members() -> None:
+    group = started()
+    group.add("n4")
+    group.change("n1", AddMember(N4, "at-n4", replaces=N2))
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}
+    group.run(12)
+    assert {*memberships(group, "n1").voters} == {N1, N3, N4}
+    assert group["n2"].core.role is Role.NON_PARTICIPANT, "who leaves is told"
+
+
+def test_a_change_is_refused_until_a_record_of_the_term_is_committed() -> None:
+    """Without this guard two leaders appear in one term (protocol-rules, nine steps)."""
+    group = started()
+    group.elect("n2", "n1", "n2", "n3")
+    group.messages.clear()
+    group.run(1)
+    group.elect("n3")
+    group.restart("n1")
+    group.restart("n2")
+    group.restart("n3")
+    for me in ("n2", "n3"):
+        group[me].core.ticks_since_leader = 99
+    group.campaign("n1")
+    for _ in range(6):  # Up to the election, not as far as the commit.
+        group.deliver((PreVoteRequest, VoteRequest))
+        group.deliver()
+        if group["n1"].core.role is Role.LEADER:
+            break
+    assert group["n1"].core.role is Role.LEADER
+    assert group["n1"].core.lifecycle is Lifecycle.CONFIGURING
+    with pytest.raises(UnavailableError, match="still configuring"):
+        group.change("n1", RemoveMember(N3))
+    group.settle()
+    group.change("n1", RemoveMember(N3))
+
+
+def test_one_change_at_a_time() -> None:
+    group = started()
+    group.change("n1", AddMember(N4, "at-n4"))
+    with pytest.raises(UnavailableError, match="another change"):
+        group.change("n1", RemoveMember(N3))
+    group.settle("n1", "n2", "n3")
+    group.change("n1", RemoveMember(N3))
+    group.settle("n1", "n2", "n3")
+    assert memberships(group, "n1").is_joint
+    with pytest.raises(UnavailableError, match="another change"):
+        group.change("n1", AddMember(N5, "at-n5"))
+
+
+def test_writes_go_on_while_the_membership_changes() -> None:
+    """RUNNING is said once a term: a later membership record that is not committed yet takes it back for nobody."""
+    group = started()
+    group.change("n1", RemoveMember(N3))
+    assert group["n1"].core.lifecycle is Lifecycle.RUNNING
+    group.propose("n1")
+    group.run(5)
+    assert group["n1"].core.log.commit_end == group["n1"].core.log.end
+
+
+def test_a_removed_leader_leads_until_its_removal_is_committed_and_then_hands_over() -> None:
+    group = started()
+    group.change("n1", RemoveMember(N1))
+    group.propose("n1", b"while it leaves")
+    assert group["n1"].core.role is Role.LEADER
+    for _ in range(6):
+        group.tick("n1")
+        group.settle()
+    assert group["n1"].core.role is Role.NON_PARTICIPANT
+    assert group.leaders() != []
+    assert group.leaders()[0] in (N2, N3), "no timeout had to run out"
+    assert {*memberships(group, "n2").voters} == {N2, N3}
+    group.run(5)
+    group.propose(group.leaders()[0], b"after")
+    group.run(3)
+    assert group[group.leaders()[0]].core.log.commit_end == group["n2"].core.log.end
+
+
+def test_a_removed_leader_does_not_count_itself() -> None:
+    """In the record that leaves the joint membership n1 is no voter: n2 alone is no majority of n2 and n3."""
+    group = started()
+    group.change("n1", RemoveMember(N1))
+    group.settle()
+    group.tick("n1")  # The second record.
+    assert not memberships(group, "n1").is_joint
+    group.settle("n1", "n2")
+    assert group["n1"].core.log.commit_end < group["n1"].core.log.end
+    group.settle()
+    group.run(2)
+    assert group["n1"].core.log.commit_end == group["n1"].core.log.end
+
+
+def test_a_removed_member_that_was_not_told_disturbs_nobody() -> None:
+    group = started()
+    group.crash("n3")
+    group.change("n1", RemoveMember(N3))
+    group.run(40, "n1", "n2")
+    assert N3 not in group["n1"].core.progress
+    term = group["n1"].core.term
+    group.start("n3")
+    for _ in range(5):
+        group.campaign("n3")
+        group.settle()
+        group.run(3)
+    assert group["n1"].core.role is Role.LEADER
+    assert group["n1"].core.term == term
+
+
+def test_a_leader_that_falls_in_the_middle_of_a_change_leaves_it_to_the_next_one() -> None:
+    group = started(5)
+    group.change("n1", RemoveMember(N5))
+    group.settle()
+    assert memberships(group, "n2").is_joint
+    group.crash("n1")
+    group.elect("n2", "n2", "n3", "n4")
+    group.run(6, "n2", "n3", "n4")
+    assert not memberships(group, "n2").is_joint
+    assert {*memberships(group, "n2").voters} == {N1, N2, N3, N4}
+
+
+def test_a_change_that_is_cut_is_not_in_force_any_more() -> None:
+    """Rule 15: in force from the moment it is in the log, and gone when it is cut."""
+    group = started()
+    group.change("n1", RemoveMember(N2))
+    group.messages.clear()
+    assert {*memberships(group, "n1").voters} == {N1, N3}
+    group.elect("n2", "n2", "n3")
+    group.run(8)
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}
+    assert group["n1"].core.role is Role.FOLLOWER
+
+
+def test_a_member_that_has_moved_gets_its_new_address_by_one_record() -> None:
+    group = started()
+    group.change("n1", AddMember(N2, "elsewhere"))
+    group.run(3)
+    assert memberships(group, "n3").addresses[N2] == "elsewhere"
+    assert not memberships(group, "n3").is_joint
+
+
+def test_the_same_change_again_changes_nothing() -> None:
+    """Who asked and was not answered asks again."""
+    group = started()
+    group.add("n4")
+    group.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    group.run(3)
+    end = group["n1"].core.log.end
+    group.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    assert group["n1"].core.log.end == end
+
+
+def test_what_cannot_be_changed_is_said() -> None:
+    group = started()
+    for wanted, complaint in (
+        (RemoveMember(N5), "n5 is no member"),
+        (AddMember(N4, "at-n4", replaces=N5), "n5 is no voter"),
+        (AddMember(N2, "at-n2", replaces=N3), "n2 is a voter already"),
+    ):
+        with pytest.raises(RequestError, match=complaint):
+            group.change("n1", wanted)
+    with pytest.raises(NotLeaderError):
+        group.change("n2", RemoveMember(N3))
+    alone = Group(1)
+    alone.elect("n1")
+    with pytest.raises(RequestError, match="last voter"):
+        alone.change("n1", RemoveMember(N1))
+
+
+def test_a_transferred_leadership_passes_without_a_timeout_and_without_the_pre_vote() -> None:
+    group = started()
+    group.propose("n1")
+    assert group.transfer("n1", "n3") == N3
+    with pytest.raises(UnavailableError, match="handing its leadership over to n3"):
+        group.propose("n1")
+    group.settle()
+    assert group["n3"].core.role is Role.LEADER
+    assert group["n1"].core.role is Role.FOLLOWER
+    assert not [message for message in group.sent if isinstance(message, PreVoteRequest) and message.source == N3]
+
+
+def test_a_transfer_waits_until_the_target_has_everything() -> None:
+    group = started()
+    group.propose("n1")
+    group.drop(AppendRequest, target="n3")
+    group.transfer("n1", "n3")
+    assert not group.matching(TimeoutNow)
+    group.run(8)
+    assert group["n3"].core.role is Role.LEADER
+
+
+def test_a_transfer_to_one_that_does_not_answer_is_given_up() -> None:
+    group = started()
+    group.crash("n3")
+    assert group.transfer("n1", "n3") == N3
+    group.run(group.options[N1].election_timeout_ticks + 3, "n1", "n2")
+    assert group["n1"].core.role is Role.LEADER
+    group.propose("n1")
+
+
+def test_without_a_name_the_one_that_is_closest_leads_next() -> None:
+    group = started()
+    group.propose("n1")
+    group.drop(AppendRequest, target="n2")
+    group.settle("n1", "n3")
+    assert group.transfer("n1") == N3
+
+
+def test_nobody_but_its_leader_makes_a_member_stand() -> None:
+    group = started()
+    group.step("n2", TimeoutNow(source=N3, target=N2, term=group["n2"].core.term))
+    group.settle()
+    assert group["n1"].core.role is Role.LEADER
+
+
+def test_a_late_timeout_now_only_costs_an_election() -> None:
+    group = started()
+    group.transfer("n1", "n2")
+    late = group.matching(TimeoutNow)[0]
+    group.settle()
+    assert group["n2"].core.role is Role.LEADER
+    group.step("n2", late)
+    group.settle()
+    assert group["n2"].core.role is Role.LEADER
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
+def test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again(is_end_known: bool) -> None:
+    """Rule 17. Without it two members are enough to lose what three had: 9 steps."""
+    group = started()
+    group.propose("n1", b"kept")
+    group.settle()
+    group.crash("n3")
+    end = group["n3"].disk.end
+    group["n3"].disk.damage(2, is_end_known=is_end_known)
+    group.start("n3")
+    assert group["n3"].core.silent_until is not None
+    group.campaign("n3")
+    assert not group.matching(PreVoteRequest, source="n3")
+    group.run(8)
+    assert group["n3"].disk.end >= end
+    assert (group["n3"].core.silent_until is None) == is_end_known
+    if not is_end_known:  # An unknown end: only a higher term says that nothing of the old one is missing.
+        group.transfer("n1", "n2")
+        group.run(5)
+        assert group["n3"].core.silent_until is None
+    assert group["n3"].disk.silent_until is None
+
+
+def test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit() -> None:
+    """The 12-step loss of protocol-rules 3.1: caught up with a leader that has not committed is not regained."""
+    group = started()
+    group.propose("n1", b"r")
+    group.settle("n1", "n3")
+    group.crash("n3")
+    group["n3"].disk.damage(group["n3"].disk.end - 1)
+    group["n3"].disk.silent_until = (group["n3"].disk.silent_until or (0, 0))[0], group["n1"].core.log.end + 5  # type: ignore[assignment]
+    group.start("n3")
+    committed = group["n1"].core.log.commit_end
+    group.propose("n1", b"s")
+    group.run(8, "n1", "n3")
+    assert group["n3"].core.log.durable_end == group["n1"].core.log.end, "it follows"
+    assert group["n1"].core.log.commit_end == committed, "and does not count"
+    assert group["n1"].core.role is Role.LEADER, "but it is heard: without a leader it could not be repaired"
+    group.crash("n1")
+    group.campaign("n2")
+    group.settle("n2", "n3")
+    assert group["n2"].core.role is not Role.LEADER, "nor does it vote"
+
+
+def test_a_silent_member_that_takes_a_heartbeat_confirms_no_read() -> None:
+    group = started()
+    group.crash("n3")
+    group["n3"].disk.silent_until = (99, 99)  # type: ignore[assignment]
+    group.start("n3")
+    group.run(6)
+    token = group.read("n1")
+    group.run(6, "n1", "n3")
+    assert token not in group["n1"].reads
+    group.read("n1")
+    group.run(2)
+    assert group["n1"].reads
+
+
+def test_a_wiped_voter_under_a_new_name_takes_the_place_of_the_old_one() -> None:
+    """Rule 18: never under the old name, and never promoted in place."""
+    group = started()
+    group.propose("n1")
+    group.settle()
+    group.crash("n2")
+    group.add("n2~1")
+    group.change("n1", AddMember(NodeId("n2~1"), "at-n2", replaces=N2))
+    group.run(12, "n1", "n3", "n2~1")
+    assert {*memberships(group, "n1").voters} == {N1, N3, "n2~1"}
+    group.crash("n1")
+    group.elect("n2~1", "n3", "n2~1")
+    group.run(3, "n3", "n2~1")
+    assert group["n3"].disk.records()[:2] == ["1.1", "1.2"]
