@@ -1,0 +1,441 @@
+"""Linearizable: every operation takes effect at one moment between its call and its answer.
+
+Said of a *history*: what clients called, when, what they were told, and when. It is linearizable if its operations can
+be put in one order in which each gives the answer that it gave, in which whatever was answered before something else
+was called stands before it, and in which what was never answered stands somewhere behind its call, or nowhere.
+
+The property is local: a history is linearizable if that of each topic, and of each actor, is. So a history is judged by
+partition, each by a *model* of one object: what its state is at first, and what an operation makes of it.
+
+How it is looked for: the calls and answers are gone through in their order. At each answer, every order of the
+operations under way that ends with the answered one is tried, and what it leads to is kept: states, each with the
+operations that were placed and not answered yet. An operation is placed no earlier than an answer demands it, one that
+only reads as soon as it fits: neither loses an order. Where nothing is left, the history is not linearizable, and the
+answer at which that was seen is named.
+
+There are histories for which this takes for ever. So it counts its steps, and beyond a budget the answer is UNKNOWN,
+which is neither of the others: who asks has to say what it means.
+
+Nothing in here knows of the simulator: histories of real processes are judged by it too.
+
+Sources: Wing and Gong, "Testing and verifying concurrent objects" (1993), for the search; Lowe, "Testing for
+linearizability" (2017), for placing just in time, remembering configurations and partitioning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol
+
+__all__ = [
+    "Add",
+    "Answer",
+    "Append",
+    "Judgement",
+    "Log",
+    "Model",
+    "Operation",
+    "Read",
+    "ReadEnd",
+    "ReadFrom",
+    "Recorder",
+    "Register",
+    "Write",
+    "judge",
+]
+
+STEPS_MAX = 1_000_000
+"""How often a model is asked, for one partition, before the answer is UNKNOWN: some seconds."""
+
+State = Hashable
+Value = Hashable
+
+
+class Answer(Enum):
+    """What came of looking for an order."""
+
+    LINEARIZABLE = "linearizable"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Operation:
+    """One call: of what, when, and what came of it.
+
+    ``called`` and ``returned`` are times of one clock, in any unit; at equal times a call counts as before an answer.
+    ``returned`` is infinite where no answer came: it may have happened, then or later, or not. What is known not to
+    have happened is no operation.
+    """
+
+    partition: str
+    request: Hashable
+    called: float
+    answer: Any = None
+    returned: float = math.inf
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no answer came."""
+        return self.returned == math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What came of one partition, or of all: then the worst of them, and the steps of all."""
+
+    answer: Answer
+    partition: str = ""
+    detail: str = ""
+    steps: int = 0
+
+
+class Model(Protocol):
+    """One object: its state at first, and what operations make of it."""
+
+    initial: State
+
+    def prepare(self, operations: Sequence[Operation]) -> Sequence[Operation] | str:
+        """Return the operations of one partition as ``step`` is to see them; or say why no order can exist."""
+        ...
+
+    def step(self, state: Any, operation: Operation) -> State | None:
+        """Return the state after ``operation``; None = it cannot come here, or not with the answer that it gave.
+
+        Of an open operation the answer means nothing, unless ``prepare`` put it there.
+        """
+        ...
+
+    def only_reads(self, operation: Operation) -> bool:
+        """Say whether ``operation`` leaves every state as it is."""
+        ...
+
+
+class Recorder:
+    """Writes a history down. ``now`` gives the time; it must not fall."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.operations: list[Operation] = []
+        self._now = now
+
+    def call(self, partition: str, request: Hashable) -> Operation:
+        """Take note that something is called now."""
+        operation = Operation(partition, request, self._now())
+        self.operations.append(operation)
+        return operation
+
+    def answered(self, operation: Operation, answer: Any) -> None:
+        """Take note of the answer, which came now; a first answer stays."""
+        if operation.is_open:
+            operation.answer = answer
+            operation.returned = self._now()
+
+    def never(self, operation: Operation) -> None:
+        """Take note that it did not happen, and will not."""
+        self.operations.remove(operation)
+
+
+def judge(operations: Iterable[Operation], model: Model, *, steps_max: int = STEPS_MAX) -> Judgement:
+    """Judge a history, partition by partition, each by ``model``.
+
+    Args:
+      operations: in any order.
+      model: of one object.
+      steps_max: how often the model may be asked for one partition.
+
+    Returns:
+      LINEARIZABLE for all, or the first partition that is VIOLATED, or else the first that is UNKNOWN.
+    """
+    partitions: dict[str, list[Operation]] = {}
+    for operation in operations:
+        partitions.setdefault(operation.partition, []).append(operation)
+    worst = Judgement(Answer.LINEARIZABLE)
+    steps = 0
+    for partition, of_it in sorted(partitions.items()):
+        judgement = _Search(partition, of_it, model, steps_max).run()
+        steps += judgement.steps
+        if judgement.answer is Answer.VIOLATED:
+            return replace(judgement, steps=steps)
+        if worst.answer is Answer.LINEARIZABLE:
+            worst = judgement
+    return replace(worst, steps=steps)
+
+
+_Config = tuple[Any, frozenset[int]]
+"""A state that is possible, and which of the operations under way have been placed before it."""
+
+
+class _BudgetSpentError(Exception):
+    """The search takes too long."""
+
+
+class _Search:
+    """One partition.
+
+    Invariants:
+      * ``_configs`` are all that is possible after the events so far, up to what is placed no earlier than needed
+      * ``_under_way`` are the operations that were called and not answered, in the order of their calls, but for those
+        that only read: of these ``_reads_under_way`` are to be answered
+    """
+
+    def __init__(self, partition: str, operations: Sequence[Operation], model: Model, steps_max: int) -> None:
+        self._partition = partition
+        self._given = operations
+        self._model = model
+        self._steps_max = steps_max
+        self._steps = 0
+        self._operations: Sequence[Operation] = ()
+        self._under_way: dict[int, Operation] = {}
+        self._reads_under_way: dict[int, None] = {}
+        self._configs: dict[_Config, None] = {(model.initial, frozenset()): None}
+
+    def run(self) -> Judgement:
+        """Go through the history."""
+        prepared = self._model.prepare(self._given)
+        if isinstance(prepared, str):
+            return self._judgement(Answer.VIOLATED, prepared)
+        self._operations = prepared
+        events = [(operation.called, 0, number) for number, operation in enumerate(prepared)]
+        events += [(each.returned, 1, number) for number, each in enumerate(prepared) if not each.is_open]
+        try:
+            for _, is_answer, number in sorted(events):
+                if not is_answer:
+                    self._on_call(number)
+                elif (detail := self._on_answer(number)) is not None:
+                    return self._judgement(Answer.VIOLATED, detail)
+        except _BudgetSpentError:
+            return self._judgement(Answer.UNKNOWN, f"no verdict after {self._steps} steps")
+        return self._judgement(Answer.LINEARIZABLE)
+
+    def _judgement(self, answer: Answer, detail: str = "") -> Judgement:
+        return Judgement(answer, self._partition, detail, self._steps)
+
+    def _on_call(self, number: int) -> None:
+        operation = self._operations[number]
+        if not self._model.only_reads(operation):
+            self._under_way[number] = operation
+        elif not operation.is_open:
+            self._reads_under_way[number] = None
+            self._configs = dict.fromkeys(self._settled(state, placed) for state, placed in self._configs)
+
+    def _on_answer(self, number: int) -> str | None:
+        """Keep what can have led to this answer; say what was expected where nothing can."""
+        possible: dict[_Config, None] = {}
+        seen: set[_Config] = set()
+        for config in self._configs:
+            if number in config[1]:
+                possible[config[0], config[1] - {number}] = None
+            else:
+                self._place(number, config, possible, seen)
+        if not possible:
+            states = sorted({repr(state) for state, _ in self._configs})
+            return f"{self._operations[number]} fits no order; it could have met the states {', '.join(states[:5])}"
+        self._under_way.pop(number, None)
+        self._reads_under_way.pop(number, None)
+        self._configs = possible
+        return None
+
+    def _place(self, last: int, start: _Config, possible: dict[_Config, None], seen: set[_Config]) -> None:
+        """Add to ``possible`` what every order of operations under way that ends with ``last`` leads to."""
+        stack = [start]
+        while stack:
+            config = stack.pop()
+            if config in seen:
+                continue
+            seen.add(config)
+            state, placed = config
+            after = self._step(state, last)
+            if after is not None:
+                possible[self._settled(after, placed, but=last)] = None
+            twins: set[Hashable] = set()
+            for number, operation in self._under_way.items():
+                if number in placed or number == last:
+                    continue
+                if operation.is_open and operation.answer is None:
+                    # Of those that are alike the first that was called: it could come wherever the others could.
+                    if operation.request in twins:
+                        continue
+                    twins.add(operation.request)
+                after = self._step(state, number)
+                if after is not None:
+                    stack.append(self._settled(after, placed | {number}))
+
+    def _settled(self, state: Any, placed: frozenset[int], *, but: int = -1) -> _Config:
+        """Place what only reads, where it fits: no later moment is a better one."""
+        fitting = [
+            number
+            for number in self._reads_under_way
+            if number not in placed and number != but and self._step(state, number) is not None
+        ]
+        return state, placed.union(fitting) if fitting else placed
+
+    def _step(self, state: Any, number: int) -> State | None:
+        self._steps += 1
+        if self._steps > self._steps_max:
+            raise _BudgetSpentError
+        return self._model.step(state, self._operations[number])
+
+
+# -- A log: topics, and actors that write down what they are told --------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add values at the end, at a stretch. Answer: the position of the first, from 1."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnd:
+    """Ask for the last position. Answer: it; 0 = there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrom:
+    """Read from a position on. Answer: a tuple of values, not necessarily all; () = there was nothing yet."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """An append of so many values that nobody has ever seen."""
+
+    count: int
+
+
+class Log:
+    """A log to which values are appended, none of them twice. Its state is its last position.
+
+    That is all of its state, as what stands at a position never changes: what any answer says of it is collected
+    beforehand, and where two say different things, no order exists. An append that nobody answered, and of which
+    somebody has seen a value, is known to stand there.
+    """
+
+    initial: State = 0
+
+    def __init__(self) -> None:
+        self._stands: dict[int, Value] = {}
+
+    def prepare(self, operations: Sequence[Operation]) -> Sequence[Operation] | str:
+        """Collect what stands where. See :class:`Model`."""
+        self._stands = {}
+        appended: dict[Value, Operation] = {}
+        for operation in operations:
+            if isinstance(operation.request, Append):
+                for value in operation.request.values:
+                    if value in appended:
+                        raise ValueError(f"{value!r} is appended twice to {operation.partition}")
+                    appended[value] = operation
+        for operation in operations:
+            complaint = self._learn(operation)
+            if complaint:
+                return complaint
+        at = {value: position for position, value in self._stands.items()}
+        if len(at) != len(self._stands):
+            twice = next(value for position, value in self._stands.items() if at[value] != position)
+            return f"{twice!r} stands at several positions, one of them {at[twice]}"
+        for position, value in self._stands.items():
+            if value not in appended:
+                return f"{value!r} stands at {position}, and nobody appended it"
+        return [self._resolve(operation, at) for operation in operations]
+
+    def _learn(self, operation: Operation) -> str:
+        """Take note of what an answer says of positions; return a complaint where something else stands there."""
+        values: Sequence[Value]
+        match operation.request:
+            case Append(values) if not operation.is_open:
+                first = operation.answer
+            case ReadFrom(first) if not operation.is_open:
+                values = operation.answer
+            case _:
+                return ""
+        for position, value in enumerate(values, first):
+            if self._stands.setdefault(position, value) != value:
+                return f"at {position} stands {self._stands[position]!r}, and {value!r}: {operation}"
+        return ""
+
+    def _resolve(self, operation: Operation, at: dict[Value, int]) -> Operation:
+        if not operation.is_open or not isinstance(operation.request, Append):
+            return operation
+        for offset, value in enumerate(operation.request.values):
+            if value in at:
+                return replace(operation, answer=at[value] - offset)
+        return replace(operation, request=_Unseen(len(operation.request.values)), answer=None)
+
+    def step(self, state: int, operation: Operation) -> int | None:
+        """See :class:`Model`."""
+        answer = operation.answer
+        match operation.request:
+            case Append(values):
+                fits = answer == state + 1 and all(
+                    self._stands.get(position, value) == value for position, value in enumerate(values, state + 1)
+                )
+                return state + len(values) if fits else None
+            case _Unseen(count):
+                end = state + count
+                return None if any(position in self._stands for position in range(state + 1, end + 1)) else end
+            case ReadEnd():
+                return state if answer == state else None
+            case ReadFrom(first):
+                return state if (first + len(answer) - 1 <= state if answer else state < first) else None
+            case request:
+                raise TypeError(f"a log knows no {request!r}")
+
+    def only_reads(self, operation: Operation) -> bool:
+        """See :class:`Model`."""
+        return isinstance(operation.request, ReadEnd | ReadFrom)
+
+
+# -- A register: one value that is written, read and counted up ----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Set the value. Answer: None."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask for the value. Answer: it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Add a number. Answer: the sum."""
+
+    number: int
+
+
+class Register:
+    """One value, at first ``initial``."""
+
+    def __init__(self, initial: State = 0) -> None:
+        self.initial = initial
+
+    def prepare(self, operations: Sequence[Operation]) -> Sequence[Operation] | str:
+        """Return them as they are."""
+        return operations
+
+    def step(self, state: Any, operation: Operation) -> State | None:
+        """See :class:`Model`."""
+        match operation.request:
+            case Write(value):
+                return value
+            case Read():
+                return state if operation.answer == state else None
+            case Add(number):
+                after: State = state + number
+                return after if operation.is_open or operation.answer == after else None
+            case request:
+                raise TypeError(f"a register knows no {request!r}")
+
+    def only_reads(self, operation: Operation) -> bool:
+        """See :class:`Model`."""
+        return isinstance(operation.request, Read)
