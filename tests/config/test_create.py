@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from viewstamp.config import create_cluster, free_addresses, load_settings, node_file
+from viewstamp.config import create_cluster, create_node, free_addresses, load_settings, node_file
 from viewstamp.errors import ConfigError, StorageError
+from viewstamp.ids import NodeId
 
 
 def test_the_files_of_a_new_cluster_load_and_agree(tmp_path: Path) -> None:
@@ -51,6 +52,42 @@ def test_a_wrong_setting_leaves_no_files(tmp_path: Path, setting: str, value: st
     with pytest.raises(ConfigError, match=expected):
         create_cluster(str(tmp_path / "cluster"), 3, {setting: value})
     assert not (tmp_path / "cluster").exists()
+
+
+def test_only_a_cluster_that_is_to_be_broken_obeys_chaos(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path / "kept"), 1)
+    create_cluster(str(tmp_path / "tried"), 1, chaos=True)
+    obeys = {
+        name: load_settings(tmp_path / name / "n1.toml", environment={}).settings.node.chaos
+        for name in ("kept", "tried")
+    }
+    assert obeys == {"kept": False, "tried": True}
+
+
+def test_a_node_that_joins_is_a_learner_with_the_settings_of_the_others(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path), 3, {"actors.bank": "bank:Bank", "wal.bytes_max": "67108864"}, chaos=True)
+    like_file = node_file(str(tmp_path), "n2")
+    like = load_settings(like_file, environment={}).settings
+    voters = {NodeId("n2"): "127.0.0.1:7002", NodeId("n3"): "127.0.0.1:7003"}
+    file = create_node(str(tmp_path), "n4", like, like_file, voters)
+    made = load_settings(file, environment={}).settings
+    assert (made.node.id, made.node.data_dir, made.node.chaos) == ("n4", f"{tmp_path}/n4", True)
+    assert (made.cluster.members, made.cluster.learners) == (voters, {"n4": made.node.listen})
+    assert (made.cluster.id, made.actors, made.wal) == (like.cluster.id, like.actors, like.wal)
+    assert made.cluster.leader_hint == ""
+
+
+def test_a_name_that_was_used_before_is_not_given_again(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path), 1)
+    like_file = node_file(str(tmp_path), "n1")
+    like = load_settings(like_file, environment={}).settings
+    (tmp_path / "n2").mkdir()
+    for name in ("n1", "n2"):
+        with pytest.raises(ConfigError, match=f"{name}.* is there already"):
+            create_node(str(tmp_path), name, like, like_file, like.cluster.members)
+    with pytest.raises(ConfigError, match="is not allowed"):
+        create_node(str(tmp_path), "-n3", like, like_file, like.cluster.members)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["n1.toml", "n2"]
 
 
 def test_two_clusters_have_different_ids(tmp_path: Path) -> None:

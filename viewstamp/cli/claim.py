@@ -98,7 +98,7 @@ def _remove(path: str, *, but: str = "") -> None:
     for name in os.listdir(path):
         full = os.path.join(path, name)
         if name != but and re.fullmatch(
-            r"n[0-9]+(\.toml(\.new)?)?|cluster\.lock|flights\.jsonl|spark|demo\.json", name
+            r"n[0-9]+(\.toml(\.new|\.removed)?)?|cluster\.lock|flights\.jsonl|spark|demo\.json", name
         ):
             if os.path.isdir(full):
                 shutil.rmtree(full)

@@ -69,15 +69,18 @@ def start(
 
 @app.command()
 def stop(
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="[NODE ...]", help="These alone. [default: all]")] = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop all nodes cleanly. Twice is harmless; the data stays."""
+    """Stop nodes cleanly, all of them or some. Twice is harmless; the data stays."""
     from viewstamp.cli.local import LocalCluster
     from viewstamp.cli.target import run_async
 
-    stopped = [node.id for node in run_async(LocalCluster.open(directory).stop(timeout))]
+    cluster = LocalCluster.open(directory)
+    chosen = [cluster.node(name) for name in nodes or ()]
+    stopped = [node.id for node in run_async(cluster.stop(timeout, chosen))]
     if output is Output.JSON:
         print_json({"stopped": stopped})
     else:

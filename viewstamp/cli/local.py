@@ -6,11 +6,12 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from viewstamp import errors
 from viewstamp.cli.options import dir_flag, program
 from viewstamp.cli.process import command_line, start_mark
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target
-from viewstamp.config import NodeSettings, create_cluster, load_settings, node_file
+from viewstamp.config import NodeSettings, create_cluster, create_node, load_settings, node_file
 from viewstamp.errors import ConfigError, OutcomeUnknownError, StorageError, UnavailableError, ViewstampError
 from viewstamp.ids import NodeId
 
@@ -31,6 +32,12 @@ POLL_SECONDS: Final = 0.02
 STATUS_SECONDS: Final = 0.1
 LOG_TAIL_BYTES: Final = 64 * 1024
 
+
+REMOVED: Final = ".removed"
+"""What is put behind the name of the settings of a node that is no member any more."""
+
+_NAME: Final = re.compile(r"n[1-9][0-9]*")
+_USED: Final = re.compile(r"n([0-9]+)(?:\.|$)")
 
 _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
 """Nodes that this process started: a child that has ended is a zombie until its parent asks."""
@@ -163,6 +170,7 @@ class LocalNode:
         Raises:
           UnavailableError: it still runs after ``timeout`` seconds.
         """
+        self.send_signal(signal.SIGCONT)  # A process that is paused would not hear the other one.
         ran = self.send_signal(signal.SIGTERM)
         if not await self.wait_gone(timeout):
             raise UnavailableError(
@@ -209,23 +217,22 @@ class LocalCluster:
           ConfigError: there is none, or its files do not belong together.
         """
         path = os.path.abspath(directory)
-        first_file = node_file(path, "n1")
-        if not os.path.exists(first_file):
+        names = _names(path)
+        if not names:
             raise ConfigError(
                 f"there is no cluster in {path}",
                 remedy=f"make one with `{program()} cluster start{dir_flag(path, DEFAULT_DIRECTORY)}`, "
                 "or name one: --dir or --cluster",
             )
-        first = load_settings(first_file, environment={}).settings
-        names = sorted([*first.cluster.members, *first.cluster.learners], key=lambda name: (len(name), name))
-        nodes = []
+        nodes: list[LocalNode] = []
         for name in names:
             file = node_file(path, name)
             settings = load_settings(file, environment={}).settings
-            if settings.cluster.id != first.cluster.id or settings.node.id != name:
+            cluster = nodes[0].settings.cluster.id if nodes else settings.cluster.id
+            if settings.cluster.id != cluster or settings.node.id != name:
                 raise ConfigError(
                     f"{file} is for node {settings.node.id} of cluster {settings.cluster.id}, "
-                    f"not for {name} of {first.cluster.id}",
+                    f"not for {name} of {cluster}",
                     remedy="the files in one directory belong to one cluster: put back the one that belongs here",
                 )
             nodes.append(LocalNode(settings, file))
@@ -244,9 +251,9 @@ class LocalCluster:
         """
         path = os.path.abspath(directory)
         settings = settings or {}
-        if not os.path.exists(node_file(path, "n1")):
+        if not _names(path):
             _check_actors(settings, path)
-            create_cluster(path, 3 if nodes is None else nodes, settings)
+            create_cluster(path, 3 if nodes is None else nodes, settings, chaos=True)
         cluster = cls.open(path)
         for node in cluster.nodes.values():
             node.check_settings(settings)
@@ -256,6 +263,30 @@ class LocalCluster:
                 remedy="leave out --nodes, or name another directory with --dir",
             )
         return cluster
+
+    def add_node(self, name: str, members: Mapping[NodeId, str]) -> LocalNode:
+        """Make the settings of a node that is going to join, like those of the first one; "" = the next free name.
+
+        ``members`` are the voters at present. A name that was ever used in this directory is not free.
+
+        Raises:
+          ConfigError: the name is not nK, or was used before.
+        """
+        used = [int(found[1]) for entry in os.listdir(self.directory) if (found := _USED.match(entry))]
+        name = name or f"n{max(used) + 1}"
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{name} is no name for a node here", remedy="take n and a number, such as n4, or none")
+        like = next(iter(self.nodes.values()))
+        file = create_node(self.directory, name, like.settings, like.file, members)
+        node = LocalNode(load_settings(file, environment={}).settings, file)
+        self.nodes[node.id] = node
+        return node
+
+    def forget_node(self, name: str) -> str:
+        """Set the settings of a node aside that is no member any more; return where they are. Its data stays."""
+        node = self.nodes.pop(NodeId(name))
+        os.rename(node.file, node.file + REMOVED)
+        return node.file + REMOVED
 
     def node(self, name: str) -> LocalNode:
         """Return the node called ``name``. Raises ConfigError where there is none."""
@@ -333,13 +364,13 @@ class LocalCluster:
                 if waiting:
                     await asyncio.sleep(STATUS_SECONDS)
 
-    async def stop(self, timeout: float) -> list[LocalNode]:
-        """Stop all nodes cleanly, all at once; return those that ran.
+    async def stop(self, timeout: float, nodes: Sequence[LocalNode] = ()) -> list[LocalNode]:
+        """Stop ``nodes``, by default all, cleanly and all at once; return those that ran.
 
         Raises:
           UnavailableError: one of them has not stopped within ``timeout`` seconds.
         """
-        nodes = list(self.nodes.values())
+        nodes = nodes or list(self.nodes.values())
         results = await asyncio.gather(*(node.stop(timeout) for node in nodes), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -352,6 +383,18 @@ class LocalCluster:
         with open(os.path.join(self.directory, "cluster.lock"), "wb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
+
+
+def _names(directory: str) -> list[str]:
+    """Return the names of the nodes that have settings in a directory, in the order of their numbers.
+
+    None where those of n1 were never there: they are made last, so that the making of the others was interrupted.
+    """
+    first = node_file(directory, "n1")
+    if not os.path.exists(first) and not os.path.exists(first + REMOVED):
+        return []
+    names = [name.removesuffix(".toml") for name in os.listdir(directory) if name.endswith(".toml")]
+    return sorted(filter(_NAME.fullmatch, names), key=lambda name: int(name[1:]))
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ Assumes
 The pieces
   ``model.py``   the frozen dataclasses with units, ranges and defaults: the one list of settings there is
   ``load.py``    file, environment and flags into those dataclasses
-  ``create.py``  the files of a new local cluster
+  ``create.py``  the files of a new local cluster, and of a node that joins one
 
 Names in the environment are ``VIEWSTAMP_SECTION__KEY`` (two underscores): ``VIEWSTAMP_NODE__LISTEN``. A
 variable of this prefix without two underscores is not a setting (``VIEWSTAMP_CLUSTER`` is read by the
@@ -37,7 +37,7 @@ Deliberately lacking
   * Secrets; they come with TLS and tokens.
 """
 
-from viewstamp.config.create import create_cluster, free_addresses, node_file
+from viewstamp.config.create import create_cluster, create_node, free_addresses, node_file
 from viewstamp.config.load import LoadedSettings, load_settings
 from viewstamp.config.model import (
     ClusterSection,
@@ -59,6 +59,7 @@ __all__ = [
     "TimeoutsSection",
     "WalSection",
     "create_cluster",
+    "create_node",
     "free_addresses",
     "load_settings",
     "node_file",

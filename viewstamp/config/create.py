@@ -1,4 +1,4 @@
-"""Makes the settings files of a new local cluster: ids, free loopback ports, one file a node."""
+"""Makes the settings files of a local cluster and of nodes that join it: ids, free loopback ports, one file a node."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Final
 
 from viewstamp.config.load import LoadedSettings, settle
+from viewstamp.config.model import NodeSettings
 from viewstamp.errors import ConfigError, StorageError
 from viewstamp.ids import ClusterId, NodeId
 
-__all__ = ["NODES_MAX", "create_cluster", "free_addresses", "node_file"]
+__all__ = ["NODES_MAX", "create_cluster", "create_node", "free_addresses", "node_file"]
 
 NODES_MAX: Final = 9
 """More voters than this cost every append and gain nothing."""
@@ -27,6 +28,7 @@ _PORT_MIN: Final = 10_000
 _PORT_END_DEFAULT: Final = 32_768
 _TRIES: Final = 1000
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_MEMBERS: Final[Mapping[NodeId, str]] = MappingProxyType({})
 
 
 def node_file(directory: str, node: str) -> str:
@@ -34,11 +36,14 @@ def node_file(directory: str, node: str) -> str:
     return os.path.join(directory, f"{node}.toml")
 
 
-def create_cluster(directory: str, nodes: int, settings: Mapping[str, str] = _NO_SETTINGS) -> list[NodeId]:
+def create_cluster(
+    directory: str, nodes: int, settings: Mapping[str, str] = _NO_SETTINGS, *, chaos: bool = False
+) -> list[NodeId]:
     """Write ``directory``/n1.toml and so on for a new cluster; return the node ids. Durable on return.
 
     ``settings`` maps ``section.key`` to text and goes into every file. n1.toml is written last: a directory in
-    which it stands holds the files of all its members, whatever interrupted the making of them.
+    which it stands holds the files of all its members, whatever interrupted the making of them. With ``chaos`` the
+    nodes obey ``viewstamp chaos``.
 
     Raises:
       ConfigError: the number or a setting is not allowed, or files are there already; nothing has been changed.
@@ -49,7 +54,7 @@ def create_cluster(directory: str, nodes: int, settings: Mapping[str, str] = _NO
     ids = [NodeId(f"n{number}") for number in range(1, nodes + 1)]
     addresses = dict(zip(ids, free_addresses(nodes), strict=True))
     cluster_id = ClusterId(secrets.token_hex(16))
-    texts = {node: _text(node, cluster_id, addresses) for node in ids}
+    texts = {node: _text(node, addresses[node], cluster_id, addresses, chaos=chaos) for node in ids}
     more = _more_text(texts[ids[0]], node_file(directory, ids[0]), settings)
     try:
         os.makedirs(directory, exist_ok=True)
@@ -68,6 +73,44 @@ def create_cluster(directory: str, nodes: int, settings: Mapping[str, str] = _NO
             remedy="choose a directory that this user may write, on a disk with free space",
         ) from error
     return ids
+
+
+def create_node(directory: str, node: str, like: NodeSettings, like_file: str, members: Mapping[NodeId, str]) -> str:
+    """Write ``directory``/NODE.toml for a node that is going to join a cluster; return its path. Durable on return.
+
+    It is a learner until the cluster says otherwise, listens on a free loopback port, and has the settings of another
+    member, in ``like_file``, but for those that say who it is. ``members`` are the cluster's voters at present.
+
+    Raises:
+      ConfigError: the name is not allowed, or its file or data directory is there already.
+      StorageError: the directory cannot be written.
+    """
+    file = node_file(directory, node)
+    for path in (file, os.path.join(directory, node)):
+        if os.path.lexists(path):
+            raise ConfigError(
+                f"{path} is there already", remedy="take another name: what an earlier node promised is not its own"
+            )
+    address = free_addresses(1)[0]
+    text = _text(node, address, like.cluster.id, members, {NodeId(node): address}, chaos=like.node.chaos)
+    try:
+        with open(like_file, encoding="utf-8") as stream:
+            text += _common_sections(stream.read())
+        settle(tomllib.loads(text), file, environment={}, overrides={})
+        _write(file, text)
+        _sync_directory(directory)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {file}: {error.strerror}", remedy="let this user write there, and free space on the disk"
+        ) from error
+    return file
+
+
+def _common_sections(text: str) -> str:
+    """Return the sections of a settings file that are the same on every node, as they are written there."""
+    sections = re.split(r"^(?=[ \t]*\[)", text, flags=re.MULTILINE)
+    kept = [section for section in sections[1:] if not re.match(r"\s*\[\s*(node|cluster)\b", section)]
+    return "".join(["\n", *kept]) if kept else ""
 
 
 def free_addresses(count: int) -> list[str]:
@@ -99,19 +142,35 @@ def _ephemeral_port_min() -> int:
     return first if first > _PORT_MIN + 1000 else _PORT_END_DEFAULT
 
 
-def _text(node: NodeId, cluster_id: ClusterId, addresses: dict[NodeId, str]) -> str:
-    members = ", ".join(f'{other} = "{address}"' for other, address in addresses.items())
+def _text(
+    node: str,
+    address: str,
+    cluster_id: ClusterId,
+    members: Mapping[NodeId, str],
+    learners: Mapping[NodeId, str] = _NO_MEMBERS,
+    *,
+    chaos: bool,
+) -> str:
+    hint = next(iter(members)) if node in members else ""
+    learning = _table(learners).ljust(33 - len("learners = "))
     return (
         "[node]\n"
         f'id = "{node}"\n'
         f'data_dir = "{node}"                   # relative to this file\n'
-        f'listen = "{addresses[node]}"     # peers and clients, one port\n'
-        "\n"
+        f'listen = "{address}"     # peers and clients, one port\n'
+        + ("chaos = true                      # obeys `viewstamp chaos`: for trying things out\n" if chaos else "")
+        + "\n"
         "[cluster]\n"
         f'id = "{cluster_id}"\n'
-        f"members = {{ {members} }}\n"
-        "learners = {}                     # members and learners count only where the log holds no membership yet\n"
-        f'leader_hint = "{next(iter(addresses))}"\n'
+        f"members = {_table(members)}\n"
+        f"learners = {learning} # members and learners count only where the log holds no membership yet\n"
+        f'leader_hint = "{hint}"\n'
+    )
+
+
+def _table(addresses: Mapping[NodeId, str]) -> str:
+    return f"{{ {', '.join(f'{node} = {json.dumps(address)}' for node, address in addresses.items())} }}".replace(
+        "{  }", "{}"
     )
 
 

@@ -150,6 +150,9 @@ class NodeSection:
     insecure_network: bool = field(default=False, metadata=_boolean())
     """Allow a listen address that other machines can reach, although nothing is encrypted and nobody authenticated."""
 
+    chaos: bool = field(default=False, metadata=_boolean())
+    """Obey ``viewstamp chaos``: whoever may write into data_dir can then slow this node's disk, fill it, cut it off."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:

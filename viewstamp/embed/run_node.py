@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, prepare_process, real_host
+from viewstamp.host.chaos import Chaos
 
 __all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
 
@@ -40,7 +41,11 @@ async def run_node(settings: NodeSettings, log: FilteringBoundLogger, actors: Ac
     Raises:
       ViewstampError: the node could not start, or a part of it failed; it has been stopped.
     """
-    node = compose_node(settings, real_host(), log, actors)
+    host, chaos = real_host(), None
+    if settings.node.chaos:
+        chaos = Chaos(settings.node.data_dir, host)
+        host = chaos.host
+    node = compose_node(settings, host, log, actors)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -53,6 +58,8 @@ async def run_node(settings: NodeSettings, log: FilteringBoundLogger, actors: Ac
     failure = node.failed.result() if node.failed.done() else None
     stopped.cancel()
     await node.stop()
+    if chaos is not None:
+        chaos.stop()
     log.info("= node stopped", node=settings.node.id)
     if failure is not None:
         raise failure

@@ -10,6 +10,8 @@ one seed.
 ``disk``           ``RealDisk``: files, names, lanes, locks    simulated: ``sim.disk.SimulatedDisk``
 ``lane``           ``RealLane``: one thread, or some in turn   simulated: in ``sim.disk``
 ``network``        ``RealNetwork``: TCP on asyncio             simulated: ``sim.network.SimulatedNetwork``
+``chaos``          ``Chaos``: faults on purpose, obeyed by     around a real network and a real disk
+                   a node of a local cluster
 ``blocking``       ``in_thread``: blocking calls that end      on the executor of the real or simulated loop
 ``conformance``    the behaviours that both must show          run by tests against the real and the simulated
 =================  ==========================================  =========================================

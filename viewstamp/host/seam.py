@@ -295,3 +295,5 @@ class Host:
     disk: Disk
     network: Network
     entropy: random.Random
+    chaos: Callable[[], list[dict[str, object]]] | None = None
+    """Says which faults are made on purpose (``host.chaos``), for the node's status; None = none can be."""

@@ -1,0 +1,386 @@
+"""Faults on purpose, in a node that runs: a network and a disk that obey a small file in the node's data directory.
+
+A door for trying things out, which only nodes have that were started with it (``[node] chaos = true``, as
+``viewstamp cluster start`` writes it): real processes, real sockets, real files. Nothing outside is touched: no
+firewall, no other process, and a disk that is "full" has as much room as before.
+
+The file, ``chaos.json`` beside the node's log, is JSON: a list of faults. It is looked at twenty times a second, by
+the event loop; where there is none, nothing is done.
+
+| fault       | fields                   | while it lasts                                                           |
+| ----------- | ------------------------ | ------------------------------------------------------------------------ |
+| `partition` | peers: node to address   | connections to the peers are cut, and none comes about                   |
+| `slow-disk` | milliseconds             | every sync takes so much longer                                          |
+| `fill-disk` |                          | no byte is free, and no file becomes longer; what is preallocated does   |
+
+``until``, seconds since 1970, ends a fault by itself; 0 = only when it is taken out of the file.
+
+A member's messages to a peer go over a connection that the member opens. So one file cuts one direction; the other
+one is cut by the peer's own file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from viewstamp.errors import ConfigError, StorageError, StorageFullError
+from viewstamp.host.blocking import in_thread
+from viewstamp.host.seam import (
+    AsyncFile,
+    Buffer,
+    Connection,
+    ConnectionHandler,
+    Disk,
+    File,
+    Host,
+    Lane,
+    Listener,
+    Lock,
+    Network,
+)
+
+__all__ = ["Chaos", "ChaosDisk", "ChaosNetwork", "Fault", "FaultKind", "read_faults", "write_faults"]
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+Accept = Callable[[Connection], ConnectionHandler]
+
+_LOOK_SECONDS: Final = 0.05
+_NAP_SECONDS: Final = 0.02
+"""A sync that is held looks this often whether it still has to be."""
+
+
+class FaultKind(StrEnum):
+    """The names of faults, as they stand in the file."""
+
+    PARTITION = "partition"
+    SLOW_DISK = "slow-disk"
+    FILL_DISK = "fill-disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is done to a node; the module's table says what."""
+
+    kind: str
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Node to address: who is not reached."""
+    milliseconds: int = 0
+    until: float = 0.0
+    """Seconds since 1970; 0 = without an end."""
+
+
+def _path(directory: str) -> str:
+    return os.path.join(directory, "chaos.json")
+
+
+def read_faults(directory: str) -> list[Fault]:
+    """Return the faults of a node's data directory that have not ended; [] where there is no file. Blocks.
+
+    Raises:
+      ConfigError: the file is none of ours.
+    """
+    path = _path(directory)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            faults = [Fault(**each) for each in json.load(stream)]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path} holds no list of faults: {error}", remedy="remove it") from error
+    return _lasting(faults)
+
+
+def write_faults(directory: str, faults: Sequence[Fault]) -> None:
+    """Put ``faults`` in the place of those in a node's data directory; none = remove the file. Blocks.
+
+    Raises:
+      StorageError: the directory cannot be written.
+    """
+    path = _path(directory)
+    try:
+        if not faults:
+            with suppress(FileNotFoundError):
+                os.remove(path)
+            return
+        with open(path + ".new", "w", encoding="utf-8") as stream:
+            json.dump([asdict(fault) for fault in faults], stream)
+        os.rename(path + ".new", path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}", remedy="let this user write there") from error
+
+
+def _lasting(faults: Iterable[Fault]) -> list[Fault]:
+    now = time.time()
+    return [fault for fault in faults if not fault.until or fault.until > now]
+
+
+class Chaos:
+    """What is done to one node at present, and the host that does it. Belongs to the running event loop.
+
+    Invariants:
+      * ``faults`` is replaced as a whole: threads of the disk read it without a lock
+      * a file that cannot be read counts as none
+    """
+
+    def __init__(self, directory: str, host: Host) -> None:
+        """Stand before ``host``, for the node whose data is in ``directory``. Reads the file once, at once."""
+        self.faults: tuple[Fault, ...] = ()
+        self._directory = directory
+        self._network = ChaosNetwork(host.network, self)
+        disk = ChaosDisk(host.disk, self)
+        self.host = replace(host, disk=disk, network=self._network, chaos=self.describe)
+        self._seen: tuple[int, ...] = ()
+        self._timer: asyncio.TimerHandle | None = None
+        self._look()
+
+    def stop(self) -> None:
+        """Look at the file no more; what is done goes on being done. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def describe(self) -> list[dict[str, object]]:
+        """Return what is done, for people who look at the node's status."""
+        return [
+            {"fault": fault.kind, "peers": sorted(fault.peers), "ms": fault.milliseconds, "until": fault.until}
+            for fault in self.faults
+        ]
+
+    @property
+    def blocked(self) -> set[str]:
+        """The addresses that are not reached."""
+        return {address for fault in self.faults for address in fault.peers.values()}
+
+    @property
+    def sync_seconds(self) -> float:
+        """How much longer a sync takes."""
+        return sum(fault.milliseconds for fault in self.faults) / 1000
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has no room."""
+        return any(fault.kind == FaultKind.FILL_DISK for fault in self.faults)
+
+    def check_growth(self, path: str) -> None:
+        """Refuse to make a file longer. Raises StorageFullError."""
+        if self.is_full:
+            raise StorageFullError(
+                f"cannot write {path}: {os.strerror(errno.ENOSPC)} (viewstamp chaos fill-disk)",
+                remedy="viewstamp chaos heal",
+            )
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        try:
+            found = os.stat(_path(self._directory))
+            seen: tuple[int, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
+        except OSError:
+            seen = ()
+        faults: Sequence[Fault] = self.faults
+        if seen != self._seen:
+            self._seen = seen
+            faults = []
+            with suppress(ConfigError):
+                faults = read_faults(self._directory)
+        lasting = tuple(_lasting(faults))
+        if lasting != self.faults:
+            self.faults = lasting
+            self._network.cut()
+
+
+class ChaosNetwork(Network):
+    """A network that does not reach some addresses. Who connects *to* this node is not its business."""
+
+    def __init__(self, network: Network, chaos: Chaos) -> None:
+        self._network = network
+        self._chaos = chaos
+        self._opened: dict[Connection, str] = {}
+        """The open connections that this node has opened, and to where."""
+
+    async def listen(self, address: str, accept: Accept) -> Listener:
+        """Listen; see :class:`Network`."""
+        return await self._network.listen(address, accept)
+
+    async def connect(self, address: str, accept: Accept) -> Connection:
+        """Connect; see :class:`Network`."""
+        self._check(address)
+
+        def watched(connection: Connection) -> ConnectionHandler:
+            handler = accept(connection)
+            self._opened[connection] = address
+            return _Watched(handler, lambda: self._opened.pop(connection, None))
+
+        connection = await self._network.connect(address, watched)
+        if address in self._chaos.blocked:
+            connection.abort()
+            self._check(address)
+        return connection
+
+    def cut(self) -> None:
+        """End the connections to where this node does not reach any more."""
+        blocked = self._chaos.blocked
+        for connection, address in list(self._opened.items()):
+            if address in blocked:
+                connection.abort()
+
+    def _check(self, address: str) -> None:
+        if address in self._chaos.blocked:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{address} is cut off (viewstamp chaos partition)")
+
+
+class _Watched:
+    """A handler whose connection's end somebody else wants to hear of, too."""
+
+    def __init__(self, handler: ConnectionHandler, on_end: Callable[[], object]) -> None:
+        self.on_bytes = handler.on_bytes
+        self._handler = handler
+        self._on_end = on_end
+
+    def on_closed(self, error: BaseException | None) -> None:
+        self._on_end()
+        self._handler.on_closed(error)
+
+
+class _ChaosFile(File):
+    """A file on a disk that may be slow or full."""
+
+    __slots__ = ("_chaos", "_file", "path")
+
+    def __init__(self, file: File, chaos: Chaos) -> None:
+        self.path = file.path
+        self._file = file
+        self._chaos = chaos
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._file.read(offset, size)
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        if self._chaos.is_full and offset + sum(map(len, buffers)) > self._file.size():
+            self._chaos.check_growth(self.path)
+        self._file.write(offset, buffers)
+
+    def sync_data(self) -> None:
+        _hold(self._chaos)
+        self._file.sync_data()
+
+    def sync(self) -> None:
+        _hold(self._chaos)
+        self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _ChaosAsyncFile(AsyncFile):
+    """A file for bulk work on a disk that may be slow or full."""
+
+    def __init__(self, file: AsyncFile, chaos: Chaos) -> None:
+        self.path = file.path
+        self._file = file
+        self._chaos = chaos
+
+    async def read(self, offset: int, size: int) -> bytes:
+        return await self._file.read(offset, size)
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        if self._chaos.is_full and offset + len(data) > await self._file.size():
+            self._chaos.check_growth(self.path)
+        await self._file.write(offset, data)
+
+    async def sync(self) -> None:
+        await in_thread(_hold, self._chaos)
+        await self._file.sync()
+
+    async def size(self) -> int:
+        return await self._file.size()
+
+    async def close(self) -> None:
+        await self._file.close()
+
+
+def _hold(chaos: Chaos) -> None:
+    """Let a sync take as long as it shall. In a thread of the disk's."""
+    end = time.monotonic() + chaos.sync_seconds
+    while chaos.sync_seconds and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _NAP_SECONDS))
+
+
+class ChaosDisk(Disk):
+    """A disk whose syncs may take long, and that may have no room. Reads, names and locks are as they are."""
+
+    def __init__(self, disk: Disk, chaos: Chaos) -> None:
+        self._disk = disk
+        self._chaos = chaos
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; see :class:`Disk`."""
+        return _ChaosFile(self._disk.open(path, create=create), self._chaos)
+
+    def open_read(self, path: str) -> File:
+        """Open for reading only."""
+        return self._disk.open_read(path)
+
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        """Open for bulk reading and writing."""
+        return _ChaosAsyncFile(await self._disk.open_async(path, create=create), self._chaos)
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where missing."""
+        self._disk.make_directory(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory."""
+        return self._disk.list_directory(path)
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory has this name."""
+        return self._disk.exists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` atomically."""
+        self._disk.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+        self._disk.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        _hold(self._chaos)
+        self._disk.sync_directory(path)
+
+    def free_bytes(self, path: str) -> int:
+        """Return how many bytes may still be written."""
+        return 0 if self._chaos.is_full else self._disk.free_bytes(path)
+
+    def filesystem(self, path: str) -> str:
+        """Return the file system's type."""
+        return self._disk.filesystem(path)
+
+    def lock(self, directory: str) -> Lock:
+        """Take the exclusive lock of a data directory."""
+        return self._disk.lock(directory)
+
+    def lane(
+        self,
+        name: str,
+        work: Callable[[list[ItemT]], ResultT],
+        done: Callable[[list[ItemT], ResultT | BaseException], None],
+    ) -> Lane[ItemT]:
+        """Start a lane on the running event loop."""
+        return self._disk.lane(name, work, done)
