@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tests.consensus.group import Group, Member
 from viewstamp.consensus.core import Options
+from viewstamp.consensus.membership import AddMember, Change, RemoveMember
 from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse, Message
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId
 from viewstamp.wire.batch import build_batch
 
@@ -52,6 +54,10 @@ class Mix:
     """Percent: a member starts anew when an episode begins, with all its writes durable."""
     snapshot: int = 0
     """A member takes a snapshot, and perhaps drops a part of its log; or fetches or installs one that was offered."""
+    change: int = 0
+    """A leader is asked for a change of the membership, or to hand over."""
+    damage: int = 0
+    """A member crashes and loses the end of its log, also what it had acknowledged; as many as may fail at once."""
     old: int = 0
     """An append or an announcement of a term that its target has left is delivered, where one is under way."""
 
@@ -87,6 +93,11 @@ MIXES = {
     "pairs": replace(_CALM, sizes=(1, 2, 2, 3), hold=30, episode_restart=20, sync_only=0, old=10),
     "snapshots": Mix(snapshot=40, crash=3, restart=5, episode=4, partition=3, heal=1, propose=25),
     "snapshots of five": Mix(members=(5,), snapshot=40, steps=600, crash=4, restart=5, episode=5, old=5, propose=25),
+    "changes": Mix(change=10, steps=900, crash=1, episode=1, campaign=1),
+    "changes of five": Mix(members=(5,), change=8, steps=900, crash=2, restart=10, episode=1, campaign=1, snapshot=5),
+    "damage": Mix(damage=8, crash=2, restart=15, episode=2, propose=20),
+    "damage of five": Mix(members=(5,), damage=10, crash=3, restart=20, episode=3, propose=20, campaign=2, steps=900),
+    "changes and damage": Mix(members=(3, 5), change=6, damage=5, crash=2, restart=15, campaign=2, steps=900),
     "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
 """The mixes that the unmutated core must survive."""
@@ -116,9 +127,19 @@ class Schedule:
         )
         self.cut: set[tuple[str, str]] = set()
         self.trace: list[str] = []
-        self.counts = {"committed": 0, "elections": 0, "crashes": 0, "reads": 0, "installed": 0}
+        self.nodes = sorted(self.group.members)
+        self.counts = {
+            "changes": 0,
+            "damaged": 0,
+            "committed": 0,
+            "elections": 0,
+            "crashes": 0,
+            "reads": 0,
+            "installed": 0,
+        }
         self._actions = ("deliver", "drop", "duplicate", "write", "notify", "tick", "campaign", "propose", "read",
-                         "crash", "restart", "partition", "heal", "episode", "old", "snapshot")  # fmt: skip
+                         "crash", "restart", "partition", "heal", "episode", "old", "snapshot", "change",
+                         "damage")  # fmt: skip
         self._weights = [getattr(mix, action) for action in self._actions]
 
     def run(self) -> Schedule:
@@ -142,10 +163,14 @@ class Schedule:
             running = [me for me in group.leaders() if group.is_running(me)]
             if running:
                 leader = max(running, key=lambda me: group[me].core.term)
-                group.propose(leader, b"last")
+                with suppress(UnavailableError):  # It may be handing over.
+                    group.propose(leader, b"last")
                 group.run(5)
-                ends = {member.core.log.commit_end for member in group.up()}
-                if ends == {group[leader].core.log.end} and all(group.is_running(m.me) for m in group.up()):
+                membership = group[leader].core.membership
+                members = [group[me] for me in membership.addresses]
+                ends = {member.core.log.commit_end for member in members}
+                is_whole = not membership.is_joint and all(each.core.silent_until is None for each in members)
+                if ends == {group[leader].core.log.end} and is_whole and all(group.is_running(m.me) for m in members):
                     return
         raise AssertionError(
             "no progress: "
@@ -279,6 +304,52 @@ class Schedule:
 
     def _heal(self) -> None:
         self.cut.clear()
+
+    def _change(self) -> None:
+        """Ask a leader for any change; refusals are its right."""
+        group, entropy = self.group, self.entropy
+        leader = self._any([member for member in group.up() if member.core.leader == member.me])
+        if leader is None or leader.raft is None:
+            return
+        members = sorted(leader.core.membership.addresses)
+        node = entropy.choice([*members, NodeId(f"x{entropy.randrange(3)}")])
+        wanted: Change | None = None
+        match entropy.randrange(4):
+            case 0 if len(leader.core.membership.voters) > 2:
+                wanted = RemoveMember(node)
+            case 1 | 2:
+                replaced = entropy.choice([None, None, *sorted(leader.core.membership.voters)])
+                wanted = AddMember(node, f"at-{node}", entropy.randrange(4) > 0, replaced)
+        try:
+            if wanted is None:
+                self._note(f"{leader.me} hands over to {leader.raft.transfer()}")
+            else:
+                self._note(f"{leader.me}: {wanted} at {leader.raft.change(wanted)}")
+                self.counts["changes"] += 1
+                if node not in group.members:
+                    group.add(node)
+        except (UnavailableError, RequestError):
+            return
+        group.after(leader.me)
+
+    def _damage(self) -> None:
+        """Let a member lose the end of its log; never more than may fail, in any membership that may be in force."""
+        group, entropy = self.group, self.entropy
+        member = self._any(list(group.members.values()))
+        known = [entry.membership for each in group.up() for entry in each.core.memberships] or [group.hint]
+        tolerated = min((len(voters) - 1) // 2 for m in known for voters in (m.voters, m.outgoing) if voters)
+        damaged = {each.me for each in group.members.values() if each.disk.silent_until is not None}
+        if member is None or len(damaged | {member.me}) > tolerated or not member.disk.batches:
+            return
+        if member.is_up:
+            group.crash(member.me)
+        before = member.disk.silent_until
+        end = entropy.choice([batch.first_index for batch in member.disk.batches])
+        member.disk.damage(end, is_end_known=entropy.randrange(3) > 0)
+        if before is not None and member.disk.silent_until is not None:
+            member.disk.silent_until = max(before, member.disk.silent_until)
+        self.counts["damaged"] += 1
+        self._note(f"{member.me} loses everything from {end} on, silent until {member.disk.silent_until}")
 
     def _old(self) -> None:
         group, entropy = self.group, self.entropy

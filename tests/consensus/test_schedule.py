@@ -29,6 +29,8 @@ def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> N
     assert totals["records"] > 2 * SEEDS, f"the schedules do too little to mean anything: {totals}"
     assert totals["terms"] > SEEDS, f"the schedules do too little to mean anything: {totals}"
     assert totals["crashes"] > 0
+    assert totals["changes"] > 0 or not MIXES[mix].change, "the membership never changed"
+    assert totals["damaged"] > 0 or not MIXES[mix].damage, "nothing was ever damaged"
     assert totals["installed"] > 0 or not MIXES[mix].snapshot, "no snapshot was ever installed"
 
 

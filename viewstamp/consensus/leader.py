@@ -49,6 +49,8 @@ __all__ = [
     "transfer",
 ]
 
+_MUTE_TIMEOUTS = 5
+"""After so many election timeouts a silent voter that lacks nothing is helped by a new term."""
 _DEPARTED_TIMEOUTS = 2
 """A member that was removed, and does not answer for so many election timeouts, is not told of it any more."""
 _PATIENCE_HEARTBEATS = 4
@@ -201,6 +203,7 @@ def on_tick(core: Core) -> None:
         _go_on_transferring(core, is_due=is_due)
     elif core.lifecycle is Lifecycle.RUNNING and not core.options.sync_only:
         _advance_membership(core)
+        _help_silent(core)
 
 
 def check_propose(core: Core, size: int) -> None:
@@ -238,6 +241,12 @@ def change(core: Core, wanted: Change) -> Viewstamp:
     membership = entry.membership.changed(wanted)
     if membership is entry.membership:
         return Viewstamp(entry.term, entry.index)
+    working = [core.me, *(member for member, progress in core.progress.items() if _works(core, progress))]
+    if membership.is_joint and not membership.has_quorum(working):
+        raise UnavailableError(
+            f"of {', '.join(sorted(membership.voters))} only {', '.join(sorted(working))} would be there to agree",
+            remedy="bring the others back first: `viewstamp doctor` says what they lack",
+        )
     return _append_membership(core, membership)
 
 
@@ -452,6 +461,35 @@ def _advance_membership(core: Core) -> None:
     for learner in sorted(membership.joining):
         if core.progress[learner].has_caught_up(core.log.end, timeout):
             _append_membership(core, membership.promoted(learner))
+            return
+
+
+def _works(core: Core, progress: Progress) -> bool:
+    """Say whether a member follows, counts and was heard a moment ago."""
+    is_heard = progress.silent_ticks <= core.options.election_timeout_ticks
+    return progress.state is ProgressState.REPLICATING and progress.counted_end > 0 and is_heard
+
+
+def _help_silent(core: Core) -> None:
+    """Hand over for the sake of a voter that lacks nothing and is silent: the end of what it had lost is not known.
+
+    Only a higher term tells it that nothing of the old one is missing (rule 17).
+    """
+    if core.leader != core.me:
+        return
+    patience = _MUTE_TIMEOUTS * core.options.election_timeout_ticks
+    for voter in core.membership.voters:
+        progress = core.progress.get(voter)
+        if progress is None:
+            continue
+        is_mute = progress.is_silent and progress.durable_end >= core.log.commit_end
+        progress.mute_ticks = progress.mute_ticks + 1 if is_mute else 0
+        if progress.mute_ticks >= patience:
+            progress.mute_ticks = 0
+            others = [other for other in core.membership.voters if other in core.progress]
+            working = [other for other in others if _works(core, core.progress[other])]
+            if working:
+                transfer(core, max(sorted(working), key=lambda other: core.progress[other].counted_end))
             return
 
 

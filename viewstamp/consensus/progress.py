@@ -65,8 +65,15 @@ class Progress:
     """Catching up goes in rounds: where the leader's log ended when this one began ..."""
     round_ticks: int = 0
     """... and how long ago that was, in ticks."""
+    mute_ticks: int = 0
+    """For so many ticks it has been silent although it lacks nothing."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it follows, and does not count yet: its disk has lost something (rule 17)."""
+        return self.state is ProgressState.REPLICATING and self.counted_end == 0
 
     def heard(self) -> None:
         """It has answered something."""
