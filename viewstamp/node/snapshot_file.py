@@ -44,6 +44,7 @@ from crc32c import crc32c
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.seam import AsyncFile, Buffer, File
 from viewstamp.ids import Index, Term
+from viewstamp.wire.shown import shown
 
 __all__ = [
     "FORMAT_VERSION",
@@ -116,10 +117,28 @@ class SnapshotMeta:
 
     @classmethod
     def decode(cls, body: bytes) -> SnapshotMeta:
-        """Read the body of an intact header."""
-        fields: dict[str, Any] = msgpack.unpackb(body)
-        fields["history"] = tuple((int(term), int(first)) for term, first in fields["history"])
+        """Read the body of an intact header. Raises ValueError or TypeError: it is none."""
+        fields: Any = msgpack.unpackb(body)
+        if type(fields) is not dict or {name: type(value) for name, value in fields.items()} != _TYPES:
+            raise TypeError(f"{shown(fields)} is no description of a snapshot")
+        if not all([*map(type, pair)] == [int, int] for pair in fields["history"]):
+            raise TypeError(f"{shown(fields['history'])} is no term history")
+        fields["history"] = tuple(map(tuple, fields["history"]))
         return cls(**fields)
+
+
+_TYPES = {
+    "cluster": str,
+    "end": int,
+    "term": int,
+    "history": list,
+    "membership": bytes,
+    "membership_index": int,
+    "membership_term": int,
+    "log_time": int,
+    "created_us": int,
+}
+"""What a description looks like as msgpack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +201,7 @@ def read_header(file: File) -> SnapshotHeader:
         )
     try:
         meta = SnapshotMeta.decode(data[_HEADER.size :])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError) as error:
         raise _damage(file, _HEADER.size, "a snapshot's description", repr(error)) from error
     return SnapshotHeader(meta, checksum, size)
 

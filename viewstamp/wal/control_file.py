@@ -96,13 +96,49 @@ class ControlState:
 
     @classmethod
     def decode(cls, body: bytes) -> ControlState:
-        """Read the body of an intact copy."""
-        fields: dict[str, Any] = msgpack.unpackb(body)
-        fields["history"] = tuple((int(term), int(first)) for term, first in fields["history"])
-        fields["peers"] = tuple((str(node), str(incarnation)) for node, incarnation in fields["peers"])
+        """Read the body of an intact copy.
+
+        Raises:
+          ConfigError: it holds something that this version does not know, and must not forget by writing it again.
+          ValueError: it is none.
+        """
+        fields = msgpack.unpackb(body)
+        if type(fields) is not dict:
+            raise ValueError("the body is no map")
+        if unknown := sorted(fields.keys() - _FIELDS.keys(), key=repr):
+            raise ConfigError(
+                f"a control file holds {', '.join(map(str, unknown))}, which this version of viewstamp does not know",
+                remedy="run the version of viewstamp that wrote this data directory, or a newer one",
+            )
+        for name, value in fields.items():
+            if type(value) not in _FIELDS[name] or (type(value) is int and not 0 <= value < 1 << 63):
+                raise ValueError(f"{name} is none")
+        for name in {"history", "peers"} & fields.keys():
+            fields[name] = tuple(_pair(each, int if name == "history" else str) for each in fields[name])
         if fields.get("silent_until") is not None:
-            fields["silent_until"] = tuple(map(int, fields["silent_until"]))
+            fields["silent_until"] = _pair(fields["silent_until"], int)
         return cls(**fields)
+
+
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "cluster_id": (str,),
+    "node_id": (str,),
+    "incarnation": (str,),
+    "term": (int,),
+    "vote": (str,),
+    "history": (list,),
+    "membership": (bytes,),
+    "commit_hint": (int,),
+    "peers": (list,),
+    "silent_until": (list, type(None)),
+    "member_id": (str,),
+}
+
+
+def _pair(value: object, kind: type) -> tuple[Any, Any]:
+    if type(value) is not list or [*map(type, value)] != [kind, kind]:
+        raise ValueError("something is no pair")
+    return value[0], value[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +305,11 @@ def _read(disk: Disk, path: str) -> _Copy:
             f"{path} has format {magic[3]}, this version of viewstamp reads {FORMAT_VERSION}",
             remedy="run the version of viewstamp that wrote this data directory, or a newer one",
         )
-    return _Copy(True, version, packed[:size], ControlState.decode(packed[_HEADER.size : _HEADER.size + body_size]))
+    try:
+        state = ControlState.decode(packed[_HEADER.size : _HEADER.size + body_size])
+    except (ValueError, TypeError) as error:
+        return _Copy(True, problem=f"an intact checksum over what is no control state: {error}")
+    return _Copy(True, version, packed[:size], state)
 
 
 def _unreadable(directory: str, which: int, copies: list[_Copy]) -> CorruptionError:
