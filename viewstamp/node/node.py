@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -533,6 +535,9 @@ class Node:
             "cluster_id": self.options.cluster,
             "address": self.address,
             "lifecycle": self.lifecycle.value,
+            "release": _release(),
+            "clock_us": self.host.clock.wall_us(),
+            "chaos": self.host.chaos() if self.host.chaos is not None else None,
         }
         if self.replica is not None and self.wal is not None:
             status |= self.replica.status
@@ -542,6 +547,8 @@ class Node:
                 "refused_by": {peer: link.refusal for peer, link in self._links.items() if link.refusal},
                 "log_bytes": self.wal.bytes_used,
                 "log_bytes_max": self.wal.bytes_max,
+                "log_bytes_left": self.wal.bytes_left,
+                "segment_bytes": self.options.wal.segment_bytes,
                 "first_index": self.wal.first_index,
                 "groups": self.wal.groups,
                 "durability": self.durability,
@@ -587,6 +594,15 @@ class Node:
         core = self.replica.raft.core
         refusals = "".join(f"; {peer} says: {link.refusal}" for peer, link in self._links.items() if link.refusal)
         return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}{refusals}"
+
+
+@cache
+def _release() -> str:
+    """Return which release of viewstamp this is; "unknown" where it runs without having been installed."""
+    try:
+        return version("viewstamp")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class _PresentTerm:

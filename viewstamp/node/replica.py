@@ -38,6 +38,7 @@ from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.log_store import LogStore
+from viewstamp.node.pace import Pace
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind
@@ -138,6 +139,9 @@ _GO_ON = _GoOn()
 _URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC, Kind.ABORT_ATTEMPTS, Kind.FORGET_SINK})
 """What makes room: admitted into the last of it."""
 
+_UPKEEP_SECONDS = 1.0
+"""How often a leader asks the state machine for what it should propose by itself."""
+
 _LEADING_BYTES = 4096
 """What a leader may have to write without being able to refuse it: the membership record of its term."""
 
@@ -194,9 +198,14 @@ class Replica(Actor[Item]):
         self._to_install: InstallSnapshot | None = None
         self.fresh_at = clock.monotonic()
         """When this member was last known to have applied all that its leader had committed."""
+        self.pace = Pace()
+        """How late this member is; others only look."""
         self._clock = clock
         self._tick_seconds = tick_seconds
+        self._tick_due = 0.0
+        """When the next tick should come."""
         self._read_retry_ticks = read_retry_ticks
+        self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
         self._log = log
         self._reads: dict[int, _Question] = {}
         """What the leader has been asked and has not answered, by token, the oldest first."""
@@ -211,7 +220,7 @@ class Replica(Actor[Item]):
 
     def on_start(self) -> None:
         """Begin to tick."""
-        self.schedule(self._tick_seconds, _TICK)
+        self._schedule_tick()
 
     def on_messages(self, messages: list[Item]) -> None:
         """Step everything that arrived, then act on one Ready."""
@@ -264,6 +273,7 @@ class Replica(Actor[Item]):
             self.send(message)
         if ready.durable is not None:
             done = _Durable(ready.durable, ready.messages_after_durable)
+            self.pace.began_write(self._clock.monotonic())
             if ready.writes:
                 self._log_store.persist(ready.writes, lambda error: self._on_written(done, error))
             else:
@@ -284,6 +294,7 @@ class Replica(Actor[Item]):
     def _on_written(self, done: _Durable, error: BaseException | None) -> None:
         """Hear from the writer, on the event loop; a failure stops the whole node by another way."""
         if error is None:
+            self.pace.ended_write(self._clock.monotonic())
             self.ref.put(done)
 
     # -- Inputs ---------------------------------------------------------------------------------------------
@@ -323,10 +334,21 @@ class Replica(Actor[Item]):
             else:
                 self.send(message)
 
-    def _on_tick(self) -> None:
+    def _schedule_tick(self) -> None:
+        self._tick_due = self._clock.monotonic() + self._tick_seconds
         self.schedule(self._tick_seconds, _TICK)
+
+    def _on_tick(self) -> None:
+        now = self._clock.monotonic()
+        self.pace.ticked(now, now - self._tick_due)
+        self._schedule_tick()
         self._ticks += 1
         self.raft.tick(self._clock.wall_us(), may_campaign=self._can_lead())
+        if self.is_leading and self._ticks % self._upkeep_ticks == 0:
+            core = self.raft.core
+            batch = self.applier.machine.upkeep(max(core.log_time, core.wall_us))
+            if batch is not None:
+                self._on_proposal(batch, _ignore)
 
     def _can_lead(self) -> bool:
         """Say whether this node could write what a new leader has to: elected without room for it, it would fail."""
@@ -492,6 +514,8 @@ class Replica(Actor[Item]):
             "durable_index": core.log.durable_end - 1,
             "last_index": core.log.end - 1,
             "led_terms": self.led_terms,
+            "full": None if self.full is None else [self.full.message, self.full.remedy],
+            **self.pace.status(self._clock.monotonic()),
         }
 
 
@@ -499,6 +523,10 @@ def resolve(future: asyncio.Future[None]) -> None:
     """Tell who waits, if anybody still does."""
     if not future.done():
         future.set_result(None)
+
+
+def _ignore(_: Result | ViewstampError) -> None:
+    """What nobody asked for is asked for again where it was refused."""
 
 
 def _nothing() -> None:

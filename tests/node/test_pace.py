@@ -1,0 +1,34 @@
+"""How late a member says that it is."""
+
+from __future__ import annotations
+
+from viewstamp.node.pace import Pace
+
+
+def told(pace: Pace, now: float) -> tuple[object, object]:
+    status = pace.status(now)
+    return status["loop_lag_ms"], status["write_ms"]
+
+
+def test_the_worst_of_the_last_seconds_is_told_and_then_forgotten() -> None:
+    pace = Pace()
+    pace.ticked(100.0, 0.001)
+    pace.ticked(100.1, 0.25)
+    pace.ticked(100.2, 0.002)
+    assert told(pace, 104.0) == (250.0, 0.0)
+    pace.ticked(106.0, 0.003)
+    assert told(pace, 106.0) == (250.0, 0.0)
+    pace.ticked(111.5, 0.001)
+    assert told(pace, 111.5) == (3.0, 0.0)
+    assert told(pace, 200.0) == (0.0, 0.0)
+
+
+def test_a_write_that_has_not_ended_counts_for_as_long_as_it_takes_so_far() -> None:
+    pace = Pace()
+    pace.began_write(10.0)
+    pace.began_write(10.5)
+    assert told(pace, 13.0) == (0.0, 3000.0)
+    pace.ended_write(13.0)
+    assert told(pace, 13.1) == (0.0, 3000.0)
+    pace.ended_write(13.2)
+    assert told(pace, 23.5) == (0.0, 0.0)
