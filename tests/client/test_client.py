@@ -422,7 +422,7 @@ async def test_while_nobody_leads_nothing_is_sent_that_would_become_doubtful(clu
 async def test_an_idle_client_notices_a_forgotten_session_before_it_sends(cluster: Cluster) -> None:
     client = await ready(cluster)
     session = client._session.id
-    cluster.log.machine._state.sessions.clear()
+    cluster.log.machine._state.sessions.by_id.clear()
     cluster.nodes[0].lose_connections()
     await until(lambda: client._leading.link is None)
     assert (await client.append("orders", b"a")).position == 2

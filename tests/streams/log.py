@@ -12,7 +12,6 @@ from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.state_machine import Accepted, Admission, Cut, Receipt, Result
 from viewstamp.streams import Streams
-from viewstamp.streams.machine import SESSIONS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.staged import ENTRY_SIZE, pack_entry
 
@@ -121,11 +120,10 @@ def pieces(cut: Cut, bytes_max: int = 1000) -> Iterator[bytes]:
 def restored(
     machine: Streams,
     classes: Mapping[str, type[ReplicatedActor]] | None = None,
-    *,
-    sessions_max: int = SESSIONS_MAX,
+    **limits: Any,
 ) -> Streams:
     """Return a new machine with the present state of ``machine``, by way of a cut."""
-    other = Streams(classes, sessions_max=sessions_max)
+    other = Streams(classes, **limits)
     other.adopt(other.prepare(list(pieces(machine.begin_snapshot()))))
     return other
 

@@ -26,13 +26,16 @@ from viewstamp.errors import RequestError, StaleSessionError, TrimmedError, Unav
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Cut, Receipt, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX, RESULTS_MAX
+from viewstamp.streams.sessions import decode_expiry
 from viewstamp.streams.settings import decode_trim
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import decode_command
 
 SESSIONS_MAX = 2
+SESSION_SECONDS = 12
 TOPICS = 2
 OF_A_CLIENT = (Kind.RECORDS, Kind.COMMANDS)
+FORGETTING = (Kind.OPEN_SESSION, Kind.EXPIRE_SESSIONS)
 RETENTIONS = st.sampled_from(
     [
         {},
@@ -113,6 +116,8 @@ class History(RuleBasedStateMachine):
         self.decided: dict[int, dict[int, bool]] = {}
         self.results: dict[tuple[int, int], CommandResults] = {}
         self.used: list[int] = []
+        self.used_at: dict[int, int] = {}
+        """The log time of each session's last batch."""
         for n in range(TOPICS):
             self.log.propose(create_topic(f"t{n}"))
         self.log.propose(open_session())
@@ -120,7 +125,7 @@ class History(RuleBasedStateMachine):
 
     @staticmethod
     def _fresh() -> Streams:
-        return Streams(CLASSES, sessions_max=SESSIONS_MAX)
+        return Streams(CLASSES, sessions_max=SESSIONS_MAX, session_seconds=SESSION_SECONDS)
 
     def _apply_all(self) -> None:
         while self.log.unapplied:
@@ -148,7 +153,13 @@ class History(RuleBasedStateMachine):
                 if len(self.used) == SESSIONS_MAX:
                     del self.decided[self.used.pop(0)]
                 self.used.append(batch.first_index)
+                self.used_at[batch.first_index] = batch.log_time
                 self.decided[batch.first_index] = {}
+            case Kind.EXPIRE_SESSIONS:
+                for session in decode_expiry(batch):
+                    assert batch.log_time - self.used_at[session] >= SESSION_SECONDS * 1_000_000
+                    self.used.remove(session)
+                    del self.decided[session]
             case Kind.RECORDS:
                 topic = self.topics[batch.topic]
                 assert isinstance(result, Receipt)
@@ -203,6 +214,7 @@ class History(RuleBasedStateMachine):
         decided[batch.sequence] = applied
         self.used.remove(batch.session)
         self.used.append(batch.session)
+        self.used_at[batch.session] = batch.log_time
 
     def _logged(self, session: int) -> int:
         """The last sequence of a session in the whole log, by looking at every batch."""
@@ -216,7 +228,21 @@ class History(RuleBasedStateMachine):
         try:
             self.log.propose(open_session())
         except UnavailableError:
-            assert any(b.kind is Kind.OPEN_SESSION for b in self.log.unapplied)
+            assert any(b.kind in FORGETTING for b in self.log.unapplied)
+
+    @rule(at_once=st.booleans())
+    def expire(self, at_once: bool) -> None:
+        now = self.log.seconds * 1_000_000 + 1000 + self.log.next_index
+        in_log = {b.session for b in self.log.unapplied}
+        idle = {each for each in self.used if now - self.used_at[each] > SESSION_SECONDS * 1_000_000} - in_log
+        batch = self.log.machine.upkeep(now)
+        if batch is None:
+            assert not idle or any(b.kind in FORGETTING for b in self.log.unapplied)
+            return
+        assert set(decode_expiry(batch)) == idle
+        self.log.propose(batch)
+        if at_once:
+            self._apply_all()
 
     @precondition(lambda self: self.decided)
     @rule(
@@ -258,12 +284,12 @@ class History(RuleBasedStateMachine):
         in_log = any(
             b.kind in OF_A_CLIENT and (b.session, b.sequence) == (session, sequence) for b in self.log.unapplied
         )
-        opening = any(b.kind is Kind.OPEN_SESSION for b in self.log.unapplied)
+        forgetting = any(b.kind in FORGETTING for b in self.log.unapplied)
         try:
             admission = self.log.propose(batch)
         except UnavailableError:
             fenced = decided is None and not in_log and sequence <= logged
-            assert sequence > logged + 1 or fenced or (opening and sequence == logged + 1)
+            assert sequence > logged + 1 or fenced or (forgetting and sequence == logged + 1)
         else:
             if isinstance(admission, Answered):
                 assert decided is not None
@@ -283,7 +309,7 @@ class History(RuleBasedStateMachine):
         try:
             admission = self.log.propose(fence(session, sequence))
         except UnavailableError:
-            assert any(b.kind is Kind.OPEN_SESSION for b in self.log.unapplied)
+            assert any(b.kind in FORGETTING for b in self.log.unapplied)
         else:
             assert isinstance(admission, Accepted) == (sequence not in self.decided[session])
 
@@ -344,7 +370,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: not self.copies)
     @rule()
     def replace_member_by_a_copy_of_the_leader(self) -> None:
-        self.member = restored(self.log.machine, CLASSES, sessions_max=SESSIONS_MAX)
+        self.member = restored(self.log.machine, CLASSES, sessions_max=SESSIONS_MAX, session_seconds=SESSION_SECONDS)
 
     @rule(leader=st.booleans(), pace=st.integers(0, 3))
     def begin_cut(self, leader: bool, pace: int) -> None:

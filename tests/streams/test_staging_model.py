@@ -479,7 +479,7 @@ class History:
 
     def _sequence(self) -> int:
         used = [batch.sequence for batch in self.log.unapplied if batch.session == self.session]
-        return max([self.log.machine._state.sessions[self.session].last, *used]) + 1  # type: ignore[index]
+        return max([self.log.machine._state.sessions.find(self.session).last, *used]) + 1  # type: ignore[arg-type]
 
     def stage(self) -> None:
         attempt, topic = self._try(), self.entropy.randint(1, TOPICS)

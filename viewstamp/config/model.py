@@ -240,6 +240,9 @@ class LimitsSection:
     staged_bytes_max: int = field(default=GIB, metadata=_integer(MIB, 1024 * GIB))
     """What sinks may have staged and not committed, all together; at most an eighth of a limited log."""
 
+    session_seconds: float = field(default=7 * 24 * 3600.0, metadata=_seconds(1, 1e9))
+    """After so long without use a session is forgotten, with what became of its appends; the leader's counts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutsSection:

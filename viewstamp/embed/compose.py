@@ -96,4 +96,7 @@ def compose_node(settings: NodeSettings, host: Host, log: FilteringBoundLogger, 
     if settings.wal.bytes_max:
         # What is staged holds the log: the rest is for what frees it, commits and snapshots.
         staged_bytes_max = min(staged_bytes_max, settings.wal.bytes_max // 8)
-    return Node(node_options(settings), host, Streams(classes=actors, staged_bytes_max=staged_bytes_max), log)
+    machine = Streams(
+        classes=actors, staged_bytes_max=staged_bytes_max, session_seconds=settings.limits.session_seconds
+    )
+    return Node(node_options(settings), host, machine, log)

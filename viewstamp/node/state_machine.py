@@ -101,6 +101,13 @@ class StateMachine(Protocol):
         """
         ...
 
+    def upkeep(self, log_time: int) -> Batch | None:
+        """Return what a leader should propose by itself at ``log_time``, in microseconds; None = nothing. Cheap to ask.
+
+        So what depends on time or on one member's settings is decided by a record, and so by the log for all.
+        """
+        ...
+
     def apply(self, batch: Batch) -> Result:
         """Apply a committed batch and return what its caller is told.
 

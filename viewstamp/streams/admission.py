@@ -36,17 +36,18 @@ class AdmissionView:
 
     Invariants:
       * ``pending`` is ordered by the latest use in the log
-      * at most one OPEN_SESSION in the log will forget a session, and ``victim`` is the one that it forgets
+      * at most one batch in the log will forget sessions, an OPEN_SESSION or an EXPIRE_SESSIONS, and ``victims`` are
+        those that it forgets
       * topics of a COMMIT in the log that is not applied take no records: which positions those would get is not known
       * commands are kept for batches that are in the log and not applied: the node bounds how much that is
     """
 
-    __slots__ = ("_commands", "_committing", "_evicting", "_opens", "_positions", "pending", "staged_bytes", "victim")
+    __slots__ = ("_commands", "_committing", "_opens", "_positions", "pending", "staged_bytes", "victims")
 
     def __init__(self) -> None:
         self.pending: dict[SessionId, Pending] = {}
-        self.victim: SessionId | None = None
-        """The session that an OPEN_SESSION in the log is going to forget; None = none that exists yet."""
+        self.victims: frozenset[SessionId] = frozenset()
+        """The sessions that a batch in the log is going to forget."""
         self._positions: dict[TopicId, Position] = {}
         self._commands: dict[tuple[SessionId, Sequence], list[Command]] = {}
         self._committing: dict[int, int] = {}
@@ -54,7 +55,6 @@ class AdmissionView:
         self.staged_bytes = 0
         """What staged batches in the log take that are not applied."""
         self._opens = 0
-        self._evicting = False
 
     def keep_commands(self, batch: Batch, commands: list[Command]) -> None:
         """Keep what a batch that enters the log now holds, decoded, until it is applied."""
@@ -112,18 +112,28 @@ class AdmissionView:
         """Take note that an OPEN_SESSION enters the log now.
 
         Raises:
-          OverloadedError: which session it would forget cannot be told, because another one that has to
-            forget a session is in the log, or one that is not open yet might be the oldest.
+          OverloadedError: which session it would forget cannot be told, because another batch that has to
+            forget sessions is in the log, or one that is not open yet might be the oldest.
         """
         if len(applied) + self._opens >= sessions_max:
             victim = next((session for session in applied if session not in self.pending), None)
-            if self._evicting or (victim is None and self._opens):
+            if self.victims or (victim is None and self._opens):
                 raise OverloadedError(
                     f"{sessions_max} sessions are open and another one is being replaced", remedy="try again at once"
                 )
-            self._evicting = True
-            self.victim = next(iter(self.pending)) if victim is None else victim
+            self.victims = frozenset([next(iter(self.pending)) if victim is None else victim])
         self._opens += 1
+
+    def expire(self, sessions: Iterable[SessionId]) -> None:
+        """Take note that an EXPIRE_SESSIONS enters the log now.
+
+        Raises:
+          UnavailableError: a batch that forgets sessions is in the log, or one of these is used there.
+        """
+        victims = frozenset(sessions)
+        if self.victims or not victims.isdisjoint(self.pending):
+            raise UnavailableError("which sessions are left is being decided", remedy="try again at once")
+        self.victims = victims
 
     def check_kept(self, session: SessionId) -> None:
         """Refuse a batch of a session that may be forgotten before the batch is applied.
@@ -131,7 +141,7 @@ class AdmissionView:
         Raises:
           UnavailableError: certainly not in the log; a retry finds the session kept or gone.
         """
-        if session == self.victim:
+        if session in self.victims:
             raise UnavailableError(f"session {session} is about to be forgotten", remedy="try again")
 
     def applied(self, batch: Batch) -> None:
@@ -149,5 +159,8 @@ class AdmissionView:
         """Take note that an OPEN_SESSION, once admitted here, is applied."""
         self._opens -= 1
         if forgot:
-            self._evicting = False
-            self.victim = None
+            self.victims = frozenset()
+
+    def expired(self) -> None:
+        """Take note that an EXPIRE_SESSIONS, once admitted here, is applied."""
+        self.victims = frozenset()

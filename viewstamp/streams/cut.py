@@ -21,8 +21,9 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
-_VERSION = 2
-_VERSION_WITHOUT_SINKS = 1
+_VERSION = 3
+_READABLE = (1, 2, _VERSION)
+"""1 knows no sinks, 2 not when sessions were last used."""
 
 
 class StateCut:
@@ -37,7 +38,7 @@ class StateCut:
     def __init__(self, state: State) -> None:
         self._header: list[object] | None = [_VERSION, *state.image()]
         # Sessions first: they change the most.
-        self._sessions: dict[SessionId, Session | bytes | None] = dict(state.sessions)
+        self._sessions: dict[SessionId, Session | bytes | None] = dict(state.sessions.by_id)
         self._topics: dict[TopicId, Topic | bytes | None] = dict(state.topics)
         self._sections: list[tuple[str, dict[Any, Any], Iterator[Any]]] = [
             ("sessions", self._sessions, iter(self._sessions)),
@@ -152,18 +153,20 @@ def load_state(pieces: Iterator[bytes]) -> State:
     """
     with _reading():
         version, *image, topics, sessions = _load_section(pieces, "state")
-    if version not in (_VERSION, _VERSION_WITHOUT_SINKS):
+    if version not in _READABLE:
         raise OutdatedCodeError(
             f"a snapshot's state has version {version}, this release knows {_VERSION}",
             remedy="start this node with the release that wrote the snapshot, or a newer one",
         )
     with _reading():
         state = State.from_image(image)
-    while len(state.sessions) < sessions:
+    while len(state.sessions.by_id) < sessions:
         images = _load_section(pieces, "sessions")
         with _reading():
-            for session in map(Session.from_image, images):
-                state.sessions[session.id] = session
+            # All that is known of the use of older ones is that it was before.
+            state.sessions.restore(images, used_at=state.next_second)
+    with _reading():
+        state.sessions.restored()
     while len(state.topics) < topics:
         images = _load_section(pieces, "topics")
         with _reading():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, cast
 
 from crc32c import crc32c
@@ -18,15 +19,27 @@ from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
 from viewstamp.streams.session import Session
+from viewstamp.streams.sessions import EXPIRED_MAX, decode_expiry, encode_expiry
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
 from viewstamp.wire.staged import CommitRequest, decode_commit, entries_of
 
-__all__ = ["ATTEMPTS_MAX", "SESSIONS_MAX", "STAGED_BYTES_MAX", "TOPICS_MAX", "Streams"]
+__all__ = [
+    "ATTEMPTS_MAX",
+    "RESULT_BYTES_MAX",
+    "SESSIONS_MAX",
+    "SESSION_SECONDS",
+    "STAGED_BYTES_MAX",
+    "TOPICS_MAX",
+    "Streams",
+]
 
 SESSIONS_MAX = 10_000
+SESSION_SECONDS = 7 * 24 * 3600.0
+RESULT_BYTES_MAX = 256 * 1024 * 1024
+"""What the results of all sessions take, beside those of the one that called last."""
 ATTEMPTS_MAX = 10_000
 STAGED_BYTES_MAX = 1024 * 1024 * 1024
 _DIGEST_PIECE = 1024 * 1024
@@ -39,8 +52,9 @@ _NO_POSITION = Accepted(Position(0))
 class Streams:
     """Topics, sessions and actors behind ``node.state_machine.StateMachine``; the package's docstring specifies it.
 
-    ``sessions_max`` and ``topics_max`` are part of the replicated behaviour: they must be equal on all members.
-    ``staged_bytes_max`` is what a leader lets sinks stage, all together. Never awaits.
+    ``sessions_max``, ``result_bytes_max`` and ``topics_max`` are part of the replicated behaviour: they must be equal
+    on all members. ``session_seconds`` is after how long without use a leader lets a session go, and
+    ``staged_bytes_max`` what it lets sinks stage, all together. Never awaits.
     """
 
     def __init__(
@@ -48,6 +62,8 @@ class Streams:
         classes: Mapping[str, type[ReplicatedActor]] | None = None,
         *,
         sessions_max: int = SESSIONS_MAX,
+        session_seconds: float = SESSION_SECONDS,
+        result_bytes_max: int = RESULT_BYTES_MAX,
         topics_max: int = TOPICS_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
     ) -> None:
@@ -55,6 +71,8 @@ class Streams:
         assert sessions_max >= 1
         self._actors = ActorHost(classes or {})
         self._sessions_max = sessions_max
+        self._session_us = round(session_seconds * 1e6)
+        self._result_bytes_max = result_bytes_max
         self._topics_max = topics_max
         self._staged_bytes_max = staged_bytes_max
         self._ledger = Ledger(State(), topics_max=topics_max)
@@ -91,7 +109,9 @@ class Streams:
             case Kind.FENCE:
                 return self._admit_fence(view, batch)
             case Kind.OPEN_SESSION:
-                view.open_session(self._state.sessions, self._sessions_max)
+                view.open_session(self._state.sessions.by_id, self._sessions_max)
+            case Kind.EXPIRE_SESSIONS:
+                view.expire(decode_expiry(batch))
             case Kind.CREATE_TOPIC:
                 self._state.creatable(decode_settings(batch), self._topics_max)
             case Kind.CONFIGURE_TOPIC:
@@ -105,6 +125,16 @@ class Streams:
             case _:
                 pass
         return _NO_POSITION
+
+    def upkeep(self, log_time: int) -> Batch | None:
+        """Return what a leader proposes by itself: the end of sessions that are idle by then; None = nothing."""
+        view = self._view
+        assert view is not None, "only a leader proposes"
+        if view.victims:
+            return None
+        idle = self._state.sessions.idle(log_time - self._session_us)
+        expired = list(islice((each for each in idle if each not in view.pending), EXPIRED_MAX))
+        return encode_expiry(expired) if expired else None
 
     def _admit_attempt(self, batch: Batch) -> Admission:
         staging = self._state.staging
@@ -143,7 +173,7 @@ class Streams:
         )
 
     def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:
-        session = self._state.session(batch.session)
+        session = self._state.sessions.find(batch.session)
         sequence = batch.sequence
         if sequence <= session.last:
             return _answered(session, sequence)
@@ -179,7 +209,7 @@ class Streams:
         return Accepted(view.take_positions(topic.id, topic.next_position, batch.count))
 
     def _admit_fence(self, view: AdmissionView, batch: Batch) -> Admission:
-        session = self._state.session(batch.session)
+        session = self._state.sessions.find(batch.session)
         if batch.sequence <= session.last:
             return _answered(session, batch.sequence)
         view.check_kept(session.id)
@@ -211,6 +241,9 @@ class Streams:
             case Kind.OPEN_SESSION:
                 self._ledger.apply(batch)
                 return self._apply_open_session(batch)
+            case Kind.EXPIRE_SESSIONS:
+                self._ledger.apply(batch)
+                return self._apply_expire_sessions(batch)
             case _:
                 return self._ledger.apply(batch)
 
@@ -244,7 +277,9 @@ class Streams:
         commands = view.take_commands(batch) if view is not None else None
         results = self._actors.apply(batch, self._decode(batch) if commands is None else commands)
         receipt = Receipt(Position(0), batch.count, batch.term, batch.first_index, batch.log_time)
+        held = session.result_bytes
         self._state.chain = crc32c(session.applied(receipt, results), self._state.chain)
+        self._count_results(session, held, is_newest=True)
         if view is not None:
             view.applied(batch)
         return CommandResults(receipt, results)
@@ -263,32 +298,51 @@ class Streams:
         session = self._use(batch)
         if self._view is not None:
             self._view.applied(batch)
+        held = session.result_bytes
         session.fence(batch.sequence)
+        if held:
+            self._count_results(session, held, is_newest=False)
         self._state.note(session.id, session.last)
         return session.result(batch.sequence)
 
     def _apply_open_session(self, batch: Batch) -> Result:
         sessions = self._state.sessions
-        forgotten = next(iter(sessions)) if len(sessions) >= self._sessions_max else SessionId(0)
-        if forgotten:
-            del sessions[forgotten]
-        session = Session(SessionId(batch.first_index))
-        sessions[session.id] = session
+        forgotten = next(iter(sessions.by_id)) if len(sessions.by_id) >= self._sessions_max else SessionId(0)
+        sessions.forget(forgotten)
+        session = Session(SessionId(batch.first_index), batch.log_time)
+        sessions.add(session)
         self._state.note(session.id, forgotten)
         if self._view is not None:
             self._view.session_opened(forgot=bool(forgotten))
         return {"session": session.id}
 
+    def _apply_expire_sessions(self, batch: Batch) -> Result:
+        expired = decode_expiry(batch)
+        for session in expired:
+            self._state.sessions.forget(session)
+        self._state.note(*expired)
+        if self._view is not None:
+            self._view.expired()
+        return {}
+
     def _use(self, batch: Batch) -> Session:
         """Return the batch's session, now the most recently used, and about to change."""
-        sessions = self._state.sessions
-        session = sessions.pop(batch.session, None)
+        session = self._state.sessions.use(batch.session)
         if session is None:
-            raise diverged(batch, "a known session, one of", len(sessions), batch.session)
-        sessions[batch.session] = session
+            raise diverged(batch, "a known session, one of", len(self._state.sessions.by_id), batch.session)
+        self._before_session(session)
+        session.used_at = batch.log_time
+        return session
+
+    def _before_session(self, session: Session) -> None:
         if self._cut is not None:
             self._cut.state.before_session(session)
-        return session
+
+    def _count_results(self, session: Session, held_before: int, *, is_newest: bool) -> None:
+        sessions = self._state.sessions
+        sessions.count_results(session, held_before, is_newest=is_newest)
+        if sessions.result_bytes > self._result_bytes_max:
+            sessions.bound_results(self._result_bytes_max, self._before_session)
 
     # Asking.
 
@@ -366,7 +420,7 @@ class Streams:
         return topic.split(start, end, bytes)
 
     def _outcome(self, session_id: SessionId, sequence: Sequence) -> Result:
-        session = self._state.session(session_id)
+        session = self._state.sessions.find(session_id)
         if sequence > session.last:
             raise UnavailableError(f"sequence {sequence} of session {session_id} is not decided", remedy="fence it")
         return _answered(session, sequence).result
@@ -375,7 +429,8 @@ class Streams:
         """Return {"actors": {name: {class, version, instances, digest}}, "staged_bytes"} and how many other things."""
         return {
             "actors": self._actors.status(),
-            "sessions": len(self._state.sessions),
+            "sessions": len(self._state.sessions.by_id),
+            "session_result_bytes": self._state.sessions.result_bytes,
             "topics": len(self._state.topics),
             "sinks": len(self._state.staging.sinks),
             "staged_bytes": self._state.staging.bytes,

@@ -41,15 +41,18 @@ class Session:
       * results are kept for sequences in ``(last - RESULTS_MAX, last]`` only, in their order
     """
 
-    __slots__ = ("_result_bytes", "_results", "_slots", "id", "last")
+    __slots__ = ("_results", "_slots", "id", "last", "result_bytes", "used_at")
 
-    def __init__(self, session_id: SessionId) -> None:
+    def __init__(self, session_id: SessionId, used_at: int) -> None:
         self.id = session_id
         self.last = Sequence(0)
+        self.used_at = used_at
+        """The log time of the last batch of the session, or of its opening."""
         self._slots = bytearray()
         self._results: dict[int, bytes] = {}
         """Packed lists of results, by sequence."""
-        self._result_bytes = 0
+        self.result_bytes = 0
+        """What the results take that are kept."""
 
     def applied(self, receipt: Receipt, results: list[bytes] | None = None) -> bytes:
         """Decide the next sequence: it was applied; ``results`` are those of commands. Return the receipt's bytes."""
@@ -58,7 +61,7 @@ class Session:
         if results is not None:
             packed = cast("bytes", _pack_results(results))
             self._results[self.last] = packed
-            self._result_bytes += len(packed)
+            self.result_bytes += len(packed)
         if self._results:
             self._drop_results()
         return slot
@@ -105,20 +108,30 @@ class Session:
         results = self._results
         while results:
             oldest = next(iter(results))
-            if oldest > self.last - RESULTS_MAX and (self._result_bytes <= RESULT_BYTES_MAX or oldest == self.last):
+            if oldest > self.last - RESULTS_MAX and (self.result_bytes <= RESULT_BYTES_MAX or oldest == self.last):
                 break
-            self._result_bytes -= len(results.pop(oldest))
+            self.result_bytes -= len(results.pop(oldest))
+
+    def drop_results(self) -> None:
+        """Let all results go; the receipts stay."""
+        self._results = {}
+        self.result_bytes = 0
+
+    def called_at(self) -> int:
+        """Return the index of the newest batch whose results are kept; there must be one."""
+        at = (next(reversed(self._results)) - 1) % RECEIPTS_MAX * _SIZE
+        return int(_RECEIPT.unpack_from(self._slots, at)[3])
 
     def image(self) -> list[object]:
         """Return the state as plain values."""
-        return [self.id, self.last, bytes(self._slots), list(self._results.items())]
+        return [self.id, self.last, bytes(self._slots), list(self._results.items()), self.used_at]
 
     @classmethod
-    def from_image(cls, image: list[Any]) -> Session:
-        """Rebuild what :meth:`image` returned."""
-        session = cls(SessionId(image[0]))
+    def from_image(cls, image: list[Any], used_at: int) -> Session:
+        """Rebuild what :meth:`image` returned; ``used_at`` stands for what images of older versions do not say."""
+        session = cls(SessionId(image[0]), image[4] if len(image) > 4 else used_at)
         session.last = Sequence(image[1])
         session._slots = bytearray(image[2])
         session._results = dict(image[3])
-        session._result_bytes = sum(map(len, session._results.values()))
+        session.result_bytes = sum(map(len, session._results.values()))
         return session

@@ -7,9 +7,9 @@ from typing import Any
 
 from crc32c import crc32c
 
-from viewstamp.errors import RequestError, StaleSessionError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import Index, Position, SessionId, TopicId
-from viewstamp.streams.session import Session
+from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
+from viewstamp.ids import Index, Position, TopicId
+from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.staging import Staging
 from viewstamp.streams.topic import Topic
@@ -24,7 +24,6 @@ class State:
 
     Invariants:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
-      * ``sessions`` are in order of their last use in the log, the least recent one first
     """
 
     __slots__ = ("_aging", "chain", "end", "log_bytes", "names", "next_second", "sessions", "staging", "topics")
@@ -32,7 +31,7 @@ class State:
     def __init__(self) -> None:
         self.topics: dict[TopicId, Topic] = {}
         self.names: dict[str, Topic] = {}
-        self.sessions: dict[SessionId, Session] = {}
+        self.sessions = Sessions()
         self.staging = Staging()
         self.log_bytes = 0
         """Bytes of all batches applied; it spaces the entries of the topics' sparse maps."""
@@ -94,16 +93,6 @@ class State:
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic
 
-    def session(self, session_id: SessionId) -> Session:
-        """Return a session. Raises StaleSessionError."""
-        session = self.sessions.get(session_id)
-        if session is None:
-            raise StaleSessionError(
-                f"session {session_id} is not known" if session_id else "a batch of a client needs a session",
-                remedy="open a new session; what the old one had not heard of stays unknown",
-            )
-        return session
-
     def creatable(self, settings: TopicSettings, topics_max: int) -> Topic | None:
         """Return the topic that a CREATE_TOPIC finds; None = it creates one.
 
@@ -147,7 +136,7 @@ class State:
 
     def image(self) -> list[object]:
         """Return what is no topic and no session, as plain values."""
-        counts = [len(self.topics), len(self.sessions)]
+        counts = [len(self.topics), len(self.sessions.by_id)]
         return [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image(), *counts]
 
     @classmethod

@@ -102,6 +102,7 @@ class Kind(IntEnum):
     ABORT_ATTEMPTS = 12
     COMMIT = 13
     FORGET_SINK = 14
+    EXPIRE_SESSIONS = 15
 
 
 _KINDS = {int(kind): kind for kind in Kind}
