@@ -309,8 +309,9 @@ class Schedule:
         """Ask a leader for any change; refusals are its right."""
         group, entropy = self.group, self.entropy
         leader = self._any([member for member in group.up() if member.core.leader == member.me])
-        if leader is None or leader.raft is None:
-            return
+        silent = any(member.disk.silent_until is not None for member in group.members.values())
+        if leader is None or leader.raft is None or silent:
+            return  # Fewer voters tolerate fewer: together with who is silent that may be one too many.
         members = sorted(leader.core.membership.addresses)
         node = entropy.choice([*members, NodeId(f"x{entropy.randrange(3)}")])
         wanted: Change | None = None

@@ -26,12 +26,15 @@ _KINDS = {kind.__name__: kind for kind in MESSAGES}
 _HIDDEN = {"source", "target"}
 
 
+_ONLY_IF_TRUE = ("transfers", "is_silent")
+
+
 def describe(message: Message) -> str:
     """Return a message in one line."""
     parts = []
     for each in fields(message):
         value = getattr(message, each.name)
-        if each.name in _HIDDEN:
+        if each.name in _HIDDEN or (each.name in _ONLY_IF_TRUE and not value):
             continue
         if each.name == "batches":
             value = "[" + " ".join(describe_batch(batch) for batch in value) + "]"

@@ -2,7 +2,13 @@
 
 from tests.consensus.group import Group, record
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
-from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse
+from viewstamp.consensus.messages import (
+    Announcement,
+    AnnouncementResponse,
+    AppendRequest,
+    AppendResponse,
+    HistoryRequest,
+)
 from viewstamp.consensus.raft import is_current_completion
 from viewstamp.consensus.ready import TruncateLog
 from viewstamp.consensus.term_history import TermHistory
@@ -27,15 +33,40 @@ def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
     """
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1, 1)}, is_quick_disk=False)
     member = group["n1"]
+    group.step("n1", HistoryRequest(source=NodeId("n2"), target=NodeId("n1"), term=Term(2), number=0))
     group.step("n1", announcement(2, [(0, 1), (1, 1), (2, 2)], 2))
     assert [type(w).__name__ for p in member.queue for w in p.writes] == ["WriteTerm", "TruncateLog", "WriteHistory"]
     core = member.core
-    assert member.raft is not None
-    member.raft.durable(Viewstamp(Term(0), Index(3)))
+    group.write("n1")
+    assert member.notices[0].notice == (0, 3)
+    group.notify("n1")
     assert core.installing
     assert core.log.durable_end == core.log.end == 2
     group.sync("n1")
     assert [m.end for m in group.matching(AnnouncementResponse)] == [2]  # type: ignore[attr-defined]
+
+
+def test_only_the_completion_of_its_own_writes_ends_the_silence() -> None:
+    """Announced again in the same term, after a snapshot whose history it replaced: an answer still waits for the disk.
+
+    Its completion is of the same term and end. Taken for the announcement's, the member acknowledged although the
+    term's history was not on its disk: after a crash it would advertise less than it had promised.
+    """
+    group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1)}, is_quick_disk=False)
+    core = group["n1"].core
+    group.step("n1", announcement(2, [(0, 1), (1, 1), (2, 2)], 2))
+    group.sync("n1")
+    group.step("n1", HistoryRequest(source=NodeId("n2"), target=NodeId("n1"), term=Term(2), number=1))
+    core.history = group["n1"].disk.history = TermHistory([(0, 1), (1, 1)])  # As a snapshot installed in between.
+    group.step("n1", announcement(2, [(0, 1), (1, 1), (2, 2)], 2, number=2))
+    group.messages.clear()
+    group.write("n1")
+    assert [pending.notice for pending in group["n1"].notices] == [core.durable_viewstamp()]
+    group.notify("n1")
+    assert core.installing
+    assert not group.matching(AnnouncementResponse)
+    group.sync("n1")
+    assert group.matching(AnnouncementResponse)
 
 
 def test_the_same_record_cut_and_appended_again_is_another_write() -> None:

@@ -160,6 +160,8 @@ class Core:
         """The number of the announcement of ``term`` that this member has taken; 0 = none since it started."""
         self.installing = False
         """True from taking an announcement, or winning an election, until its writes are durable: silence (rule 5)."""
+        self.completions_left = 0
+        """While ``installing``: so many completions until that of its writes. Those of before say nothing of them."""
         self.stash: dict[tuple[type[Message], NodeId], Message] = {}
         """Questions that wait until the log is synced: the latest of each kind from each member."""
         self.offer: SnapshotOffer | None = None
@@ -270,6 +272,11 @@ class Core:
         if self.writes and isinstance(self.writes[-1], WriteTerm):
             self.writes.pop()
         self.writes.append(WriteTerm(term, vote))
+
+    def begin_installing(self) -> None:
+        """Be silent until the writes that the next Ready hands out are durable."""
+        self.installing = True
+        self.completions_left = self.unfinished + 1
 
     def maybe_end_silence(self) -> None:
         """Speak again once the durable pair is at least the one from before the damage (rule 17).

@@ -106,7 +106,7 @@ def on_announcement(core: Core, message: Announcement) -> None:
     core.store_history(message.history.preceded_by(core.history).trimmed(core.first_index))
     core.accept_term = core.term
     core.announced_number = message.number
-    core.installing = True
+    core.begin_installing()
 
 
 def _continue_from(core: Core, message: Announcement) -> Index | None:
@@ -145,7 +145,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     core.writes.append(ResetLog(point.end, point.last_term))
     core.store_history(point.history)
     core.announced_number = 0  # The leader must announce again: what it sent under the old announcement is void.
-    core.installing = True
+    core.begin_installing()
     return True
 
 

@@ -69,7 +69,7 @@ def become_leader(core: Core) -> None:
     core.term_start = core.log.end
     core.is_reached = False
     core.accept_term = core.term
-    core.installing = True
+    core.begin_installing()
     core.uncommitted_bytes = 0
     core.progress = {member: Progress() for member in core.membership.addresses if member != core.me}
     core.round = 0

@@ -147,10 +147,11 @@ class Raft:
         """
         core = self.core
         core.unfinished -= 1
-        if not is_current_completion(core, viewstamp):
+        core.completions_left -= core.installing
+        ended_silence = core.installing and core.completions_left == 0
+        if not is_current_completion(core, viewstamp) or (core.installing and not ended_silence):
             return
         end = Index(viewstamp.index + 1)
-        ended_silence = core.installing
         is_news = end > core.log.durable_end or ended_silence
         core.log.durable_end = max(end, core.log.durable_end)
         core.installing = False
