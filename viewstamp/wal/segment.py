@@ -23,7 +23,7 @@ from viewstamp.wal.format import (
 )
 from viewstamp.wire.batch import HEADER_SIZE, Batch, pad
 
-__all__ = ["CHUNK_BYTES", "Chain", "Pass", "Rest", "Stop", "Window", "later_durable", "rest_of"]
+__all__ = ["CHUNK_BYTES", "Chain", "Pass", "Rest", "Stop", "Window", "groups_behind", "later_durable", "rest_of"]
 
 CHUNK_BYTES = 1024 * 1024
 """How much is read at once."""
@@ -143,18 +143,18 @@ class Pass:
         chain.term = header.previous_term
         return True
 
-    def items(self) -> Iterator[GroupHeader | tuple[int, Batch]]:
+    def items(self, start: int = SEGMENT_HEADER_SIZE) -> Iterator[GroupHeader | tuple[int, Batch]]:
         """Yield each group header, then each of its batches with its location, up to what is not readable.
 
         A group can hold fewer batches than its header says where a truncation or a torn tail cut it: the
-        next group header, with a higher number, stands at a batch boundary then.
+        next group header, with a higher number, stands at a batch boundary then. ``start`` is where a group stands.
         """
         header = self.header
         assert header is not None, "read_header comes first"
         chain = self.chain
         chain.number = max(chain.number, header.first_group - 1)
         window = self._window
-        at = SEGMENT_HEADER_SIZE
+        at = start
         durable = 0
         taken = count = 0
         checksums: Sequence[int] = ()
@@ -237,9 +237,17 @@ def later_durable(file: File, location: int, chain: Chain, generation: int | Non
     """Search behind ``location`` for an intact group that calls a byte beyond it durable.
 
     Such a group was written after everything before it had been synced, so what is unreadable at
-    ``location`` was durable once. ``generation`` is the segment's; None where its header is not readable.
-    Bytes that only look like a header (inside a record, or of an earlier life of the file) fail its
-    checksum, its location, its generation or its number.
+    ``location`` was durable once.
+    """
+    groups = groups_behind(file, location, chain, generation)
+    return next((group for group in groups if group.durable > location), None)
+
+
+def groups_behind(file: File, location: int, chain: Chain, generation: int | None) -> Iterator[GroupHeader]:
+    """Yield the intact groups behind ``location`` that can follow ``chain``, by their place.
+
+    ``generation`` is the segment's; None where its header is not readable. Bytes that only look like a header (inside
+    a record, or of an earlier life of the file) fail its checksum, its location, its generation or its number.
     """
     size = file.size()
     at = location + 1
@@ -252,14 +260,12 @@ def later_durable(file: File, location: int, chain: Chain, generation: int | Non
                 group is not None
                 and (group.generation == generation if generation else group.generation > chain.generation)
                 and group.number > chain.number
-                and group.durable > location
             ):
-                return group
+                yield group
             hit = chunk.find(GROUP_MAGIC, hit + 1)
         if at + len(chunk) >= size:
             break
         at += len(chunk) - len(GROUP_MAGIC) + 1
-    return None
 
 
 def _decode_at(file: File, at: int) -> GroupHeader | None:

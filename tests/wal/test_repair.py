@@ -1,0 +1,344 @@
+"""Repair of a log's files: what is found past the damage, and what is there after every step of mending it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.wal.logs import DIRECTORY, contents, make_batch, names_of, new_disk, open_wal
+from viewstamp.errors import CorruptionError
+from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.sim.loop import SimulatedCrash
+from viewstamp.sim.volume import Image, Volume
+from viewstamp.wal.assessment import Assessment, Gap, assess
+from viewstamp.wal.format import SEGMENT_HEADER_SIZE, segment_name
+from viewstamp.wal.reader import inspect
+from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
+from viewstamp.wal.wal import Options
+from viewstamp.wire.batch import Batch
+
+TINY = Options(segment_bytes=4096, reserve_bytes=0, margin_bytes=512, idle_seconds=0.05)
+
+
+def write(disk: SimulatedDisk, groups: int = 40, *, closed: bool = True) -> list[Batch]:
+    """A log of five segments or so: groups of three batches, terms that rise; as a clean stop, or a kill, leaves it."""
+    wal, _ = open_wal(disk, TINY)
+    batches = []
+    for number in range(groups):
+        index = 1 + 6 * number
+        group = [make_batch(index + 2 * i, 2, term=1 + number // 15, size=60) for i in range(3)]
+        wal.commit_hint = max(1, index - 6)
+        wal.append_now(group)
+        batches += group
+    if closed:
+        wal._writer.close_group()
+    return batches
+
+
+def path_of(number: int) -> str:
+    return f"{DIRECTORY}/{segment_name(number)}"
+
+
+def places(disk: SimulatedDisk, kind: str) -> list[tuple[int, int]]:
+    """(segment, byte) of every segment, group or batch."""
+    found, number = [], 0
+    for entry in inspect(disk, DIRECTORY):
+        if entry.kind == "segment":
+            number = int(str(entry.fields["number"]))
+        if entry.kind == kind:
+            found.append((number, entry.location))
+    return found
+
+
+def mend(disk: SimulatedDisk, batches: list[Batch], *, end: int | None = None) -> Assessment:
+    """Repair as a node would whose peers hold ``batches``; with ``end``, or an unknown end, cut there."""
+    aside = Aside(disk, "/data")
+    settle_mark(disk, DIRECTORY)
+    found = assess(disk, DIRECTORY)
+    assert not found.contradiction
+    for region in found.regions:
+        cut = end
+        if region.end is None:
+            cut = region.gaps[-1].start
+        if cut is not None:
+            region = cut_behind(disk, found.parts, region, cut, aside)
+        rebuilding = Rebuilding(disk, region, commit_end=1000, end=cut)
+        while rebuilding.wanted is not None:
+            start, stop = rebuilding.wanted
+            rebuilding.add([batch for batch in batches if start <= batch.first_index < stop][:2])
+        rebuilding.finish(aside)
+    return found
+
+
+def check_whole(disk: SimulatedDisk, batches: list[Batch]) -> None:
+    """The log opens, holds exactly ``batches``, and goes on."""
+    wal, found = open_wal(disk, TINY)
+    assert found == contents(batches)
+    more = make_batch(batches[-1].end if batches else 1, term=9)
+    wal.append_now([more])
+    assert contents(wal.read(wal.first_index, 1 << 30)) == contents([*batches, more])
+    wal.abandon()
+    _, found = open_wal(disk, TINY)
+    assert found == contents([*batches, more])
+
+
+def flip(disk: SimulatedDisk, number: int, offset: int) -> None:
+    disk.flip(path_of(number), offset)
+
+
+def is_damaged(disk: SimulatedDisk) -> bool:
+    try:
+        wal, _ = open_wal(disk, TINY)
+    except CorruptionError:
+        return True
+    wal.abandon()
+    return False
+
+
+def test_an_intact_log_has_nothing_to_repair() -> None:
+    disk = new_disk()
+    batches = write(disk)
+    found = assess(disk, DIRECTORY)
+    assert not found.is_damaged
+    assert (found.begin, found.end, found.gaps) == (1, batches[-1].end, [])
+    assert len(found.parts) >= 5
+
+
+@pytest.mark.parametrize("kind", ["batch", "group"])
+def test_a_flip_in_any_batch_or_group_header_is_one_gap_and_is_written_again(kind: str) -> None:
+    disk = new_disk()
+    batches = write(disk)
+    before = disk.volume.after_cut(disk.entropy)
+    at = places(disk, kind)
+    mended = 0
+    for number, location in at[::3]:
+        disk = _restored(before)
+        flip(disk, number, location + 20)
+        if not is_damaged(disk):
+            continue  # the last group: a torn tail, as ever
+        disk = _restored(before)
+        flip(disk, number, location + 20)
+        found = mend(disk, batches)
+        assert found.end == batches[-1].end
+        assert all(gap.end is not None and gap.end - gap.start <= 12 for gap in found.gaps)
+        assert len(found.regions) == 1
+        check_whole(disk, batches)
+        assert disk.list_directory("/data/damaged-1/wal") == [segment_name(number)]
+        mended += 1
+    assert mended >= 10
+
+
+def _restored(image: Image) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.volume = Volume.from_image(image)
+    return disk
+
+
+Damage = Callable[[SimulatedDisk, list[int]], None]
+"""Done to the segments whose numbers are given."""
+
+
+def flips(*which: int, at: int = 500) -> Damage:
+    def do(disk: SimulatedDisk, numbers: list[int]) -> None:
+        for i in which:
+            flip(disk, numbers[i], at)
+
+    return do
+
+
+def removes(*which: int) -> Damage:
+    def do(disk: SimulatedDisk, numbers: list[int]) -> None:
+        for i in which:
+            disk.remove(path_of(numbers[i]))
+        disk.sync_directory(DIRECTORY)
+
+    return do
+
+
+def shortens(which: int, size: int) -> Damage:
+    def do(disk: SimulatedDisk, numbers: list[int]) -> None:
+        file = disk.open(path_of(numbers[which]))
+        file.truncate(size)
+        file.sync()
+
+    return do
+
+
+FIRST_GROUP = SEGMENT_HEADER_SIZE + 20
+
+DAMAGES: dict[str, tuple[list[Damage], bool]] = {
+    "flip-first": ([flips(0)], True),
+    "flip-middle": ([flips(2)], True),
+    "flip-open": ([flips(-1)], True),
+    "flip-three": ([flips(0, 1, 3)], True),
+    "header-first": ([flips(0, at=20)], True),
+    "header-middle": ([flips(2, at=20)], True),
+    "header-open": ([flips(-1, at=20)], True),
+    "header-and-group": ([flips(2, at=20), flips(2, at=FIRST_GROUP)], True),
+    "lost-first": ([removes(0)], True),
+    "lost-middle": ([removes(2)], True),
+    "lost-two": ([removes(1, 2)], True),
+    "lost-and-flipped-before": ([flips(1, at=3000), removes(2)], True),
+    "lost-and-header-behind": ([removes(1), flips(2, at=20), flips(2, at=FIRST_GROUP)], True),
+    "short-middle": ([shortens(2, 1500)], True),
+    "empty-middle": ([shortens(2, 0)], True),
+    "short-then-lost": ([shortens(1, 2500), removes(2)], True),
+    "lost-last": ([removes(-1)], False),
+    "lost-last-two": ([removes(-1, -2)], False),
+    "flip-and-lost-last": ([flips(1), removes(-1)], False),
+    "header-and-lost-last": ([flips(-2, at=20), removes(-1)], False),
+}
+"""What is done, and whether the log's end stays known."""
+
+
+def _damaged(name: str) -> tuple[SimulatedDisk, list[Batch], bool]:
+    disk = new_disk()
+    batches = write(disk)
+    disk = _restored(disk.volume.after_cut(disk.entropy))
+    damages, is_known = DAMAGES[name]
+    numbers = [int(each.split(".")[0]) for each in names_of(disk, "segment") if not _is_blank(disk, each)]
+    for damage in damages:
+        damage(disk, numbers)
+    return disk, batches, is_known
+
+
+def _is_blank(disk: SimulatedDisk, name: str) -> bool:
+    return not any(disk.volume.find(f"{DIRECTORY}/{name}").data)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_every_kind_of_damage_is_mended_or_cut_where_its_end_is_not_known(name: str) -> None:
+    disk, batches, is_known = _damaged(name)
+    image = disk.volume.after_cut(disk.entropy)
+    assert is_damaged(disk)
+    disk = _restored(image)
+    found = mend(disk, batches)
+    assert (found.end is not None) == is_known
+    if is_known:
+        assert found.end == batches[-1].end
+        check_whole(disk, batches)
+    else:
+        kept = [batch for batch in batches if batch.end <= found.gaps[-1].start]
+        assert 0 < len(kept) < len(batches)
+        check_whole(disk, kept)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_death_at_any_call_of_a_repair_leaves_the_damaged_log_or_the_repaired_one(name: str) -> None:
+    """A power cut too: the next repair finds something that it can mend, and nothing that was intact is altered."""
+    disk, batches, is_known = _damaged(name)
+    image = disk.volume.after_cut(disk.entropy)
+    disk = _restored(image)
+    mend(disk, batches)
+    calls = disk.calls
+    for call in range(1, calls + 1):
+        disk = _restored(image)
+        disk.crash_at(call)
+        with pytest.raises(SimulatedCrash):
+            mend(disk, batches)
+        if call % 2:
+            disk.crash()
+        else:
+            disk.kill()
+        found = assess(disk, DIRECTORY)
+        if is_known:
+            assert found.end == batches[-1].end, f"at call {call} of {calls}"
+        if found.is_damaged:
+            mend(disk, batches)
+        _, recovered = open_wal(disk, TINY)
+        expected = contents(batches)
+        assert recovered == (expected if is_known else expected[: len(recovered)])
+        assert recovered
+
+
+def test_a_gap_is_cut_at_its_beginning_and_everything_behind_is_set_aside() -> None:
+    disk = new_disk()
+    batches = write(disk)
+    numbers = [int(name.split(".")[0]) for name in names_of(disk, "segment")]
+    image = disk.volume.after_cut(disk.entropy)
+    disk = _restored(image)
+    flip(disk, numbers[1], 500)
+    found = assess(disk, DIRECTORY)
+    gap = found.gaps[0]
+    mend(disk, [], end=gap.start)
+    check_whole(disk, [batch for batch in batches if batch.end <= gap.start])
+    aside = disk.list_directory("/data/damaged-1/wal")
+    assert aside[: len(numbers) - 1] == [segment_name(number) for number in numbers[1:]]
+
+
+def test_an_unreadable_mark_makes_the_end_unknown() -> None:
+    disk = new_disk()
+    write(disk)
+    file = disk.open(f"{DIRECTORY}/truncation.mark", create=True)
+    file.write(0, [b"rot" * 20])
+    file.sync()
+    found = assess(disk, DIRECTORY)
+    assert found.is_damaged
+    assert found.mark_is_lost
+    assert found.end is None
+
+
+def test_a_log_that_ends_below_what_is_committed_has_an_unknown_end() -> None:
+    disk = new_disk()
+    batches = write(disk)
+    end = batches[-1].end
+    found = assess(disk, DIRECTORY, commit_hint=end + 5)
+    assert found.gaps == [Gap(end, None)]
+    assert found.end is None
+
+
+def test_a_lost_log_begins_anew_and_what_was_left_is_set_aside() -> None:
+    disk = new_disk()
+    write(disk)
+    for name in names_of(disk, "segment")[:-2]:
+        disk.remove(f"{DIRECTORY}/{name}")
+    left = names_of(disk, "segment")
+    begin_anew(disk, DIRECTORY, Aside(disk, "/data"))
+    check_whole(disk, [])
+    assert disk.list_directory("/data/damaged-1/wal") == left
+
+
+def test_everything_is_set_aside_and_nothing_removed_whatever_dies_on_the_way() -> None:
+    def prepare() -> SimulatedDisk:
+        disk = new_disk()
+        write(disk)
+        disk.make_directory("/data/snapshots")
+        for path in ("/data/control-a", "/data/control-b", "/data/snapshots/1"):
+            file = disk.open(path, create=True)
+            file.write(0, [path.encode()])
+            file.sync()
+        disk.sync_directory("/data")
+        disk.sync_directory("/data/snapshots")
+        return _restored(disk.volume.after_cut(disk.entropy))
+
+    disk = prepare()
+    before = sorted(_files(disk))
+    calls = disk.calls
+    assert set_everything_aside(disk, "/data") == "/data/damaged-1"
+    assert disk.list_directory("/data/wal") == disk.list_directory("/data/snapshots") == []
+    assert not disk.exists("/data/control-a")
+    for call in range(1, disk.calls - calls + 1):
+        disk = prepare()
+        disk.crash_at(disk.calls + call)
+        with pytest.raises(SimulatedCrash):
+            set_everything_aside(disk, "/data")
+        disk.crash()
+        set_everything_aside(disk, "/data")
+        assert disk.list_directory("/data/wal") == []
+        assert sorted(_files(disk)) == before
+
+
+def _files(disk: SimulatedDisk) -> list[bytes]:
+    found: list[bytes] = []
+
+    def look(directory: str) -> None:
+        for name in disk.list_directory(directory):
+            path = f"{directory}/{name}"
+            if path in disk.volume.directories:
+                look(path)
+            else:
+                found.append(bytes(disk.volume.find(path).data))
+
+    look("/data")
+    return found

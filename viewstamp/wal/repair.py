@@ -1,0 +1,354 @@
+"""Mending a damaged log: files are set aside, never deleted, and written again from what is left and what peers have.
+
+Every step can be repeated, and a death between two disk calls leaves the damaged log or the repaired one:
+
+* a segment is written again under a temporary name, synced, and renamed over the old one, of which a copy was set
+  aside before; where several numbers have to be written, the later ones are made empty first, so that what they held
+  is missing between two known places until the first one holds all of it;
+* where the log is to end, what lies behind goes first, the last segment first, each removal synced.
+
+The new segment keeps the number of the old one, and has a generation and group numbers between those of its
+neighbours: there are enough, since what stood there before had some, and no more of them are used than a log of the
+same records must have had. What is set aside stands in ``<data_dir>/damaged-<n>/``, one for each run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from viewstamp.errors import FrameError
+from viewstamp.host.seam import Disk
+from viewstamp.wal.assessment import Part, Region, salvage
+from viewstamp.wal.control_file import CONTROL_NAMES
+from viewstamp.wal.format import (
+    GROUP_BATCHES_MAX,
+    SEGMENT_HEADER_SIZE,
+    GroupHeader,
+    SegmentHeader,
+    batch_checksum,
+    parse_segment_name,
+)
+from viewstamp.wal.segment import CHUNK_BYTES
+from viewstamp.wal.truncation import MARK_NAME, Mark, carry_out, place_mark, read_mark
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Aside", "Rebuilding", "begin_anew", "cut_behind", "set_everything_aside", "settle_mark"]
+
+
+class Aside:
+    """Where damaged files go: ``<data_dir>/damaged-<n>``, made when it is first needed. Everything blocks."""
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._data_dir = data_dir
+        self.directory = ""
+        """Where they are; "" = nothing was set aside."""
+
+    def move(self, path: str) -> None:
+        """Take a file's name away, and give it one there; durable on return."""
+        target = self._target(path)
+        self._disk.rename(path, target)
+        self._disk.sync_directory(posixpath.dirname(target))
+        self._disk.sync_directory(posixpath.dirname(path))
+
+    def copy(self, path: str) -> None:
+        """Put a copy of a file there; durable on return."""
+        target = self._target(path)
+        source = self._disk.open_read(path)
+        try:
+            file = self._disk.open(target, create=True)
+            try:
+                size = source.size()
+                for at in range(0, size, CHUNK_BYTES):
+                    file.write(at, [source.read(at, min(CHUNK_BYTES, size - at))])
+                file.sync()
+            finally:
+                file.close()
+        finally:
+            source.close()
+        self._disk.sync_directory(posixpath.dirname(target))
+
+    def _target(self, path: str) -> str:
+        """Return a name there that is free, in a directory of its own for each place."""
+        if not self.directory:
+            number = 1
+            while self._disk.exists(f"{self._data_dir}/damaged-{number}"):
+                number += 1
+            self.directory = f"{self._data_dir}/damaged-{number}"
+        place = posixpath.relpath(posixpath.dirname(path), self._data_dir)
+        directory = posixpath.normpath(f"{self.directory}/{place}")
+        self._disk.make_directory(directory)
+        target = f"{directory}/{posixpath.basename(path)}"
+        number = 1
+        while self._disk.exists(target):
+            number += 1
+            target = f"{directory}/{posixpath.basename(path)}.{number}"
+        return target
+
+
+def settle_mark(disk: Disk, directory: str) -> None:
+    """Carry out a truncation or a reset that was decided, so that the log can be assessed; blocking.
+
+    Nothing happens where there is no mark, or it cannot be read. Where the file that was to be cut is not there, what
+    lies behind it goes all the same: it was cut off.
+
+    Raises:
+      StorageError: final.
+    """
+    try:
+        mark = read_mark(disk, directory)
+    except FrameError:
+        return
+    if mark is None:
+        return
+    with suppress(FileNotFoundError):
+        carry_out(disk, directory, mark)
+        return
+    disk.remove(f"{directory}/{MARK_NAME}")
+    disk.sync_directory(directory)
+
+
+class Rebuilding:
+    """Writes one region again: :meth:`add` what is ``wanted`` until that is None, then :meth:`finish`; blocking.
+
+    Made for a region that ends somewhere: with ``end``, the log is to end there, or the region's own end is known.
+    Until :meth:`finish` nothing of the log has changed; :meth:`abandon` it, or leave it, and the damaged log is there.
+
+    Invariants:
+      * the new file holds the indices from the region's start to ``at``
+    """
+
+    def __init__(
+        self, disk: Disk, region: Region, *, commit_end: int, previous_term: int = 0, end: int | None = None
+    ) -> None:
+        """Begin to write.
+
+        Args:
+          disk: where the files are.
+          region: what to write again.
+          commit_end: an end below which all is known to be committed, for the group headers.
+          previous_term: of the record before the region, where no part tells.
+          end: where the log is to end: inside the region, or at its end.
+        """
+        self._disk = disk
+        self._region = region
+        self._is_open = end is not None or not region.is_followed
+        limit = end if end is not None else region.end
+        assert limit is not None, "what has no end cannot be written again"
+        self.end = limit
+        self.at = region.start
+        """Up to where the new file reaches."""
+        self._commit_end = commit_end
+        self._path = region.parts[0].path
+        self._header = _header_for(region, previous_term)
+        self._term: int | None = None
+        self._number = self._header.first_group
+        self._waiting: list[Batch] = []
+        temporary = f"{self._path}.temporary"
+        if disk.exists(temporary):
+            disk.remove(temporary)
+        self._file = disk.open(temporary, create=True)
+        self._position = SEGMENT_HEADER_SIZE
+        self._take_own()
+
+    @property
+    def wanted(self) -> tuple[int, int] | None:
+        """The indices (half-open) that have to be added next; None = all are there."""
+        if self.at >= self.end:
+            return None
+        starts = [start for part in self._region.parts for start, _ in part.runs if self.at < start < self.end]
+        return self.at, min(starts, default=self.end)
+
+    def add(self, batches: Sequence[Batch]) -> None:
+        """Take batches that continue the file, and were checked; what follows and can be read is taken by itself.
+
+        Raises:
+          StorageError: final.
+        """
+        for batch in batches:
+            self._add(batch)
+        self._take_own()
+
+    def finish(self, aside: Aside) -> None:
+        """Put the new file in the place of the old ones, of which copies are set aside; durable on return.
+
+        Raises:
+          StorageError: final.
+        """
+        assert self.wanted is None, f"{self.wanted} are missing"
+        self._write_group()
+        first, *rest = self._region.parts
+        closing = self._group([], seals=not self._is_open or bool(rest))
+        self._file.write(self._position, [closing.encode()])
+        self._file.write(0, [self._header.encode()])
+        self._file.sync()
+        self._file.close()
+        for part in reversed(rest):
+            if part.exists:
+                aside.copy(part.path)
+            self._empty(part)
+        if first.exists:
+            aside.copy(first.path)
+        self._put_in_place(first.path)
+
+    def abandon(self) -> None:
+        """Leave everything as it is. Idempotent."""
+        self._file.close()
+
+    def _take_own(self) -> None:
+        """Take what can be read of the old files, as far as it continues what is there."""
+        for part in self._region.parts:
+            if any(start <= self.at < end for start, end in part.runs):
+                for batch in salvage(self._disk, part, self.at, self.end):
+                    if batch.first_index != self.at:
+                        return
+                    self._add(batch)
+
+    def _add(self, batch: Batch) -> None:
+        assert batch.first_index == self.at, f"{batch!r} where {self.at} comes next"
+        assert batch.end <= self.end, f"{batch!r} goes beyond {self.end}"
+        if self._term is None and not self._region.knows_previous_term:
+            self._header = replace(self._header, previous_term=batch.previous_term)
+        self._term = batch.term
+        self._waiting.append(batch)
+        self.at = batch.end
+        if len(self._waiting) == GROUP_BATCHES_MAX:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._waiting:
+            batches, self._waiting = self._waiting, []
+            group = self._group(batches, seals=False)
+            self._file.write(self._position, [group.encode(), *(batch.buffer for batch in batches)])
+            self._position += group.size + group.body_size
+            self._number += 1
+
+    def _group(self, batches: Sequence[Batch], *, seals: bool) -> GroupHeader:
+        first_index = batches[0].first_index if batches else self.at
+        return GroupHeader(
+            generation=self._header.generation,
+            number=self._number,
+            location=self._position,
+            durable=self._position if self._position > SEGMENT_HEADER_SIZE else 0,
+            commit_hint=min(self._commit_end, first_index),
+            first_index=first_index,
+            body_size=sum(batch.size for batch in batches),
+            seals=seals,
+            checksums=[batch_checksum(batch) for batch in batches],
+        )
+
+    def _empty(self, part: Part) -> None:
+        """Make a segment hold nothing, and begin where the region ends."""
+        behind, last = self._region.behind, self._region.parts[-1]
+        back = last.number - part.number
+        if behind is not None and behind.header is not None:
+            generation, number = behind.header.generation - 1 - back, behind.header.first_group - 1 - back
+        else:
+            above = len(self._region.parts)
+            generation, number = last.generation + above - back, last.last_group + above - back
+        header = SegmentHeader(
+            number=part.number,
+            generation=generation,
+            first_index=self.end,
+            previous_term=self._term if self._term is not None else self._header.previous_term,
+            first_group=number,
+        )
+        group = GroupHeader(
+            generation=header.generation,
+            number=header.first_group,
+            location=SEGMENT_HEADER_SIZE,
+            durable=0,
+            commit_hint=0,
+            first_index=self.end,
+            body_size=0,
+            seals=not self._is_open or back > 0,
+            checksums=(),
+        )
+        path = f"{part.path}.temporary"
+        if self._disk.exists(path):
+            self._disk.remove(path)
+        file = self._disk.open(path, create=True)
+        try:
+            file.write(0, [header.encode(), group.encode()])
+            file.sync()
+        finally:
+            file.close()
+        self._put_in_place(part.path)
+
+    def _put_in_place(self, path: str) -> None:
+        self._disk.rename(f"{path}.temporary", path)
+        self._disk.sync_directory(posixpath.dirname(path))
+
+
+def cut_behind(disk: Disk, parts: Sequence[Part], region: Region, end: int, aside: Aside) -> Region:
+    """Set aside every part of a log that holds nothing below ``end``, the last one first; blocking, each durable.
+
+    Returns:
+      What is left of ``region``, with which the log now ends: a :class:`Rebuilding` of it with this ``end`` follows.
+
+    Raises:
+      StorageError: final.
+    """
+    first = region.parts[0]
+    kept = [part for part in region.parts if part is first or (part.runs and part.runs[0][0] < end)]
+    last = kept[-1]
+    kept = [part for part in region.parts if part.number <= last.number]
+    for part in reversed(parts):
+        if part.number > last.number and part.exists:
+            aside.move(part.path)
+    return replace(region, parts=tuple(kept), behind=None, end=end, is_followed=False)
+
+
+def begin_anew(disk: Disk, directory: str, aside: Aside) -> None:
+    """Set the whole log aside, and have an empty one begin at index 1; blocking, durable.
+
+    Raises:
+      StorageError: final.
+    """
+    disk.make_directory(directory)
+    names = [name for name in disk.list_directory(directory) if parse_segment_name(name) is not None]
+    for name in [*reversed(names), *([MARK_NAME] if disk.exists(f"{directory}/{MARK_NAME}") else [])]:
+        aside.move(f"{directory}/{name}")
+    mark = Mark(end=1, segment=1, length=0, group=0, generation=0, resets=True, term=0)
+    place_mark(disk, directory, mark)
+    carry_out(disk, directory, mark)
+
+
+def set_everything_aside(disk: Disk, data_dir: str) -> str:
+    """Set log, snapshots and control file aside, the last the last; return where they are. Blocking, durable.
+
+    The directory is that of a node that never was. A death on the way leaves an unreadable control file, or data
+    without one: the same again.
+
+    Raises:
+      StorageError: final.
+    """
+    aside = Aside(disk, data_dir)
+    for directory in (f"{data_dir}/wal", f"{data_dir}/snapshots"):
+        for name in reversed(disk.list_directory(directory)):
+            aside.move(f"{directory}/{name}")
+    for name in CONTROL_NAMES:
+        if disk.exists(f"{data_dir}/{name}"):
+            aside.move(f"{data_dir}/{name}")
+    return aside.directory
+
+
+def _header_for(region: Region, previous_term: int) -> SegmentHeader:
+    """Return the header with which the first part of a region is written again."""
+    first, before = region.parts[0], region.before
+    if first.header is not None and first.is_header_intact:
+        return first.header
+    if before is not None and before.last_term is not None:
+        previous_term = before.last_term
+    if first.header is not None:
+        return replace(first.header, previous_term=previous_term)
+    return SegmentHeader(
+        number=first.number,
+        generation=before.generation + 1 if before is not None else 1,
+        first_index=region.start,
+        previous_term=previous_term,
+        first_group=before.last_group + 1 if before is not None else 1,
+    )
