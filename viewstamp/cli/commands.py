@@ -8,6 +8,7 @@ from viewstamp.cli import (
     actor,
     append,
     bench,
+    chaos,
     cluster,
     config,
     demo,
@@ -49,6 +50,7 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 app.command("demo")(demo.demo)
 app.command("demo-spark")(demo_spark.demo_spark)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(chaos.app, name="chaos")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")
 app.add_typer(topic.app, name="topic")

@@ -9,7 +9,7 @@ import contextlib
 import os
 import subprocess
 
-__all__ = ["command_line", "start_mark"]
+__all__ = ["command_line", "is_paused", "start_mark"]
 
 
 def start_mark(pid: int) -> str | None:
@@ -18,13 +18,18 @@ def start_mark(pid: int) -> str | None:
     A process that has ended and was not waited for yet counts as gone.
     """
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-            # The name in brackets may hold spaces and brackets of its own.
-            fields = stream.read().rpartition(")")[2].split()
+        fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return _start_mark_by_ps(pid) if not os.path.exists("/proc/self/stat") else None
     state, started = fields[0], fields[19]
     return None if state in "ZX" else f"{_boot()}-{started}"
+
+
+def is_paused(pid: int) -> bool:
+    """Say whether a process was stopped by SIGSTOP, and not continued yet. Elsewhere than on Linux: no."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return _stat(pid)[0] == "T"
+    return False
 
 
 def command_line(pid: int) -> list[str]:
@@ -32,6 +37,13 @@ def command_line(pid: int) -> list[str]:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
         return [os.fsdecode(part) for part in stream.read().split(b"\0")[:-1]]
     return []
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what Linux tells of a process, from its state on."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+        # The name in brackets may hold spaces and brackets of its own.
+        return stream.read().rpartition(")")[2].split()
 
 
 def _boot() -> str:

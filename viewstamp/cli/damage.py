@@ -1,0 +1,189 @@
+"""What ``viewstamp chaos`` does to the files of a node: chooses a place where it shows, changes real bytes, tells.
+
+Bytes that were acknowledged and are not the last: the last group of a log cannot be told from one whose write a power
+cut tore, and is cut as such.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from viewstamp.errors import ConfigError, StorageError
+from viewstamp.host.disk import RealDisk
+from viewstamp.wal.format import parse_segment_name, segment_name
+from viewstamp.wal.reader import Entry, inspect
+
+__all__ = ["Damage", "drop_segment", "flip_bit", "tear"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What was done: ``sentence`` says it; the rest is for programs. ``byte`` is where it begins in ``path``."""
+
+    sentence: str
+    path: str
+    byte: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Bytes ``start`` to ``end`` of a segment, which hold the records from ``first_index`` on."""
+
+    start: int
+    end: int
+    first_index: int
+    last_index: int
+
+    @property
+    def records(self) -> str:
+        """What is in there, in words."""
+        if self.first_index == self.last_index:
+            return f"the record of index {self.first_index}"
+        return f"the records of index {self.first_index} to {self.last_index}"
+
+
+def flip_bit(directory: str, *, segment: int | None = None, byte: int | None = None) -> Damage:
+    """Flip one bit in the log of a node's data directory: of ``byte`` in ``segment``, or where a record is.
+
+    Raises:
+      ConfigError: there is no such place, or the log holds too little.
+      StorageError: the file cannot be written.
+    """
+    path = _segment(directory, segment)
+    inside = ""
+    if byte is None:
+        span = random.SystemRandom().choice(_spans(path, "batch"))
+        byte = random.SystemRandom().randrange(span.start, span.end)
+        inside = f", in {span.records}"
+    elif not 0 <= byte < os.path.getsize(path):
+        raise ConfigError(f"{path} has no byte {byte}", remedy=f"name one from 0 to {os.path.getsize(path) - 1}")
+    (before,) = _read(path, byte, 1)
+    after = before ^ 1 << random.SystemRandom().randrange(8)
+    _write(path, byte, bytes([after]))
+    return Damage(
+        sentence=f"flipped a bit of byte {byte} of {path}: {before:#04x} is {after:#04x} now{inside}",
+        path=path,
+        byte=byte,
+        bytes=1,
+    )
+
+
+def tear(directory: str, *, segment: int | None = None) -> Damage:
+    """Put zeros in the place of the second half of a group, as a disk leaves it that loses part of a write.
+
+    Raises:
+      ConfigError, StorageError: as :func:`flip_bit`.
+    """
+    path = _segment(directory, segment)
+    span = random.SystemRandom().choice(_spans(path, "group"))
+    start = (span.start + span.end) // 2
+    _write(path, start, bytes(span.end - start))
+    return Damage(
+        sentence=f"tore a write of {span.end - span.start} bytes: those from {start} to {span.end - 1} of {path} are "
+        f"zeros now; it held {span.records}",
+        path=path,
+        byte=start,
+        bytes=span.end - start,
+    )
+
+
+def drop_segment(directory: str, *, segment: int | None = None) -> Damage:
+    """Remove a segment file of the log: one that is not written any more, if there is one.
+
+    Raises:
+      ConfigError, StorageError: as :func:`flip_bit`.
+    """
+    path = _segment(directory, segment)
+    size = os.path.getsize(path)
+    try:
+        os.remove(path)
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror}", remedy="let this user write there") from error
+    return Damage(sentence=f"removed {path}, {size} bytes", path=path, byte=0, bytes=size)
+
+
+def _segment(directory: str, number: int | None) -> str:
+    """Return the path of segment ``number``; None = of one that is complete, if there is one."""
+    wal = os.path.join(directory, "wal")
+    numbers = sorted(found for name in _names(wal) if (found := parse_segment_name(name)) is not None)
+    if number is None and numbers:
+        number = random.SystemRandom().choice(numbers[:-1] or numbers)
+    if number is None or number not in numbers:
+        there = f"there are {', '.join(map(str, numbers))}" if numbers else "there is none"
+        raise ConfigError(
+            f"{wal} has no segment {'' if number is None else number}".rstrip() + f"; {there}",
+            remedy="name one of these with --segment, or none" if numbers else "append something first",
+        )
+    return os.path.join(wal, segment_name(number))
+
+
+def _names(directory: str) -> Sequence[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return ()
+
+
+def _spans(path: str, kind: str) -> list[_Span]:
+    """Return where the groups, or the batches, of a segment lie, but those of its last group.
+
+    Raises:
+      ConfigError: there are none.
+    """
+    spans: list[list[_Span]] = []  # by group
+    for group in _groups(path):
+        batches = [_span(entry) for entry in group[1:]]
+        if batches:
+            whole = _Span(group[0].location, _end(group[0]), batches[0].first_index, batches[-1].last_index)
+            spans.append(batches if kind == "batch" else [whole])
+        else:
+            spans.append([])  # An empty group: it says that the one before it was durable.
+    found = [span for group_spans in spans[:-1] for span in group_spans]
+    if not found:
+        raise ConfigError(
+            f"{path} holds too little: what a disk loses of the last write cannot be told from a power cut",
+            remedy="append something, and try again; or name another one with --segment",
+        )
+    return found
+
+
+def _groups(path: str) -> Iterator[list[Entry]]:
+    """Yield each group of a segment with its batches."""
+    group: list[Entry] = []
+    for entry in inspect(RealDisk(), path):
+        if entry.kind == "group" or entry.kind == "end":
+            if group:
+                yield group
+            group = [entry]
+        elif entry.kind == "batch":
+            group.append(entry)
+
+
+def _span(batch: Entry) -> _Span:
+    first_index, count = int(str(batch.fields["first_index"])), int(str(batch.fields["count"]))
+    return _Span(batch.location, _end(batch), first_index, first_index + count - 1)
+
+
+def _end(entry: Entry) -> int:
+    return entry.location + int(str(entry.fields["bytes"]))
+
+
+def _read(path: str, offset: int, size: int) -> bytes:
+    file = RealDisk().open_read(path)
+    try:
+        return file.read(offset, size)
+    finally:
+        file.close()
+
+
+def _write(path: str, offset: int, data: bytes) -> None:
+    file = RealDisk().open(path)
+    try:
+        file.write(offset, [data])
+        file.sync()
+    finally:
+        file.close()
