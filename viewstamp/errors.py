@@ -13,6 +13,7 @@ The class says what to do next, the message names the values and the remedy:
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
         TrimmedError            the positions, or the changes, that were asked for are gone for good
+        PositionMismatchError   the topic goes on at another position than the append expected; nothing was written
         UnknownActorError       no actor has this name, or no command or query of it
         RecordTooLargeError     one record, or one atomic batch, is over the limit
         StaleSessionError       the session is not known any more; its retries are refused
@@ -23,6 +24,7 @@ The class says what to do next, the message names the values and the remedy:
         OutdatedCodeError       the log holds a command that this member's code does not know
       PeerError                 the other side broke the protocol; the connection ends
         WrongClusterError       the other side belongs to another cluster
+        LostDiskError           this node came back with another disk than its peers know: it has to join anew
         FrameError              bytes that are no frame of ours
       StorageError              a write or a sync failed; final for this node
         StorageFullError        refused before anything was harmed: the disk or the log is full
@@ -46,6 +48,7 @@ __all__ = [
     "DivergedError",
     "FencedError",
     "FrameError",
+    "LostDiskError",
     "NoQuorumError",
     "NotLeaderError",
     "OutcomeToken",
@@ -53,6 +56,7 @@ __all__ = [
     "OutdatedCodeError",
     "OverloadedError",
     "PeerError",
+    "PositionMismatchError",
     "RecordTooLargeError",
     "RequestError",
     "StagingError",
@@ -167,6 +171,14 @@ class TrimmedError(RequestError):
         self.first = first
 
 
+class PositionMismatchError(RequestError):
+    """An append expected another position than the topic's next one, ``actual``. Decided in the log: never written."""
+
+    def __init__(self, message: str, *, actual: int = 0, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.actual = actual
+
+
 class UnknownActorError(RequestError):
     """No actor has this name here, or it has no such command or query, or that takes other arguments."""
 
@@ -219,6 +231,10 @@ class PeerError(ViewstampError):
 
 class WrongClusterError(PeerError):
     """The other side belongs to another cluster, or is another node than it should be."""
+
+
+class LostDiskError(PeerError):
+    """A node came back with another disk: what it had acknowledged and voted may be gone, so it has to join anew."""
 
 
 class FrameError(PeerError):

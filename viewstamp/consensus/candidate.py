@@ -83,8 +83,9 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
 
 
 def _may_stand(core: Core) -> bool:
-    """Say whether this member may campaign now: synced, an elector, and nothing lost (rules 2, 14, 17)."""
-    return core.me in core.membership.electors and core.is_synced and not core.installing and core.silent_until is None
+    """Say whether this member may campaign now: an elector, synced, nothing lost, able to lead (rules 2, 14, 17)."""
+    is_whole = core.is_synced and not core.installing and core.silent_until is None
+    return core.me in core.membership.electors and is_whole and core.has_room
 
 
 def _other_voters(core: Core) -> list[NodeId]:

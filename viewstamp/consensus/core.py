@@ -168,6 +168,8 @@ class Core:
         """A leader's snapshot that is needed here, to be handed out by the next Ready."""
 
         # Time.
+        self.has_room = True
+        """Whether the disk has room for the record of a leader: without it none stands, and who leads hands over."""
         self.wall_us = 0
         self.ticks_since_leader = 0
         """Ticks since a leader of this term was heard; on a leader, since it last heard a quorum."""
@@ -190,6 +192,8 @@ class Core:
         self.transferee: NodeId | None = None
         """Who shall lead next: until it has everything, and stands, or an election timeout is over, none proposes."""
         self.transfer_ticks = 0
+        self.full_ticks = 0
+        """For so many ticks this leader has had no room."""
         self.reads: list[PendingRead] = []
         self.reads_waiting: list[tuple[int, NodeId | None]] = []
         """Reads that have no round yet: they came this turn, or before a quorum reached the term start."""

@@ -201,6 +201,8 @@ def on_tick(core: Core) -> None:
             _ask(core, member, progress)
     if core.transferee is not None:
         _go_on_transferring(core, is_due=is_due)
+    elif not core.has_room:
+        _give_way(core)
     elif core.lifecycle is Lifecycle.RUNNING and not core.options.sync_only:
         _advance_membership(core)
         _help_silent(core)
@@ -260,7 +262,7 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
             f"{target} cannot take the leadership over from {core.me}",
             remedy=f"name one of {', '.join(sorted(voters))}" if voters else "it is the only voter",
         )
-    ready = [voter for voter in voters if core.progress[voter].state is ProgressState.REPLICATING]
+    ready = [voter for voter in voters if _works(core, core.progress[voter])]
     if target is None and ready:
         target = max(sorted(ready), key=lambda voter: core.progress[voter].counted_end)
     if target is None or target not in ready or core.installing:
@@ -486,11 +488,23 @@ def _help_silent(core: Core) -> None:
         progress.mute_ticks = progress.mute_ticks + 1 if is_mute else 0
         if progress.mute_ticks >= patience:
             progress.mute_ticks = 0
-            others = [other for other in core.membership.voters if other in core.progress]
-            working = [other for other in others if _works(core, core.progress[other])]
-            if working:
-                transfer(core, max(sorted(working), key=lambda other: core.progress[other].counted_end))
+            _hand_over(core)
             return
+
+
+def _give_way(core: Core) -> None:
+    """Hand over, now and then, while this leader's disk is full: another one's may not be."""
+    core.full_ticks += 1
+    if core.full_ticks % (_MUTE_TIMEOUTS * core.options.election_timeout_ticks) == 0:
+        _hand_over(core)
+
+
+def _hand_over(core: Core) -> None:
+    """Hand over to the voter that is closest, if one works."""
+    others = [other for other in sorted(core.membership.voters) if other in core.progress]
+    working = [other for other in others if _works(core, core.progress[other])]
+    if working:
+        transfer(core, max(working, key=lambda other: core.progress[other].counted_end))
 
 
 def _forget_departed(core: Core, index: Index) -> None:

@@ -56,19 +56,20 @@ class Raft:
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
-    def tick(self, wall_us: int, *, may_campaign: bool = True) -> None:
+    def tick(self, wall_us: int, *, has_room: bool = True) -> None:
         """Let one tick pass.
 
         Args:
           wall_us: the wall clock, microseconds since 1970: log times come from it.
-          may_campaign: False where this member could not lead, such as on a disk without room for one more record.
+          has_room: False where this member could not lead: on a disk without room for one more record.
         """
         core = self.core
         core.wall_us = wall_us
+        core.has_room = has_room
         core.ticks_since_leader += 1
         if core.leader == core.me:
             leader.on_tick(core)
-        elif may_campaign and core.ticks_since_leader >= core.election_ticks:
+        elif has_room and core.ticks_since_leader >= core.election_ticks:
             candidate.start(core)
 
     def step(self, message: Message) -> None:

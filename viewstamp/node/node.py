@@ -19,33 +19,34 @@ from structlog.typing import FilteringBoundLogger
 from viewstamp.actors import Failure, Ref, System
 from viewstamp.consensus import core as consensus
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import Message
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import (
     ClosedError,
+    LostDiskError,
     NoQuorumError,
     StorageError,
     TrimmedError,
     UnavailableError,
     ViewstampError,
-    WrongClusterError,
 )
 from viewstamp.host.seam import Host, Lane, Listener, Lock
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.applier import Answer
-from viewstamp.node.codec import encode_message
+from viewstamp.node.changes import ChangeMembers, Transfer, parse_change
 from viewstamp.node.digests import Digests
+from viewstamp.node.identity import Joiner, reborn
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
-from viewstamp.node.peers import PeerLink
+from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
 from viewstamp.node.recovery import Recovered, recover
 from viewstamp.node.replica import (
     FromPeer,
     InstallSnapshot,
     Item,
+    Join,
     LogTrimmed,
     Proposal,
     RememberPeer,
@@ -56,10 +57,10 @@ from viewstamp.node.snapshots import SnapshotOptions, Snapshotter
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.node.transfer import SnapshotFetcher
 from viewstamp.wal import wal as wal_module
+from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
-from viewstamp.wire.frame import encode_frame
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.requests import PROTOCOL_VERSION
 
 __all__ = ["INTERVAL", "SYNCED", "Node", "Options"]
 
@@ -123,7 +124,10 @@ class Node:
         self.digests: Digests | None = None
         self.log_store: LogStore | None = None
         """Where the core's writes go; others only look."""
-        self._links: dict[NodeId, PeerLink] = {}
+        self.me = options.node
+        """What this node is called in its group: its name, or another id since its disk was lost."""
+        self._peering: Peering | None = None
+        self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
         self.incarnation = ""
         """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
@@ -157,10 +161,7 @@ class Node:
             self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
                 self.address = self._listener.address
-            recovered = await self._off_loop(self._recover)
-            assert self._recovery is not None, "it has just been used"
-            await self._recovery.close()
-            self._assemble(recovered)
+            await self._recover_and_assemble()
         except BaseException:
             await self.stop()
             raise
@@ -182,30 +183,28 @@ class Node:
                 remedy="start a majority of the members, and check the network between them",
             ) from None
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         """Stop cleanly: close connections, make durable what was handed to the log, release the directory. Idempotent.
 
+        A leader hands over first, within an election timeout; not with ``hand_over`` False, where all stop together.
         Cancelled, it may leave parts running; call it again.
         """
+        if hand_over and not self._stopping:
+            await self._hand_over()
         self._stopping = True
         await self._close_listener()
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.wait([self._restarting])
         if self._recovery is not None:
             await self._recovery.close()
-        for task in list(self._fetching):
-            task.cancel()
         if self._closing is not None:
             await self._closing
         if self._system is not None:
             await self._system.stop()
         if self.server is not None:
             await self.server.close()
-        if self._reader is not None:
-            await self._reader.close()
-        if self.wal is not None and self._system is None:
-            self.wal.abandon()
-        elif self.wal is not None:
-            with suppress(StorageError):
-                await self.wal.close()
+        await self._close_files()
         if self._lock is not None:
             self._lock.release()
         for waiter in list(self._changed):
@@ -213,7 +212,71 @@ class Node:
         if not self.failed.done():
             self.failed.cancel()
 
+    def restart(self, why: str, prepare: Callable[[], None] | None = None) -> None:
+        """Begin again in this process: stop the parts, replay the log, join the group. Connections stay.
+
+        ``prepare`` is run in between, blocking, off the event loop, when the files are closed.
+        """
+        if self._restarting is None and not self._stopping:
+            self._restarting = asyncio.get_running_loop().create_task(self._restart(why, prepare))
+
+    async def _restart(self, why: str, prepare: Callable[[], None] | None) -> None:
+        self._log.warning("! starts again", reason=why)
+        await self._hand_over()
+        system, self._system = self._system, None
+        assert system is not None, "only a running node starts again"
+        self._replica_ref, self._reading, self._peering = None, None, None
+        await system.stop()
+        await self._close_files(system_ran=True)
+        self.replica = self.log_store = self.snapshotter = self.fetcher = self.digests = None
+        try:
+            if prepare is not None:
+                await self._off_loop(prepare)
+            await self._recover_and_assemble()
+        except Exception as error:
+            self._on_failed(Failure(str(self.me), error))
+        finally:
+            self._restarting = None
+
+    async def _hand_over(self) -> None:
+        """Let another member lead, if this one does, within an election timeout."""
+        core = self.replica.raft.core if self.replica is not None else None
+        if core is None or core.leader != core.me or self._is_failed:
+            return
+        with suppress(ViewstampError, TimeoutError):
+            async with asyncio.timeout(core.options.election_timeout_ticks * self.options.tick_seconds):
+                await self.transfer_leadership("")
+
+    async def _close_files(self, *, system_ran: bool | None = None) -> None:
+        """Close what reads and writes the log; it is abandoned where nothing of the node ever ran."""
+        for task in list(self._fetching):
+            task.cancel()
+        if self._reader is not None:
+            await self._reader.close()
+        wal, self.wal, self._reader = self.wal, None, None
+        ran = self._system is not None if system_ran is None else system_ran
+        if wal is not None and not ran:
+            wal.abandon()
+        elif wal is not None:
+            with suppress(StorageError):
+                await wal.close()
+
+    def _on_lost_disk(self, error: LostDiskError) -> None:
+        """Peers know this node with another disk: with nothing in its log it joins anew (protocol rule 18)."""
+        assert self.replica is not None, "its links live with it"
+        assert self.log_store is not None, "and so does this"
+        core = self.replica.raft.core
+        if core.log.end > 1 or core.leader == core.me:
+            return  # It holds something: people have to say which of the two directories is the right one.
+        state = replace(self.log_store.state, member_id=reborn(self.options.node, self.incarnation), vote="")
+        disk, directory = self.host.disk, self.options.data_dir
+        self.restart(str(error), lambda: ControlFile.open(disk, directory).write(state))
+
     # -- Starting -------------------------------------------------------------------------------------------
+
+    async def _recover_and_assemble(self) -> None:
+        recovered = await self._off_loop(self._recover)
+        self._assemble(recovered)
 
     def _recover(self) -> Recovered:
         """Read what the directory holds; blocking."""
@@ -244,7 +307,10 @@ class Node:
         assert wal is not None, "recovery has opened it"
         is_hinted = recovered.is_new and options.leader_hint == options.node
         core_options = replace(options.core, campaign_at_once=is_hinted)
-        raft = Raft(options.node, core_options, recovered.stored, host.entropy)
+        self.me = recovered.member_id
+        assert self.server is not None, "it listens"
+        self.server.node = self.me
+        raft = Raft(self.me, core_options, recovered.stored, host.entropy)
         applier = recovered.applier
         self.incarnation = recovered.incarnation
         self.log_store = recovered.log_store
@@ -273,14 +339,26 @@ class Node:
             on_fetched=self._tell_replica,
             log=self._log,
         )
-        self.digests = Digests(raft, self.machine, host.clock, send=self._send_digest, fail=self._system.fail)
+        self._peering = peering = Peering(
+            raft,
+            self._system,
+            hello=self._hello(),
+            incarnations=lambda: dict(recovered.log_store.state.peers),
+            remember=lambda peer, incarnation: self._tell_replica(RememberPeer(peer, incarnation)),
+            on_lost_disk=self._on_lost_disk,
+            network=host.network,
+            entropy=host.entropy,
+            unsent_bytes_max=options.peer_unsent_bytes_max,
+            log=self._log,
+        )
+        self.digests = Digests(raft, self.machine, host.clock, send=peering.send_digest, fail=self._system.fail)
         applier.on_applied = self.digests.note
         self.replica = Replica(
             raft,
             recovered.log_store,
             wal,
             applier,
-            send=self._send,
+            send=peering.send,
             fetch=self._fetch,
             on_offer=self.fetcher.offer,
             on_install=self._on_install,
@@ -300,17 +378,21 @@ class Node:
         self._system.spawn(self.snapshotter, name="snapshotter")
         self._system.spawn(self.fetcher, name="snapshot-fetcher")
         self._system.spawn(self.digests, name="digests")
+        if self.me != options.node:
+            joiner = Joiner(is_member=lambda: self.me in raft.core.membership.addresses, ask=peering.ask_to_join)
+            self._system.spawn(joiner, name="joiner")
 
     def _hello(self) -> dict[str, object]:
         """Return what this node says of itself when it connects to another member."""
         return {
             "cluster": self.options.cluster,
-            "node": self.options.node,
+            "node": self.me,
             "incarnation": self.incarnation,
             "version": PROTOCOL_VERSION,
+            "address": self.address,
         }
 
-    def _tell_replica(self, item: InstallSnapshot | LogTrimmed) -> None:
+    def _tell_replica(self, item: InstallSnapshot | LogTrimmed | RememberPeer) -> None:
         assert self._replica_ref is not None, "who tells it was spawned after it"
         self._replica_ref.put(item)
 
@@ -321,26 +403,8 @@ class Node:
         self.snapshotter.let_go()
         self.digests.forget()
 
-    def _link(self, peer: NodeId) -> PeerLink:
-        """Return the link to ``peer``, spawned when it is first needed."""
-        link = self._links.get(peer)
-        if link is None:
-            assert self._system is not None
-            link = PeerLink(
-                peer,
-                lambda: self._addresses[peer],
-                hello=self._hello(),
-                network=self.host.network,
-                entropy=self.host.entropy,
-                unsent_bytes_max=self.options.peer_unsent_bytes_max,
-                log=self._log,
-            )
-            self._links[peer] = link
-            self._system.spawn(link, name=f"link-{peer}")
-        return link
-
-    def _off_loop(self, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-        """Run blocking ``work`` in the recovery's lane, once."""
+    async def _off_loop(self, work: Callable[[], ResultT]) -> ResultT:
+        """Run blocking ``work`` in a lane of its own. Cancelled, it goes on until ``stop`` has waited for it."""
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
         def done(_: list[None], result: ResultT | BaseException) -> None:
@@ -353,15 +417,11 @@ class Node:
 
         self._recovery = self.host.disk.lane("recovery", lambda _: work(), done)
         self._recovery.put(None)
-        return future
+        result = await future
+        await self._recovery.close()
+        return result
 
     # -- What the replica wants --------------------------------------------------------------------------------
-
-    def _send(self, message: Message) -> None:
-        self._link(message.target).send(encode_message(message))
-
-    def _send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
-        self._link(peer).send(encode_frame(FrameKind.DIGEST, body))
 
     def _fetch(self, fetch: Fetch) -> None:
         task = asyncio.get_running_loop().create_task(self._do_fetch(fetch))
@@ -383,9 +443,8 @@ class Node:
 
     def _on_change(self) -> None:
         """Role, term, leader or lifecycle changed: keep links to all members, wake those who wait for RUNNING."""
-        for peer in self._addresses:
-            if peer != self.options.node:
-                self._link(peer)
+        if self._peering is not None:
+            self._peering.connect_all()
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)
@@ -484,38 +543,30 @@ class Node:
         if self._replica_ref is not None:
             self._replica_ref.maybe_tell(message)
 
-    def meet(self, peer: NodeId, incarnation: str) -> None:
-        """Check who opens a peer connection.
+    def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
+        """Check who opens a peer connection; raises as ``Peering.meet``, or UnavailableError while starting."""
+        if self._peering is None:
+            raise self._not_ready()
+        self._peering.meet(peer, incarnation, address)
+
+    def join(self, peer: NodeId, address: str) -> None:
+        """Hear that a node which has lost its disk asks to be added."""
+        if self._replica_ref is not None:
+            self._replica_ref.maybe_tell(Join(peer, address))
+
+    async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
+        """Change the membership; return it once the change is committed. Cancelled, the change goes on.
 
         Raises:
-          WrongClusterError: no member of the group, or a member whose disk is not the one it had: what it had
-            acknowledged and voted may be gone, so it is no member any more (protocol rule 18).
-          UnavailableError: this node is still starting.
+          RequestError: no such change. NotLeaderError, UnavailableError: nothing was changed.
+          OutcomeUnknownError: this node does not lead any more.
         """
-        if self.log_store is None or self._replica_ref is None:
-            raise self._not_ready()
-        if peer not in self._addresses:
-            raise WrongClusterError(
-                f"{peer} is no member of this group: {', '.join(self._addresses)}",
-                remedy="correct [node] id, or add the member first",
-            )
-        if peer == self.options.node:
-            raise WrongClusterError(
-                f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
-                remedy="correct [node] id, or the address of the member that is meant",
-            )
-        known = dict(self.log_store.state.peers).get(peer)
-        if known is None:
-            self._replica_ref.put(RememberPeer(peer, incarnation))
-        elif known != incarnation and peer in self._learners:
-            # It has no vote to have forgotten: with another disk it begins anew, from a snapshot.
-            self._replica_ref.put(RememberPeer(peer, incarnation))
-        elif known != incarnation:
-            raise WrongClusterError(
-                f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
-                remedy=f"put the data directory of {peer} back if it was moved; a wiped member must not vote under its"
-                " old name, and the others go on without it",
-            )
+        change = parse_change(action, node, address, replaces)
+        return await self._ask_replica(lambda told: ChangeMembers(change, told))
+
+    async def transfer_leadership(self, node: str) -> dict[str, object]:
+        """Hand the leadership over to ``node`` ("" = who is closest); return {"leader": ...}. Raises as above."""
+        return await self._ask_replica(lambda told: Transfer(NodeId(node) if node else None, told))
 
     @property
     def applied_index(self) -> Index:
@@ -542,9 +593,11 @@ class Node:
         if self.replica is not None and self.wal is not None:
             status |= self.replica.status
             status |= {
+                "member_id": self.me,
                 "members": dict(self._addresses),
-                "connected": [peer for peer, link in self._links.items() if link.is_connected],
-                "refused_by": {peer: link.refusal for peer, link in self._links.items() if link.refusal},
+                "membership": self.replica.raft.core.membership.to_wire(),
+                "connected": self._peering.connected if self._peering is not None else [],
+                "refused_by": self._peering.refusals if self._peering is not None else {},
                 "log_bytes": self.wal.bytes_used,
                 "log_bytes_max": self.wal.bytes_max,
                 "log_bytes_left": self.wal.bytes_left,
@@ -572,10 +625,22 @@ class Node:
         membership = self.replica.raft.core.membership if self.replica is not None else self._membership
         return membership.addresses
 
-    @property
-    def _learners(self) -> Mapping[NodeId, str]:
-        membership = self.replica.raft.core.membership if self.replica is not None else self._membership
-        return membership.learners
+    async def _ask_replica(
+        self, item: Callable[[Callable[[dict[str, object] | ViewstampError], None]], Item]
+    ) -> dict[str, object]:
+        """Tell the replica something that it answers once."""
+        future: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+
+        def told(answer: dict[str, object] | ViewstampError) -> None:
+            if future.done():
+                return
+            if isinstance(answer, ViewstampError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self._running_replica().tell(item(told))
+        return await future
 
     def _running_replica(self) -> Ref[Item]:
         if self._replica_ref is None:
@@ -590,9 +655,9 @@ class Node:
     def _why_not_running(self) -> str:
         if self.replica is None:
             return "it is replaying its log"
-        connected = [peer for peer, link in self._links.items() if link.is_connected]
-        core = self.replica.raft.core
-        refusals = "".join(f"; {peer} says: {link.refusal}" for peer, link in self._links.items() if link.refusal)
+        assert self._peering is not None, "it was made with the replica"
+        connected, core = self._peering.connected, self.replica.raft.core
+        refusals = "".join(f"; {peer} says: {refusal}" for peer, refusal in self._peering.refusals.items())
         return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}{refusals}"
 
 

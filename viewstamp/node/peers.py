@@ -9,7 +9,7 @@ from random import Random
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import AsyncActor
-from viewstamp.errors import PeerError, WrongClusterError
+from viewstamp.errors import LostDiskError, PeerError, WrongClusterError
 from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import FrameDecoder, encode_frame
@@ -34,14 +34,18 @@ class PeerLink(AsyncActor[None]):
     def __init__(
         self,
         peer: NodeId,
-        address: Callable[[], str],
+        address: Callable[[], str | None],
         *,
         hello: dict[str, object],
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
+        on_lost_disk: Callable[[LostDiskError], None],
         log: FilteringBoundLogger,
     ) -> None:
+        self.is_over = False
+        """Whether the peer is no member any more: the link has ended."""
+        self._on_lost_disk = on_lost_disk
         self.peer = peer
         self._address = address
         self._hello = hello
@@ -65,23 +69,25 @@ class PeerLink(AsyncActor[None]):
             connection.send(frame)
 
     async def run(self) -> None:
-        """Connect, stay connected, connect again: for ever."""
+        """Connect, stay connected, connect again: as long as the peer has an address."""
         delay = _RETRY_SECONDS_FIRST
         told = ""
-        while True:
+        while (address := self._address()) is not None:
             try:
-                connection, session = await self._connect()
+                connection, session = await self._connect(address)
             except (OSError, PeerError, TimeoutError) as error:
                 reason = f"{type(error).__name__}: {error}"
                 self.refusal = str(error) if isinstance(error, PeerError) else ""
                 if reason != told:
-                    self._log.warning("! peer unreachable", address=self._address(), reason=reason)
+                    self._log.warning("! peer unreachable", address=address, reason=reason)
                     told = reason
+                if isinstance(error, LostDiskError):
+                    self._on_lost_disk(error)
                 await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
                 delay = min(2 * delay, _RETRY_SECONDS_MAX)
                 continue
             delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
-            self._log.info("= peer connected", address=self._address())
+            self._log.info("= peer connected", address=address)
             self._connection = connection
             try:
                 reason = await session.closed
@@ -89,11 +95,12 @@ class PeerLink(AsyncActor[None]):
                 self._connection = None
                 connection.abort()
             self._log.info("= peer disconnected", reason=reason)
+        self.is_over = True
 
-    async def _connect(self) -> tuple[Connection, _LinkSession]:
+    async def _connect(self, address: str) -> tuple[Connection, _LinkSession]:
         session = _LinkSession(self.peer, self._hello)
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
-            connection = await self._network.connect(self._address(), session.accept)
+            connection = await self._network.connect(address, session.accept)
             try:
                 await asyncio.shield(session.welcomed)
             except BaseException:
@@ -129,7 +136,8 @@ class _LinkSession:
                 if not self.welcomed.done():
                     self.welcomed.set_result(None)
             elif frame.kind == FrameKind.REFUSED:
-                raise PeerError(str(frame.body.get("message")), remedy=str(frame.body.get("remedy")))
+                kind = LostDiskError if frame.body.get("error") == "LostDiskError" else PeerError
+                raise kind(str(frame.body.get("message")), remedy=str(frame.body.get("remedy")))
 
     def on_closed(self, error: BaseException | None) -> None:
         if not self.welcomed.done():

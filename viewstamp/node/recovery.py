@@ -51,6 +51,7 @@ class Recovered:
     log_store: LogStore
     snapshots: SnapshotStore
     incarnation: str
+    member_id: NodeId
     is_new: bool
     load_seconds: float
     load_bytes: int
@@ -174,11 +175,13 @@ def recover(
             log_time=max(applier.log_time, replay.log_time),
             tail=replay.tail(),
             memberships=[base, *replay.memberships],
+            silent_until=_pair(state.silent_until),
         ),
         applier=applier,
         log_store=LogStore(wal, control, state),
         snapshots=snapshots,
         incarnation=state.incarnation,
+        member_id=NodeId(state.member_id) or node,
         is_new=base.index == 0 and not replay.memberships and not state.membership,
         load_seconds=load_seconds,
         load_bytes=snapshot.size if snapshot is not None else 0,
@@ -237,6 +240,10 @@ class _Replay:
     def tail(self) -> list[Batch]:
         """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
         return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
+
+
+def _pair(stored: tuple[int, int] | None) -> tuple[Term, Index] | None:
+    return None if stored is None else (Term(stored[0]), Index(stored[1]))
 
 
 def _orphan(directory: str, found: str) -> CorruptionError:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +38,8 @@ from viewstamp.errors import (
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
+from viewstamp.node.changes import ChangeMembers, Changes, Transfer
+from viewstamp.node.identity import joining_change
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.pace import Pace
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
@@ -47,6 +50,7 @@ __all__ = [
     "FromPeer",
     "InstallSnapshot",
     "Item",
+    "Join",
     "LogTrimmed",
     "Proposal",
     "RememberPeer",
@@ -131,7 +135,28 @@ class _Question:
     readers: list[asyncio.Future[None]]
 
 
-Item = FromPeer | Proposal | WaitForIndex | RememberPeer | InstallSnapshot | LogTrimmed | _Durable | _Tick | _GoOn
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A reborn node asks to be added."""
+
+    member: NodeId
+    address: str
+
+
+Item = (
+    FromPeer
+    | Proposal
+    | WaitForIndex
+    | RememberPeer
+    | Join
+    | ChangeMembers
+    | Transfer
+    | InstallSnapshot
+    | LogTrimmed
+    | _Durable
+    | _Tick
+    | _GoOn
+)
 
 _TICK = _Tick()
 _GO_ON = _GoOn()
@@ -214,6 +239,7 @@ class Replica(Actor[Item]):
         self._ticks = 0
         self._turn_bytes = 0
         """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
+        self._changes = Changes(raft)
         self._known: tuple[Role, Term, NodeId | None, Lifecycle] | None = None
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -237,6 +263,12 @@ class Replica(Actor[Item]):
                     self._unconfirmed.append(reader)
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
+                case Join(member, address):
+                    self._on_join(member, address)
+                case ChangeMembers():
+                    self._changes.begin(item)
+                case Transfer():
+                    self._changes.begin_transfer(item)
                 case InstallSnapshot():
                     self._to_install = item
                 case LogTrimmed(first_index, base):
@@ -256,6 +288,7 @@ class Replica(Actor[Item]):
             self.ref.put(_GO_ON)
         elif self.raft.leader is not None and self.raft.core.ticks_since_leader == 0:
             self.fresh_at = self._clock.monotonic()
+        self._changes.note()
         self._note_changes()
 
     def on_dropped(self, messages: list[Item]) -> None:
@@ -263,10 +296,19 @@ class Replica(Actor[Item]):
         for item in messages:
             if isinstance(item, Proposal):
                 item.answer(ClosedError(f"{self.raft.core.me} is stopping", remedy="ask another node"))
+            elif isinstance(item, ChangeMembers | Transfer):
+                item.told(ClosedError(f"{self.raft.core.me} is stopping", remedy="ask another node"))
 
     def on_stop(self, error: BaseException | None) -> None:
         """Tell everybody who waits that this node answers no more."""
         self._stop_leading("this node is stopping")
+        self._changes.fail(
+            OutcomeUnknownError(
+                f"{self.raft.core.me} is stopping: the change may still be committed",
+                token=None,
+                remedy="look with `viewstamp members list`",
+            )
+        )
 
     def _act(self, ready: Ready) -> None:
         for message in ready.messages:
@@ -338,12 +380,22 @@ class Replica(Actor[Item]):
         self._tick_due = self._clock.monotonic() + self._tick_seconds
         self.schedule(self._tick_seconds, _TICK)
 
+    def _on_join(self, member: NodeId, address: str) -> None:
+        """Take the next step of adding a node that has lost its disk; it asks again."""
+        if self.raft.role is not Role.LEADER:
+            return
+        change = joining_change(self.raft.core.membership, member, address)
+        if change is not None:
+            with suppress(ViewstampError):
+                self.raft.change(change)
+                self._log.warning("= a node that lost its disk joins anew", member=member, change=str(change))
+
     def _on_tick(self) -> None:
         now = self._clock.monotonic()
         self.pace.ticked(now, now - self._tick_due)
         self._schedule_tick()
         self._ticks += 1
-        self.raft.tick(self._clock.wall_us(), may_campaign=self._can_lead())
+        self.raft.tick(self._clock.wall_us(), has_room=self._can_lead())
         if self.is_leading and self._ticks % self._upkeep_ticks == 0:
             core = self.raft.core
             batch = self.applier.machine.upkeep(max(core.log_time, core.wall_us))
@@ -380,7 +432,8 @@ class Replica(Actor[Item]):
             answer(error)
             return
         match admission:
-            case Accepted(first_position):
+            case Accepted(first_position, instead):
+                batch = instead or batch
                 self._turn_bytes += batch.size
                 batch.first_position = first_position
                 viewstamp = self.raft.propose(batch)
@@ -514,6 +567,7 @@ class Replica(Actor[Item]):
             "durable_index": core.log.durable_end - 1,
             "last_index": core.log.end - 1,
             "led_terms": self.led_terms,
+            "silent_until": list(core.silent_until) if core.silent_until is not None else None,
             "full": None if self.full is None else [self.full.message, self.full.remedy],
             **self.pace.status(self._clock.monotonic()),
         }

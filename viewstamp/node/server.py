@@ -11,10 +11,12 @@ import msgpack
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.errors import (
+    DivergedError,
     FrameError,
     NotLeaderError,
     OverloadedError,
     PeerError,
+    PositionMismatchError,
     RecordTooLargeError,
     RequestError,
     TrimmedError,
@@ -35,6 +37,7 @@ from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 __all__ = ["Limits", "Server", "Service"]
 
 _FIELDS: dict[int, dict[str, type]] = {
+    FrameKind.APPEND_AT: {"position": int},
     FrameKind.OUTCOME: {"session": int, "sequence": int},
     FrameKind.CREATE_TOPIC: {"name": str},
     FrameKind.CONFIGURE_TOPIC: {"name": str},
@@ -57,6 +60,8 @@ _FIELDS: dict[int, dict[str, type]] = {
     FrameKind.DESCRIBE_SINK: {"name": str, "stale": bool},
     FrameKind.SPLIT_TOPIC: {"name": str, "start": int, "end": int, "bytes": int},
     FrameKind.FIND_TIME: {"name": str, "timestamp": int},
+    FrameKind.CHANGE_MEMBERS: {"action": str, "node": str, "address": str, "replaces": str},
+    FrameKind.TRANSFER_LEADERSHIP: {"node": str},
     FrameKind.READ_SNAPSHOT: {"end": int, "term": int, "offset": int, "bytes_max": int},
 }
 """What the body of a request must hold beside its id; numbers are never negative."""
@@ -109,8 +114,20 @@ class Service(Protocol):
         """Take a consensus message."""
         ...
 
-    def meet(self, peer: NodeId, incarnation: str) -> None:
-        """Check who opens a peer connection. Raises WrongClusterError."""
+    def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
+        """Check who opens a peer connection. Raises WrongClusterError, LostDiskError."""
+        ...
+
+    def join(self, peer: NodeId, address: str) -> None:
+        """Hear that a node which has lost its disk asks to be added."""
+        ...
+
+    async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
+        """Change the membership; return it, committed."""
+        ...
+
+    async def transfer_leadership(self, node: str) -> dict[str, object]:
+        """Hand the leadership over."""
         ...
 
     async def create_snapshot(self) -> dict[str, object]:
@@ -303,7 +320,8 @@ class _ServerConnection:
         if self._peer:
             if hello["cluster"] == "":
                 raise WrongClusterError("a peer must name its cluster", remedy="set [cluster] id")
-            self._service.meet(NodeId(self._peer), hello["incarnation"])
+            address = hello.get("address", "")
+            self._service.meet(NodeId(self._peer), hello["incarnation"], address if isinstance(address, str) else "")
 
     # -- Peers ----------------------------------------------------------------------------------------------
 
@@ -313,6 +331,12 @@ class _ServerConnection:
             return
         if frame.kind == FrameKind.READ_SNAPSHOT:
             self._on_snapshot_request(frame)
+            return
+        if frame.kind == FrameKind.JOIN:
+            address = frame.body.get("address") if isinstance(frame.body, dict) else None
+            if not isinstance(address, str) or not address:
+                raise FrameError("a peer asks to join without an address")
+            self._service.join(NodeId(self._peer), address)
             return
         if frame.kind != FrameKind.PEER:
             raise FrameError(f"a peer sent a frame of kind {frame.kind}")
@@ -347,6 +371,10 @@ class _ServerConnection:
             match frame.kind:
                 case FrameKind.APPEND:
                     self._append(request, frame, Kind.RECORDS)
+                case FrameKind.APPEND_AT:
+                    if body["position"] == 0:
+                        raise RequestError("nothing is appended at position 0", remedy="positions begin at 1")
+                    self._append(request, frame, Kind.RECORDS, expected_position=Position(body["position"]))
                 case FrameKind.CALL:
                     self._append(request, frame, Kind.COMMANDS)
                 case FrameKind.STAGE:
@@ -398,6 +426,10 @@ class _ServerConnection:
                 case FrameKind.DESCRIBE_ACTOR:
                     name = body["name"]
                     self._start(request, lambda: self._query(request, "describe_actor", "actor", stale=True, name=name))
+                case FrameKind.CHANGE_MEMBERS:
+                    self._start(request, lambda: self._change_members(request, body))
+                case FrameKind.TRANSFER_LEADERSHIP:
+                    self._start(request, lambda: self._transfer_leadership(request, body["node"]))
                 case FrameKind.CREATE_SNAPSHOT:
                     self._start(request, lambda: self._create_snapshot(request))
                 case FrameKind.LIST_SNAPSHOTS:
@@ -409,12 +441,13 @@ class _ServerConnection:
         except ViewstampError as error:
             self._error(request, error)
 
-    def _append(self, request: int, frame: Frame, kind: Kind) -> None:
+    def _append(self, request: int, frame: Frame, kind: Kind, *, expected_position: Position = Position(0)) -> None:
         self._check_size(len(frame.payload))
         # A copy of exactly this size: the leader stamps it in place, and it lives as long as the log's cache.
         batch = Batch.decode(bytearray(frame.payload))
         if batch.kind is not kind or batch.first_index != 0:
             raise RequestError(f"{batch!r} is not a client's to append")
+        batch.first_position = expected_position
         self._propose(request, batch, _outcome)
 
     def _check_size(self, size: int) -> None:
@@ -486,6 +519,13 @@ class _ServerConnection:
         changes, index = await self._service.reading.watch(body["actor"], key, body["index"], wait=body["wait"])
         self._ok(request, {"changes": changes, "index": index})
 
+    async def _change_members(self, request: int, body: dict[str, Any]) -> None:
+        wanted = [body[name] for name in ("action", "node", "address", "replaces")]
+        self._ok(request, await self._service.change_members(*wanted))
+
+    async def _transfer_leadership(self, request: int, node: str) -> None:
+        self._ok(request, await self._service.transfer_leadership(node))
+
     async def _create_snapshot(self, request: int) -> None:
         self._ok(request, {"snapshot": await self._service.create_snapshot()})
 
@@ -539,6 +579,10 @@ def _describe(error: ViewstampError) -> dict[str, object]:
     }
     if isinstance(error, TrimmedError):
         fields["first"] = error.first
+    if isinstance(error, PositionMismatchError):
+        fields["actual"] = error.actual
+    if isinstance(error, DivergedError):
+        fields["index"] = error.index
     if isinstance(error, NotLeaderError):
         fields |= {"leader": error.leader, "address": error.address}
     return fields

@@ -55,9 +55,13 @@ for "not applied, and fenced"."""
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Append the batch to the log; ``first_position`` goes into its header (0 where it holds no topic's records)."""
+    """Append the batch to the log; ``first_position`` goes into its header (0 where it holds no topic's records).
+
+    ``instead``: append this one in its place; its result is what the caller of the proposed one is told.
+    """
 
     first_position: Position
+    instead: Batch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class StateMachine(Protocol):
 
     def admit(self, batch: Batch) -> Admission:
         """Decide what becomes of a client's batch before it enters the log.
+
+        The ``first_position`` of a batch of records is what its client expects, 0 = any.
 
         Raises:
           RequestError: the batch is wrong and will always be refused (unknown topic or session).

@@ -10,6 +10,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | REFUSED         | node → opener | error, message, remedy; then the connection ends                       |         |
 | PEER            | peer → peer   | one consensus message (``node/codec.py``)                              | batches |
 | APPEND          | client → node | id                                                                     | 1 batch |
+| APPEND_AT       | client → node | id, position                                                           | 1 batch |
 | OPEN_SESSION    | client → node | id                                                                     |         |
 | OUTCOME         | client → node | id, session, sequence                                                  |         |
 | CREATE_TOPIC    | client → node | id, name, retain_bytes, retain_seconds (0 = none)                      |         |
@@ -37,12 +38,17 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | FORGET_SINK     | client → node | id, name                                                               |         |
 | SPLIT_TOPIC     | client → node | id, name, start, end, bytes                                            |         |
 | FIND_TIME       | client → node | id, name, timestamp                                                    |         |
+| CHANGE_MEMBERS  | client → node | id, action (add, learn, replace, remove), node, address, replaces      |         |
+| TRANSFER_LEADERSHIP | client → node | id, node ("" = who is closest)                                     |         |
+| JOIN            | peer → node   | address: this reborn node asks to be added; nothing comes back         |         |
 | OK              | node → client | id, and what the request asks for (below)                              | (below) |
 | ERROR           | node → client | id, error (class name), message, remedy, leader, address               |         |
 
 What OK carries beside ``id``:
 
 * APPEND: ``receipt`` = [first position, count, term, first index, log time]
+* APPEND_AT: as APPEND, and its first position is ``position``; ERROR PositionMismatchError with ``actual``, the topic's
+  next position, where that was another one. This ERROR was decided in the log: the sequence is, as by a fence
 * OPEN_SESSION: ``session``
 * OUTCOME: ``receipt`` where the sequence was applied, None where it was not; then it is fenced and never will be
 * CREATE_TOPIC, DESCRIBE_TOPIC: ``topic`` = {id, name, first_position, last_position, bytes}; DESCRIBE_TOPIC also
@@ -77,6 +83,8 @@ What OK carries beside ``id``:
   log_time (of that COMMIT), ranges, keep_seconds, attempts, sealed, bytes (what is staged)}
 * SPLIT_TOPIC: ``positions``: rising, from ``start`` to ``end``, with about ``bytes`` bytes between two of them
 * FIND_TIME: ``position``: at or before the first record of this log time or later
+* CHANGE_MEMBERS: ``membership`` = {generation, voters, learners, outgoing, joining}, once the change is committed; who
+  was added is a learner then, and is promoted when it has caught up. TRANSFER_LEADERSHIP: ``leader``
 * a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
 """
 
@@ -125,5 +133,9 @@ class FrameKind(IntEnum):
     FORGET_SINK = 47
     SPLIT_TOPIC = 48
     FIND_TIME = 49
+    CHANGE_MEMBERS = 50
+    TRANSFER_LEADERSHIP = 51
+    JOIN = 53
+    APPEND_AT = 53
     OK = 30
     ERROR = 31

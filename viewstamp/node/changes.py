@@ -1,0 +1,139 @@
+"""Changes of the membership and of the leader: begun by the core, followed to their end for those who asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from viewstamp.consensus.membership import AddMember, Change, RemoveMember
+from viewstamp.consensus.raft import Raft
+from viewstamp.errors import OutcomeUnknownError, RequestError, UnavailableError, ViewstampError
+from viewstamp.ids import Index, NodeId, Term
+
+__all__ = ["ChangeMembers", "Changes", "Transfer", "parse_change"]
+
+Told = Callable[[dict[str, object] | ViewstampError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMembers:
+    """Change the membership; ``told`` hears once what came of it: {"membership": ...}, or an error."""
+
+    change: Change
+    told: Told
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Hand the leadership over to ``target`` (None = who is closest); ``told`` hears {"leader": ...}, or an error."""
+
+    target: NodeId | None
+    told: Told
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A change that is under way: done when a membership from ``index`` on is committed, and not joint."""
+
+    index: Index
+    term: Term
+    told: Told
+
+
+class Changes:
+    """What was asked of this member's core and is not over.
+
+    Invariants:
+      * everybody is told exactly once; who asked a leader that steps down is told that the outcome is unknown
+    """
+
+    def __init__(self, raft: Raft) -> None:
+        self._raft = raft
+        self._begun: list[_Begun] = []
+        self._transfers: list[tuple[NodeId, Told]] = []
+
+    def begin(self, item: ChangeMembers) -> None:
+        """Begin a change."""
+        try:
+            viewstamp = self._raft.change(item.change)
+        except ViewstampError as error:
+            item.told(error)
+            return
+        self._begun.append(_Begun(viewstamp.index, self._raft.term, item.told))
+
+    def begin_transfer(self, item: Transfer) -> None:
+        """Begin to hand over."""
+        try:
+            target = self._raft.transfer(item.target)
+        except ViewstampError as error:
+            item.told(error)
+            return
+        self._transfers.append((target, item.told))
+
+    def note(self) -> None:
+        """Look, after a turn, what is over."""
+        if self._begun:
+            self._begun = [begun for begun in self._begun if not self._has_told(begun)]
+        if self._transfers:
+            self._note_transfers()
+
+    def fail(self, error: ViewstampError) -> None:
+        """Tell everybody who waits that this member goes no further."""
+        begun, self._begun = self._begun, []
+        transfers, self._transfers = self._transfers, []
+        for told in [*(each.told for each in begun), *(told for _, told in transfers)]:
+            told(error)
+
+    def _has_told(self, begun: _Begun) -> bool:
+        core = self._raft.core
+        entry = core.memberships[-1]
+        if begun.index <= entry.index < core.log.commit_end and not entry.membership.is_joint:
+            begun.told({"membership": entry.membership.to_wire()})
+            return True
+        if core.leader != core.me or core.term != begun.term:
+            begun.told(
+                OutcomeUnknownError(
+                    f"{core.me} does not lead any more: the change may still be committed",
+                    token=None,
+                    remedy="look with `viewstamp members list`; ask for the same again if it is not there",
+                )
+            )
+            return True
+        return False
+
+    def _note_transfers(self) -> None:
+        core = self._raft.core
+        if core.leader == core.me and core.transferee is not None:
+            return
+        transfers, self._transfers = self._transfers, []
+        for target, told in transfers:
+            if core.leader == core.me:
+                told(
+                    UnavailableError(
+                        f"{target} did not take over from {core.me} in time",
+                        remedy="look with `viewstamp doctor` what it lacks; name another one",
+                    )
+                )
+            else:
+                told({"leader": target})
+
+
+def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
+    """Read a request for a change: "add", "learn" (a learner that stays one), "replace" or "remove".
+
+    Raises:
+      RequestError: it is none.
+    """
+    if not node or (not address) != (action == "remove") or bool(replaces) != (action == "replace"):
+        raise RequestError(
+            f"a change {action!r} of node {node!r} at {address!r} in the place of {replaces!r}",
+            remedy="add, learn and replace need a node and its address, replace also whom it replaces; remove a node",
+        )
+    match action:
+        case "add" | "replace":
+            return AddMember(NodeId(node), address, replaces=NodeId(replaces) if replaces else None)
+        case "learn":
+            return AddMember(NodeId(node), address, becomes_voter=False)
+        case "remove":
+            return RemoveMember(NodeId(node))
+    raise RequestError(f"unknown change {action!r}", remedy="add, learn, replace or remove")

@@ -1,0 +1,58 @@
+"""What a node is called in its group: by its name, or, since its disk was lost, by another one (protocol rule 18).
+
+A node that comes back with an empty disk has forgotten what it acknowledged and whom it voted for. Its peers know: they
+remember the incarnation that each disk drew when it was new. They refuse it, and it sets itself up under a new id,
+its name and its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a committed change
+removes it; the new one asks to be added, learns, and takes the old one's place when it has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from viewstamp.actors import AsyncActor
+from viewstamp.consensus.membership import AddMember, Change, Membership, RemoveMember
+from viewstamp.ids import NodeId
+
+__all__ = ["Joiner", "joining_change", "name_of", "reborn"]
+
+_ASK_SECONDS = 0.5
+
+
+def name_of(member: NodeId) -> NodeId:
+    """Return the name of the node that a member is."""
+    return NodeId(member.partition("~")[0])
+
+
+def reborn(name: NodeId, incarnation: str) -> NodeId:
+    """Return the id under which a node that has lost its disk joins its group."""
+    return NodeId(f"{name}~{incarnation[:8]}")
+
+
+def joining_change(membership: Membership, member: NodeId, address: str) -> Change | None:
+    """Return the next step for a reborn node that asks to be added; None = nothing to do, or not to be added.
+
+    Only who takes the place of a member joins by itself; others are added by people.
+    """
+    if member in membership.addresses or member == name_of(member):
+        return None
+    others = [other for other in membership.addresses if name_of(other) == name_of(member)]
+    for other in others:
+        if other in membership.learners:
+            return RemoveMember(other)  # Lost again before it had caught up; or it was a learner.
+    return AddMember(member, address, replaces=others[0]) if others else None
+
+
+class Joiner(AsyncActor[None]):
+    """Asks the members to be added, until it is one of them."""
+
+    def __init__(self, *, is_member: Callable[[], bool], ask: Callable[[], None]) -> None:
+        self._is_member = is_member
+        self._ask = ask
+
+    async def run(self) -> None:
+        """Ask now and then; return when it is a member."""
+        while not self._is_member():
+            self._ask()
+            await asyncio.sleep(_ASK_SECONDS)

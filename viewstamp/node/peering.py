@@ -1,0 +1,176 @@
+"""Who this member talks to: the links to the others, where they listen, and whom it lets in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.actors import System
+from viewstamp.consensus.messages import Message
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.errors import LostDiskError, WrongClusterError
+from viewstamp.host.seam import Buffer, Network
+from viewstamp.ids import NodeId
+from viewstamp.node.codec import encode_message
+from viewstamp.node.peers import PeerLink
+from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["Peering"]
+
+
+class Peering:
+    """The other members, as this one reaches them.
+
+    Invariants:
+      * one link to each member, and to whoever else messages are for and has said where it listens
+    """
+
+    def __init__(
+        self,
+        raft: Raft,
+        system: System,
+        *,
+        hello: dict[str, object],
+        incarnations: Callable[[], Mapping[str, str]],
+        remember: Callable[[NodeId, str], None],
+        on_lost_disk: Callable[[LostDiskError], None],
+        network: Network,
+        entropy: Random,
+        unsent_bytes_max: int,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Begin with no links.
+
+        Args:
+          raft: the member's core; only looked at.
+          system: where links live.
+          hello: what this member says of itself when it connects.
+          incarnations: the disk that each peer had when it was first met, by its id.
+          remember: stores that.
+          on_lost_disk: hears that peers know this member with another disk.
+          network: where to connect.
+          entropy: spreads retries.
+          unsent_bytes_max: the bound of each link.
+          log: where links report.
+        """
+        self._raft = raft
+        self._system = system
+        self._hello = hello
+        self._incarnations = incarnations
+        self._remember = remember
+        self._on_lost_disk = on_lost_disk
+        self._network = network
+        self._entropy = entropy
+        self._unsent_bytes_max = unsent_bytes_max
+        self._log = log
+        self._links: dict[NodeId, PeerLink] = {}
+        self._met: dict[NodeId, str] = {}
+        """Where those listen who have connected and are no members, as far as is known here."""
+
+    # -- Speaking --------------------------------------------------------------------------------------------
+
+    def connect_all(self) -> None:
+        """Begin to connect to every member."""
+        for peer in self._raft.core.membership.addresses:
+            if peer != self._raft.core.me:
+                self._link(peer)
+
+    def send(self, message: Message) -> None:
+        """Send a message to its target; dropped where nobody knows where that listens."""
+        if self.address(message.target) is not None:
+            self._link(message.target).send(encode_message(message))
+
+    def send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
+        """Send what this member says of its state."""
+        self._send_frame(peer, encode_frame(FrameKind.DIGEST, body))
+
+    def ask_to_join(self) -> None:
+        """Ask every member to be added, in the place of who this node was; the leader will do it."""
+        for peer in self._raft.core.membership.addresses:
+            self._send_frame(peer, encode_frame(FrameKind.JOIN, {"address": self._hello["address"]}))
+
+    def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
+        if peer != self._raft.core.me and self.address(peer) is not None:
+            self._link(peer).send(frame)
+
+    def address(self, peer: NodeId) -> str | None:
+        """Return where a peer listens; None = not known, or no member any more."""
+        return self._raft.core.membership.addresses.get(peer) or self._met.get(peer)
+
+    def _link(self, peer: NodeId) -> PeerLink:
+        link = self._links.get(peer)
+        if link is None or link.is_over:
+            link = PeerLink(
+                peer,
+                lambda: self.address(peer),
+                hello=self._hello,
+                network=self._network,
+                entropy=self._entropy,
+                unsent_bytes_max=self._unsent_bytes_max,
+                on_lost_disk=self._on_lost_disk,
+                log=self._log,
+            )
+            self._links[peer] = link
+            self._system.spawn(link, name=f"link-{peer}")
+        return link
+
+    # -- Listening -------------------------------------------------------------------------------------------
+
+    def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
+        """Check who opens a peer connection.
+
+        Who is no member as far as this one knows may be the leader of a membership that it has not received yet: only
+        one that hears a leader, and is RUNNING, refuses it. (The generation as a gate deadlocks: protocol rule 15.)
+
+        Raises:
+          WrongClusterError: no member of the group.
+          LostDiskError: its disk is not the one it had: what it had acknowledged and voted may be gone, so it is no
+            member any more under this id (protocol rule 18).
+        """
+        core = self._raft.core
+        membership = core.membership
+        if peer == core.me:
+            raise WrongClusterError(
+                f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
+                remedy="correct [node] id, or the address of the member that is meant",
+            )
+        known = self._incarnations().get(peer)
+        if known is not None and known != incarnation and peer not in membership.learners:
+            raise LostDiskError(
+                f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
+                remedy=f"if the data directory of {peer} was moved, put it back; else it joins anew by itself, under"
+                " another id",
+            )
+        if peer in membership.addresses:
+            if known != incarnation:
+                self._remember(peer, incarnation)  # A learner has no vote to have forgotten: it may begin anew.
+            self._met.pop(peer, None)
+            return
+        is_sure = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader
+        if is_sure and not self._may_join(peer):
+            raise WrongClusterError(
+                f"{peer} is no member of this group: {', '.join(membership.addresses)}",
+                remedy=f"correct [node] id; or `viewstamp members add {peer}` first",
+            )
+        if address:
+            self._met[peer] = address
+
+    def _may_join(self, peer: NodeId) -> bool:
+        """Say whether a stranger is a member that has lost its disk."""
+        return "~" in peer
+
+    # -- Looking ---------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> list[NodeId]:
+        """Those to whom messages flow."""
+        return [peer for peer, link in self._links.items() if link.is_connected]
+
+    @property
+    def refusals(self) -> dict[NodeId, str]:
+        """Why peers refuse this member, by who does."""
+        return {peer: link.refusal for peer, link in self._links.items() if link.refusal and not link.is_over}

@@ -1,0 +1,91 @@
+"""Asking another member over a connection of its own: the handshake of a peer, then one question at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from viewstamp.errors import FrameError, PeerError, TrimmedError
+from viewstamp.host.seam import Connection, Network
+from viewstamp.ids import NodeId
+from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["PeerSession"]
+
+_ANSWER_SECONDS = 10.0
+
+
+class PeerSession:
+    """One connection to one member; :meth:`open` it, :meth:`ask`, :meth:`close`.
+
+    Invariants:
+      * one question at a time; an answer to an earlier one is dropped
+    """
+
+    def __init__(self, peer: NodeId, hello: dict[str, object]) -> None:
+        self.peer = peer
+        self._hello = hello
+        self._decoder = FrameDecoder()
+        self._connection: Connection | None = None
+        self._answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._closed: BaseException | None = None
+        self._number = 0
+
+    @classmethod
+    async def open(cls, network: Network, address: str, peer: NodeId, hello: dict[str, object]) -> PeerSession:
+        """Connect to ``peer`` at ``address``. Raises OSError or TimeoutError: nobody answers there."""
+        session = cls(peer, hello)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await network.connect(address, session._accept)
+        return session
+
+    async def ask(self, kind: FrameKind, request: dict[str, object]) -> Frame:
+        """Ask, and return the answer.
+
+        Raises:
+          TrimmedError: what was asked for is not kept there any more.
+          PeerError: refused, or the connection has ended.
+          TimeoutError: no answer; close the session.
+        """
+        if self._closed is not None or self._connection is None:
+            raise PeerError(f"{self.peer} closed the connection") from self._closed
+        self._number += 1
+        self._answer = asyncio.get_running_loop().create_future()
+        self._connection.send(encode_frame(kind, {"id": self._number, **request}))
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await self._answer
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    def _accept(self, connection: Connection) -> PeerSession:
+        """Say who we are."""
+        self._connection = connection
+        connection.send(encode_frame(FrameKind.HELLO, self._hello))
+        return self
+
+    def on_bytes(self, data: bytes) -> None:
+        """Take what came."""
+        for frame in self._decoder.feed(data):
+            body: Any = frame.body
+            if frame.kind == FrameKind.WELCOME:
+                if body.get("cluster") != self._hello["cluster"] or body.get("node") != self.peer:
+                    raise FrameError(f"expected {self.peer}, found {body.get('node')} of {body.get('cluster')}")
+            elif frame.kind == FrameKind.REFUSED:
+                raise PeerError(str(body.get("message")), remedy=str(body.get("remedy")))
+            elif body.get("id") == self._number and not self._answer.done():
+                if frame.kind == FrameKind.OK:
+                    self._answer.set_result(frame)
+                elif frame.kind == FrameKind.ERROR:
+                    error = TrimmedError if body.get("error") == "TrimmedError" else PeerError
+                    self._answer.set_exception(error(str(body.get("message")), remedy=str(body.get("remedy"))))
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """Tell who waits."""
+        self._closed = error or PeerError(f"{self.peer} closed the connection")
+        if not self._answer.done():
+            self._answer.set_exception(self._closed)
+            self._answer.exception()  # Nobody may be waiting.
