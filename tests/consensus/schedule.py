@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from tests.consensus.group import Group, Member
 from viewstamp.consensus.core import Options
-from viewstamp.consensus.membership import AddMember, Change, RemoveMember
+from viewstamp.consensus.membership import AddMember, Change, Membership, RemoveMember
 from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse, Message
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId
-from viewstamp.wire.batch import build_batch
+from viewstamp.wire.batch import Kind, build_batch
 
 __all__ = ["MIXES", "Mix", "Schedule"]
 
@@ -337,7 +337,12 @@ class Schedule:
         """Let a member lose the end of its log; never more than may fail, in any membership that may be in force."""
         group, entropy = self.group, self.entropy
         member = self._any(list(group.members.values()))
-        known = [entry.membership for each in group.up() for entry in each.core.memberships] or [group.hint]
+        known = [group.hint] + [
+            Membership.decode(batch.values()[0])
+            for each in group.members.values()
+            for batch in each.disk.batches
+            if batch.kind is Kind.MEMBERSHIP
+        ]
         tolerated = min((len(voters) - 1) // 2 for m in known for voters in (m.voters, m.outgoing) if voters)
         damaged = {each.me for each in group.members.values() if each.disk.silent_until is not None}
         if member is None or len(damaged | {member.me}) > tolerated or not member.disk.batches:

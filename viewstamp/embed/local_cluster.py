@@ -70,6 +70,8 @@ class ClusterHandle:
         """Close the clients, then stop every node."""
         for client in self._clients:
             await client.close()
+        for embedded in self.nodes.values():
+            embedded.stop_without_handing_over()
         for node in list(self._contexts):
             await self.stop(node)
 

@@ -44,6 +44,10 @@ class EmbeddedNode(Client):
             cluster_id=node.options.cluster,
         )
 
+    def stop_without_handing_over(self) -> None:
+        """Let the stop of this node not wait for another leader: all nodes stop."""
+        self._node.hands_over = False
+
     @property
     def id(self) -> str:
         """The node's id."""

@@ -135,6 +135,8 @@ class Node:
         self._changed: dict[asyncio.Future[None], None] = {}
         self._fetching: dict[asyncio.Task[None], None] = {}
         self._stopping = False
+        self.hands_over = True
+        """Whether a clean stop lets another member lead first; not where all stop together."""
         self._recovery: Lane[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         """Closes the port of a node that has failed."""
@@ -183,13 +185,12 @@ class Node:
                 remedy="start a majority of the members, and check the network between them",
             ) from None
 
-    async def stop(self, *, hand_over: bool = True) -> None:
+    async def stop(self) -> None:
         """Stop cleanly: close connections, make durable what was handed to the log, release the directory. Idempotent.
 
-        A leader hands over first, within an election timeout; not with ``hand_over`` False, where all stop together.
-        Cancelled, it may leave parts running; call it again.
+        A leader hands over first, within an election timeout. Cancelled, it may leave parts running; call it again.
         """
-        if hand_over and not self._stopping:
+        if not self._stopping:
             await self._hand_over()
         self._stopping = True
         await self._close_listener()
@@ -241,7 +242,7 @@ class Node:
     async def _hand_over(self) -> None:
         """Let another member lead, if this one does, within an election timeout."""
         core = self.replica.raft.core if self.replica is not None else None
-        if core is None or core.leader != core.me or self._is_failed:
+        if core is None or core.leader != core.me or self._is_failed or not self.hands_over:
             return
         with suppress(ViewstampError, TimeoutError):
             async with asyncio.timeout(core.options.election_timeout_ticks * self.options.tick_seconds):
