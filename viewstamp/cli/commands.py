@@ -13,6 +13,7 @@ from viewstamp.cli import (
     config,
     demo,
     demo_spark,
+    doctor,
     node,
     read,
     replay,
@@ -60,6 +61,7 @@ app.add_typer(actor.app, name="actor")
 app.add_typer(sink.app, name="sink")
 app.add_typer(snapshot.app, name="snapshot")
 app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.add_typer(wal.app, name="wal")
 app.command("replay")(replay.replay)
 app.add_typer(bench.app, name="bench")

@@ -183,13 +183,15 @@ class LocalNode:
         """Return why the process that was spawned last has ended, as far as its log says."""
         lines = self._log_lines()
         for line in reversed(lines):
-            with suppress(ValueError, AttributeError, KeyError):
-                words = json.loads(line)
-                kind = getattr(errors, str(words.get("error")), None)
-                if isinstance(kind, type) and issubclass(kind, ViewstampError) and kind is not OutcomeUnknownError:
-                    return kind(f"{self.id} did not start: {words['message']}", remedy=str(words["remedy"]))
+            if (error := _error_of(line)) is not None:
+                return type(error)(f"{self.id} did not start: {error.message}", remedy=error.remedy)
         last = lines[-1] if lines else "it printed nothing"
         return UnavailableError(f"{self.id} did not start: {last}", remedy=f"look into {self.log_file}")
+
+    def epitaph(self) -> ViewstampError | None:
+        """Return the error with which the process ended that ran last; None = it was stopped, or killed."""
+        lines = self._log_lines()
+        return _error_of(lines[-1]) if lines else None
 
     def _log_lines(self) -> list[str]:
         try:
@@ -383,6 +385,16 @@ class LocalCluster:
         with open(os.path.join(self.directory, "cluster.lock"), "wb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
+
+
+def _error_of(line: str) -> ViewstampError | None:
+    """Return the error that a line of a node's log is; None = it is none."""
+    with suppress(ValueError, AttributeError, KeyError):
+        words = json.loads(line)
+        kind = getattr(errors, str(words.get("error")), None)
+        if isinstance(kind, type) and issubclass(kind, ViewstampError) and kind is not OutcomeUnknownError:
+            return kind(str(words["message"]), remedy=str(words["remedy"]))
+    return None
 
 
 def _names(directory: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table
 from viewstamp.cli.target import Target
 
-__all__ = ["print_summary", "show", "status", "summary", "warnings_of"]
+__all__ = ["FULL", "divergences", "print_summary", "show", "status", "summary", "warnings_of"]
 
 KEYS: Final = (
     "id",
@@ -111,17 +111,29 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         for path in node.get("damaged_snapshots") or ():
             warnings.append(f"a snapshot of {node['id']} is damaged, and an older one was taken in its place: {path}")
-    # Members that have applied as much as each other have the same state, or one of them is wrong.
+    for node in nodes:
+        for fault in node.get("chaos") or ():
+            peers = f" from {', '.join(fault['peers'])}" if fault["peers"] else ""
+            warnings.append(
+                f"CHAOS: {node['id']} was told to suffer: {fault['fault']}{peers}: viewstamp chaos heal ends it"
+            )
+    warnings += [f"DIVERGED: {sentence}" for sentence in divergences(nodes)]
+    return warnings
+
+
+def divergences(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which actors are not the same on nodes that have applied as much: one of those is wrong."""
     digests: dict[tuple[str, int], dict[str, list[str]]] = {}
     for node in nodes:
         for actor, told in (node["actors"] or {}).items():
             of_actor = digests.setdefault((actor, node["applied_index"]), {})
             of_actor.setdefault(str(told.get("digest")), []).append(str(node["id"]))
+    sentences = []
     for (actor, index), found in digests.items():
         if len(found) > 1:
             sides = "; ".join(f"{digest} on {', '.join(ids)}" for digest, ids in found.items())
-            warnings.append(f"DIVERGED: actor {actor} is not the same everywhere at index {index}: {sides}")
-    return warnings
+            sentences.append(f"actor {actor} is not the same everywhere at index {index}: {sides}")
+    return sentences
 
 
 def _megabytes(node: Mapping[str, Any]) -> str:

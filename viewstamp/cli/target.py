@@ -15,6 +15,7 @@ from viewstamp.errors import ConfigError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
+    from viewstamp.client.options import Options
 
 __all__ = ["DEFAULT_DIRECTORY", "Target", "run_async"]
 
@@ -52,7 +53,12 @@ class Target:
 
         return LocalCluster.open(directory or DEFAULT_DIRECTORY).target
 
-    def connect(self, timeout: float | None = None) -> Client:
+    @staticmethod
+    def is_local(directory: Path | None, cluster: str | None) -> bool:
+        """Say whether :meth:`resolve` takes a local cluster for the one that is meant."""
+        return directory is not None or (cluster is None and not os.environ.get(VARIABLE))
+
+    def connect(self, timeout: float | None = None, options: Options | None = None) -> Client:
         """Return a client of the cluster; use it as ``async with``. ``timeout`` is for calls that name none."""
         from viewstamp.client.aio import Client
         from viewstamp.client.options import Options
@@ -63,7 +69,7 @@ class Target:
             network=RealNetwork(),
             entropy=random.SystemRandom(),
             cluster_id=self.cluster_id,
-            options=None if timeout is None else Options(timeout=timeout),
+            options=options if timeout is None else Options(timeout=timeout),
         )
 
     def ask(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:

@@ -4,7 +4,8 @@
 ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py`` the link to the leader, ``line.py`` the
 waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the changes of an actor, ``actors.py`` how
 calls of actors are written, ``sink.py`` how whole batches are. ``sender.py`` puts them together, ``client.py`` is
-what callers see of it, and ``administrator.py`` the part of that which asks the cluster about itself. All of it stands
+what callers see of it, and ``administrator.py`` the part of that which asks the cluster about itself and changes who belongs
+to it (``members.py``). All of it stands
 on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``, and
 ``viewstamp.trio`` has another one. Randomness and the network are handed in: the same client runs in the simulator.
 

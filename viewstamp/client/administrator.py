@@ -1,14 +1,16 @@
-"""What a client asks of the cluster about itself: its topics, sinks, snapshots and nodes."""
+"""What a client asks of the cluster about itself: its topics, sinks, snapshots, nodes and members."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from viewstamp.client.checks import as_seconds, as_whole
+from viewstamp.client.checks import as_seconds, as_text, as_whole
+from viewstamp.client.members import Members, members_of
 from viewstamp.client.results import SnapshotInfo, TopicInfo, snapshot_info, topic_info
 from viewstamp.client.sender import Sender
 from viewstamp.client.sink import SinkInfo, sink_info
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import RequestError, UnavailableError
+from viewstamp.host.address import parse_address
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
@@ -90,6 +92,88 @@ class Administrator(Sender):
 
     async def _members(self) -> list[str]:
         return [str(status["id"]) for status in await self.status() if status["reachable"]]
+
+    # Members.
+
+    async def list_members(self, *, timeout: float | None = None) -> Members:
+        """Return who belongs to the cluster, as its leader has it; a change that it began may not be committed yet.
+
+        Raises:
+          UnavailableError: nobody leads, or nobody answered in time.
+        """
+        self._start()
+        end = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        leader = await self._leader(end)
+        _, frame = await self._links.ask_any(
+            FrameKind.STATUS, {}, seconds=max(0.0, end - self._shell.time()), node=leader
+        )
+        return members_of(frame.body["status"]["membership"])
+
+    async def add_member(
+        self, node: str, address: str, *, voter: bool = True, replaces: str = "", timeout: float | None = None
+    ) -> Members:
+        """Add a node as a learner; return when that is committed. A member already: it has moved to ``address``.
+
+        The node is promoted by itself when it has caught up: :meth:`list_members` says when it is no longer
+        ``joining``. Asking again for the same is harmless.
+
+        Args:
+          node: the name in its settings.
+          address: where it listens, ``host:port``.
+          voter: whether it becomes a voter; False = it stays a learner, which follows and has no vote.
+          replaces: the voter whose place it takes when it is promoted; "" = beside the others.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          RequestError: ``replaces`` is no voter, or ``node`` is one already.
+          UnavailableError: not changed: nobody leads, or another change is under way.
+          OutcomeUnknownError: perhaps changed (its ``token`` is None); ask again.
+        """
+        parse_address(as_text(address, "the address of a member"))
+        action = "replace" if replaces else "add" if voter else "learn"
+        return await self._change_members(action, node, address, replaces, timeout)
+
+    async def remove_member(self, node: str, *, timeout: float | None = None) -> Members:
+        """Remove a voter or a learner; return when that is committed. A leader that is removed hands over first.
+
+        The node goes on running, and has no part in anything any more: stop it.
+
+        Raises:
+          RequestError: it is no member, or the last voter.
+          UnavailableError, OutcomeUnknownError: as :meth:`add_member`.
+        """
+        before = await self.list_members(timeout=timeout)
+        try:
+            return await self._change_members("remove", node, "", "", timeout)
+        except RequestError:
+            now = await self.list_members(timeout=timeout)
+            if node in before.addresses and node not in now.addresses:
+                return now  # It was asked for twice, because the first answer was lost.
+            raise
+
+    async def transfer_leadership(self, node: str | None = None, *, timeout: float | None = None) -> str:
+        """Have the leader hand over to ``node``; return who leads. None = the voter that is closest to it.
+
+        Raises:
+          RequestError: it is no voter.
+          UnavailableError: nobody leads, or the node did not take over; the old leader goes on.
+          OutcomeUnknownError: the leader was lost meanwhile: ask who leads.
+        """
+        name = "" if node is None else as_text(node, "the name of a member")
+        frame = await self.ask_leader(FrameKind.TRANSFER_LEADERSHIP, {"node": name}, timeout)
+        return str(frame.body["leader"])
+
+    async def _change_members(
+        self, action: str, node: str, address: str, replaces: str, timeout: float | None
+    ) -> Members:
+        body: dict[str, object] = {
+            "action": action,
+            "node": as_text(node, "the name of a member"),
+            "address": address,
+            "replaces": as_text(replaces, "the name of a member"),
+        }
+        frame = await self.ask_leader(FrameKind.CHANGE_MEMBERS, body, timeout)
+        return members_of(frame.body["membership"])
 
     # Topics.
 

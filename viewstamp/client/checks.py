@@ -237,6 +237,18 @@ def _is_sink(value: object) -> bool:
     return _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
 
 
+def _is_membership(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and _has(value, {"voters": _is_addresses, "learners": _is_addresses, "generation": _is_int})
+        and all(_is_addresses(value.get(key, {})) for key in ("outgoing", "joining"))
+    )
+
+
+def _is_addresses(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, [*value.keys(), *value.values()]))
+
+
 _CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
 
 
@@ -276,5 +288,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.FORGET_SINK: {},
     FrameKind.SPLIT_TOPIC: {"positions": lambda value: _is_list_of(value, _is_int)},
     FrameKind.FIND_TIME: {"position": _is_int},
+    FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
+    FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
 }
 """What the answers hold that somebody waits for; APPEND's and CALL's go to the session, which reads them itself."""

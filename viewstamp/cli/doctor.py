@@ -1,0 +1,107 @@
+"""``viewstamp doctor``: what is wrong, in sentences, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, dir_flag, print_json, program
+from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
+
+if TYPE_CHECKING:
+    from viewstamp.cli.findings import Finding, Process, Report
+    from viewstamp.cli.local import LocalCluster
+
+__all__ = ["doctor"]
+
+CONNECT_SECONDS: Final = 0.7
+SILENCE_SECONDS: Final = 1.0
+"""What a node may take to answer before it counts as one that does not: a person waits for this."""
+AGAIN_SECONDS: Final = 1.0
+"""What passes by itself has this long to do so: an election takes half a second."""
+
+
+def doctor(directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE) -> int:
+    """Say in sentences what is wrong with a cluster and what to do. Exit 1 if anything is; changes nothing."""
+    target = Target.resolve(directory, cluster)
+    local = _local(directory, cluster)
+    found, report = run_async(_examine(target, local, _where(directory, cluster)))
+    if output is Output.JSON:
+        print_json({"healthy": not found, "findings": [asdict(finding) for finding in found]})
+    else:
+        _print(found, report)
+    return 1 if found else 0
+
+
+def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
+    from viewstamp.cli.local import LocalCluster
+
+    return LocalCluster.open(directory or DEFAULT_DIRECTORY) if Target.is_local(directory, cluster) else None
+
+
+def _where(directory: Path | None, cluster: str | None) -> str:
+    if directory is not None:
+        return dir_flag(directory, DEFAULT_DIRECTORY)
+    return f" --cluster {cluster}" if cluster else ""
+
+
+async def _examine(target: Target, local: LocalCluster | None, where: str) -> tuple[list[Finding], Report]:
+    """Ask everybody; where anything seems wrong ask again a moment later, so that nothing is told that has passed."""
+    from viewstamp.cli.findings import Report, findings
+
+    earlier: list[Mapping[str, Any]] = []
+    while True:
+        nodes, seconds = await _ask(target)
+        processes = {str(node.id): _process(node) for node in local.nodes.values()} if local is not None else {}
+        known = {str(node["id"]) for node in nodes}
+        # A node of this directory that no member names is seen by its process only.
+        nodes += [
+            {"id": name, "address": local.node(name).address, "reachable": False, "error": ""}
+            for name in processes
+            if local is not None and name not in known
+        ]
+        report = Report(
+            nodes=nodes, earlier=earlier, processes=processes, seconds=seconds, program=program(), where=where
+        )
+        found = findings(report)
+        if earlier or not found:
+            return found, report
+        earlier = nodes
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _ask(target: Target) -> tuple[list[Mapping[str, Any]], float]:
+    """Return what ``viewstamp status`` would print of each node, and how long it took to ask."""
+    from viewstamp.cli.status import summary
+    from viewstamp.client.options import Options
+
+    started = time.monotonic()
+    options = Options(connect_timeout=CONNECT_SECONDS, silence=SILENCE_SECONDS)
+    async with target.connect(options=options) as client:
+        statuses = await client.status()
+    return summary(statuses, target.names)["nodes"], time.monotonic() - started
+
+
+def _process(node: Any) -> Process:
+    from viewstamp.cli.findings import Process
+    from viewstamp.cli.process import is_paused
+
+    pid = node.pid()
+    if pid is not None:
+        return Process(pid, is_paused(pid))
+    words = node.epitaph()
+    return Process() if words is None else Process(error=words.message, remedy=words.remedy)
+
+
+def _print(found: list[Finding], report: Report) -> None:
+    leader = report.leader
+    up = f"{len(report.up)} of {len(report.nodes)} nodes answer"
+    print(f"{'nobody leads' if leader is None else str(leader['id']) + ' leads'}, {up}")
+    if not found:
+        print("all is well")
+    for finding in found:
+        print(f"\n{finding.code}: {finding.sentence}\n  -> {finding.remedy}")

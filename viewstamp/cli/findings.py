@@ -1,0 +1,613 @@
+"""From what the members say of themselves to what is wrong, and what to do: pure, for ``viewstamp doctor``.
+
+Each function below looks for one kind of trouble and says it in one sentence. Every code has a row in
+``docs/operating.md`` and a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from viewstamp.cli.status import FULL, divergences
+
+__all__ = ["CODES", "Finding", "Process", "Report", "findings"]
+
+MIB: Final = 1024 * 1024
+LATE_MS: Final = 250
+"""A loop or a disk that was later than this is near an election timeout, which is 300 ms by default."""
+CLOCK_SECONDS: Final = 1.0
+"""Clocks may differ by so much; what it took to ask the members comes on top."""
+
+CODES: Final = (
+    "no_answer",
+    "no_leader",
+    "change_stuck",
+    "down",
+    "paused",
+    "hung",
+    "wrong_cluster",
+    "refused",
+    "repairing",
+    "silent",
+    "starting",
+    "unheard",
+    "catching_up",
+    "behind",
+    "no_member",
+    "full",
+    "nearly_full",
+    "slow_disk",
+    "slow_loop",
+    "damaged_snapshot",
+    "diverged",
+    "clock",
+    "releases",
+    "chaos",
+)
+"""Every code, in the order in which findings are reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong: ``sentence`` says what, ``remedy`` what to do; ``node`` "" = the cluster."""
+
+    code: str
+    node: str
+    sentence: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process of a local node. ``pid`` None = gone; then ``error`` and ``remedy`` say why, if its log does."""
+
+    pid: int | None = None
+    is_paused: bool = False
+    error: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is known of a cluster.
+
+    ``nodes`` are as in ``viewstamp status --output json``; ``earlier`` the same, a moment before: what is slow is told
+    from what is stuck by it. ``seconds`` is how long asking took at most; ``where`` what a command needs to find the
+    cluster, as it is typed.
+    """
+
+    nodes: Sequence[Mapping[str, Any]]
+    earlier: Sequence[Mapping[str, Any]] = ()
+    processes: Mapping[str, Process] = field(default_factory=dict)
+    seconds: float = 0.0
+    program: str = "viewstamp"
+    where: str = ""
+
+    def command(self, words: str) -> str:
+        """Return a command as it has to be typed."""
+        return f"{self.program} {words}{self.where}"
+
+    @property
+    def up(self) -> list[Mapping[str, Any]]:
+        """The nodes that answer."""
+        return [node for node in self.nodes if node["reachable"]]
+
+    @property
+    def leader(self) -> Mapping[str, Any] | None:
+        """The node that leads in the highest term that anybody knows of."""
+        return _leader(self.up)
+
+    @property
+    def membership(self) -> Mapping[str, Any]:
+        """Who belongs to the group, as the newest record says that anybody has."""
+        told = [node["membership"] for node in self.up if node.get("membership")]
+        told += [{"voters": node["members"], "generation": -1} for node in self.up if node.get("members")]
+        return max(told, key=lambda each: int(each["generation"]), default={})
+
+    def node(self, name: str) -> Mapping[str, Any] | None:
+        """Return what is known of a member; None = nothing at all."""
+        return next((node for node in self.nodes if _is(node, name)), None)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its processes are on this machine."""
+        return bool(self.processes)
+
+
+def findings(report: Report) -> list[Finding]:
+    """Return what is wrong, what matters most first; [] = all is well."""
+    found = [finding for look in _LOOKS for finding in look(report)]
+    return sorted(found, key=lambda finding: (CODES.index(finding.code), finding.node))
+
+
+# The cluster.
+
+
+def _no_answer(report: Report) -> Iterator[Finding]:
+    if not report.up:
+        where = ", ".join(f"{_name(node)} at {node['address']}" for node in report.nodes)
+        yield Finding(
+            code="no_answer",
+            node="",
+            sentence=f"no node answers ({where}): nothing can be written or read",
+            remedy=_start(report),
+        )
+
+
+def _no_leader(report: Report) -> Iterator[Finding]:
+    if not report.up or report.leader is not None:
+        return
+    because, remedy = _why_no_leader(report)
+    sentence = f"nobody leads, because {because}; appends and reads wait, nothing is lost"
+    yield Finding(code="no_leader", node="", sentence=sentence, remedy=remedy)
+
+
+def _why_no_leader(report: Report) -> tuple[str, str]:
+    for kind, voters in _voter_sets(report.membership):
+        able = [name for name in voters if not _unable(report, name)]
+        needed = len(voters) // 2 + 1
+        if len(able) < needed:
+            unable = [f"{name} {_unable(report, name)}" for name in voters if name not in able]
+            return (
+                f"of the {kind} {_and(voters)} only {_and(able) or 'none'} can vote, and it takes {needed}: "
+                f"{_and(unable)}",
+                f"bring back {needed - len(able)} of {_and(name for name in voters if name not in able)}: "
+                f"{_start(report)}",
+            )
+    for kind, voters in _voter_sets(report.membership):
+        able = [name for name in voters if not _unable(report, name)]
+        heard = {name: [other for other in able if other == name or _hear(report, name, other)] for name in able}
+        needed = len(voters) // 2 + 1
+        if all(len(others) < needed for others in heard.values()):
+            lines = [
+                f"{name} hears {_and(other for other in others if other != name) or 'nobody'}"
+                for name, others in heard.items()
+            ]
+            return (
+                f"no member and a majority of the {kind} hear each other: {'; '.join(lines)}",
+                _heal(report) or "mend the network between them: each must reach every other one's address",
+            )
+        full = [name for name in able if (report.node(name) or {}).get("full")]
+        if len(able) - len(full) < needed:
+            return (
+                f"{_and(full)} {_have(full)} no room for what a leader has to write",
+                "free space where their data directories are; they go on by themselves",
+            )
+    return (
+        f"an election is under way (term {max((node['term'] or 0 for node in report.up), default=0)})",
+        "wait a moment; where the term keeps rising, the members hear each other too late: raise [timeouts] election_ms"
+        " on all of them",
+    )
+
+
+def _change_stuck(report: Report) -> Iterator[Finding]:
+    membership = report.membership
+    if not membership.get("outgoing"):
+        return
+    for kind, voters in _voter_sets(membership):
+        missing = [name for name in voters if _unable(report, name)]
+        if len(voters) - len(missing) < len(voters) // 2 + 1:
+            yield Finding(
+                code="change_stuck",
+                node="",
+                sentence=f"a change of members is stuck half-way: it needs a majority of the {kind} {_and(voters)}, "
+                f"and {_and(f'{name} {_unable(report, name)}' for name in missing)}",
+                remedy=f"bring back one of {_and(missing)}: {_start(report)}; the change goes on by itself",
+            )
+
+
+# A node that does not answer.
+
+
+def _away(report: Report) -> Iterator[Finding]:
+    for node in report.nodes:
+        name, process = _name(node), report.processes.get(_name(node))
+        if node["reachable"]:
+            continue
+        if node.get("error_class") == "WrongClusterError":
+            yield Finding(
+                code="wrong_cluster",
+                node=name,
+                sentence=f"at {node['address']}, where {name} should be, somebody else answers: {node['error']}",
+                remedy="correct the address, or start the member that belongs there",
+            )
+        elif process is None:
+            yield Finding(
+                code="down",
+                node=name,
+                sentence=f"{name} does not answer at {node['address']}: {node.get('error') or 'silence'}"
+                f"{_cost(report, name)}",
+                remedy="start it where it runs: viewstamp node run --config FILE; or mend the network to it",
+            )
+        elif process.pid is None:
+            yield Finding(
+                code="down",
+                node=name,
+                sentence=f"{name} is not running{process.error and ': '}{process.error}{_cost(report, name)}",
+                remedy=process.remedy or report.command(f"cluster restart {name}"),
+            )
+        elif process.is_paused:
+            yield Finding(
+                code="paused",
+                node=name,
+                sentence=f"{name} (process {process.pid}) is paused by a signal{_cost(report, name)}",
+                remedy=f"{report.command('chaos heal')}, or kill -CONT {process.pid}",
+            )
+        else:
+            yield Finding(
+                code="hung",
+                node=name,
+                sentence=f"{name} (process {process.pid}) runs and does not answer: {node.get('error') or 'silence'}"
+                f"{_cost(report, name)}",
+                remedy=f"look into its log.jsonl; then {report.command(f'cluster restart {name}')}",
+            )
+
+
+# A node that answers, and takes no part or not yet.
+
+
+def _refused(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        refused_by = node.get("refused_by") or {}
+        reasons: dict[str, list[str]] = {}
+        for peer, reason in refused_by.items():
+            if report.node(peer) is not None:
+                reasons.setdefault(str(reason), []).append(str(peer))
+        for reason, peers in reasons.items():
+            yield Finding(
+                code="refused",
+                node=_name(node),
+                sentence=f"{_name(node)} is refused by {_and(peers)}: {reason}",
+                remedy="a disk that was replaced comes back as a learner under a new name, by itself or by "
+                f"{report.command(f'members replace {_name(node)}')}; a directory that was moved is put back",
+            )
+
+
+def _not_whole(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        name, repair, silent = _name(node), node.get("repair"), node.get("silent_until")
+        if repair:
+            total, done = int(repair.get("bytes_total") or 0), int(repair.get("bytes") or 0)
+            source = f" from {repair['from']}" if repair.get("from") else ""
+            yield Finding(
+                code="repairing",
+                node=name,
+                sentence=f"{name} has lost part of its log and is repairing {_size(total)}{source}, "
+                f"{_size(done)} of it are there",
+                remedy="wait; it needs a member that has those records, and goes on by itself",
+            )
+        elif silent:
+            until = f" up to index {silent[1] - 1}" if silent[1] < 1 << 60 else ""
+            yield Finding(
+                code="silent",
+                node=name,
+                sentence=f"{name} has lost part of its log: it neither votes nor acknowledges until it has again what "
+                f"it had{until}",
+                remedy="wait: it fetches that from the leader; it takes a majority of members that are well",
+            )
+        elif node["lifecycle"] == "bootstrapping":
+            yield Finding(
+                code="starting",
+                node=name,
+                sentence=f"{name} is reading its log, and takes no part yet",
+                remedy="wait; viewstamp status shows how long a restart takes",
+            )
+
+
+def _unheard(report: Report) -> Iterator[Finding]:
+    members = {name for _, voters in _voter_sets(report.membership) for name in voters}
+    members |= set(report.membership.get("learners") or ())
+    lost: dict[str, list[str]] = {}
+    running = [node for node in report.up if node["lifecycle"] != "bootstrapping" and _id(node) in members]
+    for node in running:
+        for other in running:
+            connected, refused = node.get("connected"), node.get("refused_by") or {}
+            if (
+                node is not other
+                and connected is not None
+                and _id(other) not in connected
+                and _id(other) not in refused
+            ):
+                lost.setdefault(_name(node), []).append(_name(other))
+    for name, others in lost.items():
+        both = [other for other in others if name in lost.get(other, ())]
+        one_way = [other for other in others if other not in both]
+        # A pair is told once: of the one that has lost more of the others.
+        told = [other for other in both if (-len(lost[name]), name) < (-len(lost[other]), other)]
+        sides = (
+            (told, f"neither {name} nor {_and(told)} can reach the other side, although both run"),
+            (one_way, f"{_and(one_way)} cannot hear {name}, which hears {'it' if len(one_way) == 1 else 'them'}"),
+        )
+        for heard, sentence in sides:
+            if heard:
+                yield Finding(
+                    code="unheard",
+                    node=name,
+                    sentence=sentence,
+                    remedy=_heal(report) or f"mend the network between {name} and {_and(heard)}",
+                )
+
+
+def _late(report: Report) -> Iterator[Finding]:
+    """Look for members that do not have what was committed when the leader was asked a moment before."""
+    leader, before = report.leader, _leader(report.earlier)
+    if leader is None:
+        return
+    membership = report.membership
+    joining = membership.get("joining") or {}
+    for node in report.up:
+        if _id(node) == _id(leader):
+            continue
+        end, goal = node.get("durable_index") or 0, leader["commit_index"] or 0
+        lag = f"it has {end:,} of {goal:,} records of the log"
+        fetching = node.get("fetching_snapshot") or {}
+        if fetching:
+            lag = f"it fetches a snapshot, {_size(fetching['bytes'])} of {_size(fetching['size'])}"
+        if _id(node) in joining:
+            place = f" in the place of {joining[_id(node)]}" if joining[_id(node)] else ""
+            yield Finding(
+                code="catching_up",
+                node=_name(node),
+                sentence=f"{_name(node)} is a learner and becomes a voter{place} when it has caught up: {lag}",
+                remedy=f"wait: {report.command('members list')}",
+            )
+        elif before is not None and end < (before["commit_index"] or 0):
+            yield Finding(
+                code="behind",
+                node=_name(node),
+                sentence=f"{_name(node)} is behind: {lag}",
+                remedy="it catches up by itself; where it does not, look at its disk, its network and its load",
+            )
+
+
+def _no_member(report: Report) -> Iterator[Finding]:
+    membership = report.membership
+    if not membership:
+        return
+    names = {_base(name) for _, voters in _voter_sets(membership) for name in voters}
+    names |= {_base(name) for name in membership.get("learners") or ()}
+    for node in report.nodes:
+        name, process = _name(node), report.processes.get(_name(node))
+        if (node["reachable"] or (process is not None and process.pid is not None)) and name not in names:
+            yield Finding(
+                code="no_member",
+                node=name,
+                sentence=f"{name} runs and is no member of the group: {_and(sorted(names))} are",
+                remedy=f"{report.command(f'members remove {name}')} stops it"
+                if report.is_local
+                else f"stop it, or make it one: {report.command(f'members add {name} ADDRESS')}",
+            )
+
+
+# Room, time and what else a node says of itself.
+
+
+def _room(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        name, used, total = _name(node), node.get("log_bytes") or 0, node.get("log_bytes_max") or 0
+        left, segment = node.get("log_bytes_left"), node.get("segment_bytes") or 0
+        if node.get("full"):
+            reason, remedy = node["full"]
+            yield Finding(code="full", node=name, sentence=f"{name} takes no appends: {reason}", remedy=remedy)
+        elif total and used > FULL * total:
+            yield Finding(
+                code="nearly_full",
+                node=name,
+                sentence=f"the log of {name} is {used / total:.0%} full: {_size(used)} of {_size(total)}",
+                remedy=f"{report.command('snapshot create')} frees what commands take, viewstamp topic trim what "
+                "records take; or raise [wal] bytes_max",
+            )
+        elif left is not None and left < segment and not total:
+            yield Finding(
+                code="nearly_full",
+                node=name,
+                sentence=f"the disk of {name} has no room for another segment: its log takes {_size(left)} more",
+                remedy="free space where its data directory is",
+            )
+
+
+def _slow(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        lag, write = node.get("loop_lag_ms") or 0, node.get("write_ms") or 0
+        if lag > LATE_MS:
+            yield Finding(
+                code="slow_loop",
+                node=_name(node),
+                sentence=f"{_name(node)} was {lag:,.0f} ms late with its own work in the last seconds: the others may "
+                "take it for dead",
+                remedy="give it more processor, or find what blocks its event loop: an actor's command that takes long",
+            )
+        if write > max(LATE_MS, lag):  # What is late because the loop is, is no fault of the disk.
+            yield Finding(
+                code="slow_disk",
+                node=_name(node),
+                sentence=f"the disk of {_name(node)} took {write:,.0f} ms for a write and its sync in the last seconds",
+                remedy=_heal(report) or "find what else uses that disk, or give the log a faster one",
+            )
+
+
+def _said(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        for path in node.get("damaged_snapshots") or ():
+            yield Finding(
+                code="damaged_snapshot",
+                node=_name(node),
+                sentence=f"a snapshot of {_name(node)} is damaged, and an older one was taken in its place: {path}",
+                remedy=f"check that disk; {report.command('snapshot create')} makes a new one",
+            )
+    suffering = {_name(node): [_in_words(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")}
+    if suffering:
+        told = "; ".join(f"{name}: {_and(faults)}" for name, faults in suffering.items())
+        yield Finding(
+            code="chaos",
+            node=next(iter(suffering)) if len(suffering) == 1 else "",
+            sentence=f"faults are made on purpose: {told}",
+            remedy=report.command("chaos heal"),
+        )
+    for sentence in divergences(report.up):
+        yield Finding(
+            code="diverged",
+            node="",
+            sentence=sentence,
+            remedy="the odd one stops by itself and says at which command: an actor is not deterministic, or the "
+            "members run different code",
+        )
+
+
+def _clock(report: Report) -> Iterator[Finding]:
+    clocks = sorted((node["clock_us"] / 1e6, _name(node)) for node in report.up if node.get("clock_us"))
+    if len(clocks) < 2:
+        return
+    middle = clocks[(len(clocks) - 1) // 2]
+    for seconds, name in clocks:
+        difference = seconds - middle[0]
+        if abs(difference) > CLOCK_SECONDS + report.seconds:
+            yield Finding(
+                code="clock",
+                node=name,
+                sentence=f"the clock of {name} is {abs(difference):.1f} s {'ahead of' if difference > 0 else 'behind'} "
+                f"that of {middle[1]}: times in the log, and what is kept by age, are off by as much while it leads",
+                remedy="have both machines' clocks set by NTP",
+            )
+
+
+def _releases(report: Report) -> Iterator[Finding]:
+    releases: dict[str, list[str]] = {}
+    for node in report.up:
+        if node.get("release"):
+            releases.setdefault(str(node["release"]), []).append(_name(node))
+    if len(releases) > 1:
+        told = _and(
+            f"{_and(names)} {'run' if len(names) > 1 else 'runs'} {release}" for release, names in releases.items()
+        )
+        yield Finding(
+            code="releases",
+            node="",
+            sentence=f"the members run different releases: {told}",
+            remedy="bring all of them to the newest, one after the other",
+        )
+
+
+_LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
+    _no_answer,
+    _no_leader,
+    _change_stuck,
+    _away,
+    _refused,
+    _not_whole,
+    _unheard,
+    _late,
+    _no_member,
+    _room,
+    _slow,
+    _said,
+    _clock,
+    _releases,
+)
+
+
+# Words.
+
+
+def _in_words(fault: Mapping[str, Any]) -> str:
+    """Say which fault a node was told to suffer."""
+    peers = f" from {_and(fault['peers'])}" if fault["peers"] else ""
+    return f"{fault['fault']}{peers}" + (f" by {fault['ms']} ms" if fault["ms"] else "")
+
+
+def _leader(nodes: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    up = [node for node in nodes if node["reachable"]]
+    term = max((node.get("term") or 0 for node in up), default=0)
+    return next((node for node in up if node.get("role") == "leader" and node.get("term") == term), None)
+
+
+def _id(node: Mapping[str, Any]) -> str:
+    """Return what the group calls a node: its name, or that of this incarnation of its disk."""
+    return str(node.get("member_id") or node["id"] or node["address"])
+
+
+def _base(name: str) -> str:
+    return name.partition("~")[0]
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return str(node["id"] or node["address"])
+
+
+def _is(node: Mapping[str, Any], name: str) -> bool:
+    return name in (_id(node), _name(node)) or (not node["reachable"] and _name(node) == _base(name))
+
+
+def _voter_sets(membership: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return the sets of which each needs a majority, with what they are called."""
+    voters, outgoing = sorted(membership.get("voters") or ()), sorted(membership.get("outgoing") or ())
+    if outgoing:
+        return [("new voters", voters), ("voters before", outgoing)]
+    return [("voters", voters)] if voters else []
+
+
+def _unable(report: Report, name: str) -> str:
+    """Say why a voter cannot vote; "" = it can."""
+    node = report.node(name)
+    if node is None:
+        return "is not there"
+    if not node["reachable"]:
+        process = report.processes.get(_name(node))
+        if process is not None and process.pid is not None:
+            return "is paused" if process.is_paused else "does not answer"
+        return "is down"
+    if node.get("repair"):
+        return "is repairing its log"
+    if node.get("silent_until"):
+        return "is silent until it is repaired"
+    if node["lifecycle"] == "bootstrapping":
+        return "is still reading its log"
+    return "" if _id(node) == name else "has lost its disk"
+
+
+def _hear(report: Report, one: str, other: str) -> bool:
+    """Say whether two nodes that answer are connected, both ways."""
+    first, second = report.node(one), report.node(other)
+    return (
+        first is not None
+        and second is not None
+        and other in (first.get("connected") or ())
+        and one in (second.get("connected") or ())
+    )
+
+
+def _cost(report: Report, name: str) -> str:
+    """Say what the absence of a member costs, to be put behind a sentence about it."""
+    for _, voters in _voter_sets(report.membership):
+        spare = sum(not _unable(report, voter) for voter in voters) - (len(voters) // 2 + 1)
+        if name in map(_base, voters):
+            if spare < 0:
+                return "; without it there is no majority"
+            if report.leader is None:
+                return ""
+            return "; the others go on, and stop when " + ("one more does" if spare == 0 else f"{spare + 1} more do")
+    return "; it has no vote, so nothing waits for it" if report.membership else ""
+
+
+def _start(report: Report) -> str:
+    return report.command("cluster start") if report.is_local else "viewstamp node run --config FILE, where each runs"
+
+
+def _heal(report: Report) -> str:
+    """Return what ends faults that were made on purpose; "" = none are in force."""
+    return report.command("chaos heal") if any(node.get("chaos") for node in report.up) else ""
+
+
+def _have(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _and(names: Iterable[str]) -> str:
+    *others, last = list(names) or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:,.1f} MiB" if count >= MIB else f"{count / 1024:,.1f} KiB" if count >= 1024 else f"{count} B"
