@@ -7,6 +7,7 @@ What is committed to a sink cannot be read here: for that, take real nodes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client, Options
 from viewstamp.errors import (
     NotLeaderError,
+    PositionMismatchError,
     TrimmedError,
     UnknownActorError,
     UnknownTopicError,
@@ -28,7 +30,7 @@ from viewstamp.errors import (
 )
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection, Listener, Network
-from viewstamp.ids import NodeId, Sequence, SessionId
+from viewstamp.ids import NodeId, Position, Sequence, SessionId
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -39,6 +41,7 @@ from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 CLUSTER = "c1"
 FOR_THE_LEADER = (
     FrameKind.APPEND,
+    FrameKind.APPEND_AT,
     FrameKind.CALL,
     FrameKind.OPEN_SESSION,
     FrameKind.OUTCOME,
@@ -65,7 +68,12 @@ COMMANDS = {
 """What the state is told by one map."""
 
 
-BATCHES = {FrameKind.APPEND: Kind.RECORDS, FrameKind.CALL: Kind.COMMANDS, FrameKind.STAGE: Kind.STAGED}
+BATCHES = {
+    FrameKind.APPEND: Kind.RECORDS,
+    FrameKind.APPEND_AT: Kind.RECORDS,
+    FrameKind.CALL: Kind.COMMANDS,
+    FrameKind.STAGE: Kind.STAGED,
+}
 
 
 @dataclass
@@ -161,6 +169,7 @@ class Cluster:
         """How many of the next answers to CALL have a result too many."""
         self.bodies: list[tuple[int, dict[str, Any]]] = []
         """Kind and body of every request."""
+        self.ignores_expected_positions = False
         self.asked: list[Callable[[], bool]] = []
         """Watchers that wait: asked after each change whether they could be answered."""
         self.hints = True
@@ -290,6 +299,8 @@ class Peer:
         if frame.kind in BATCHES:
             batch = Batch.decode(bytearray(frame.payload))
             assert batch.kind is BATCHES[frame.kind]
+            is_expected = frame.kind == FrameKind.APPEND_AT and not cluster.ignores_expected_positions
+            batch.first_position = Position(body["position"] if is_expected else 0)
             self.on_append(request, batch)
         elif frame.kind == FrameKind.OPEN_SESSION:
             self.ok(request, cluster.propose(build_batch([b""], kind=Kind.OPEN_SESSION)))
@@ -358,7 +369,8 @@ class Peer:
         elif act == Act.HOLD:
             cluster.held.append(lambda: self.apply(request, batch))
         elif act == Act.APPLY_AND_LOSE:
-            cluster.propose(batch)
+            with contextlib.suppress(PositionMismatchError):
+                cluster.propose(batch)
             self.connection.abort()
         elif act == Act.APPLY_AND_HOLD:
             result = cluster.propose(batch)
@@ -439,6 +451,7 @@ def describe(error: ViewstampError) -> dict[str, object]:
         "leader": getattr(error, "leader", None),
         "address": getattr(error, "address", None),
         "first": getattr(error, "first", None),
+        "actual": getattr(error, "actual", None),
     }
 
 

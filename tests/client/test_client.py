@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tests.client.cluster import CLUSTER, Act, Cluster, Refuse
+from tests.streams.log import fence
 from viewstamp.client import Client, Receipt
 from viewstamp.errors import (
     ClosedError,
@@ -32,6 +33,7 @@ from viewstamp.errors import (
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection, Listener
 from viewstamp.ids import SessionId, Viewstamp
+from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.requests import FrameKind
 
 
@@ -646,10 +648,33 @@ async def test_an_outcome_nobody_can_tell_yet_is_still_unknown(cluster: Cluster)
     assert raised.value.token == asked
 
 
-async def test_the_outcome_of_a_forgotten_session_cannot_be_told(cluster: Cluster) -> None:
+async def test_the_outcome_of_a_forgotten_session_is_expired_and_is_neither_yes_nor_no(cluster: Cluster) -> None:
     client = await ready(cluster)
-    with pytest.raises(StaleSessionError):
-        await client.outcome(token(999, 1))
+    outcome = await client.outcome(token(999, 1))
+    assert (outcome.answer, outcome.expired, outcome.receipts) == ("expired", True, [])
+    with pytest.raises(StaleSessionError, match="nobody can tell"):
+        _ = outcome.applied
+
+
+async def test_the_outcome_of_a_batch_that_is_older_than_the_kept_receipts_is_expired(cluster: Cluster) -> None:
+    client = await ready(cluster)
+    await client.append("orders", b"a")
+    first = cluster.arrived[0]
+    cluster.propose(fence(first.session, first.sequence + RECEIPTS_MAX))
+    assert (await client.outcome(token(first.session, first.sequence))).expired
+
+
+async def test_who_waits_for_an_outcome_when_the_session_ends_is_told_that_it_expired(cluster: Cluster) -> None:
+    client = await ready(cluster, timeout=0.1)
+    cluster.script.append(Act.HOLD)
+    with pytest.raises(OutcomeUnknownError) as raised:
+        await client.append("orders", b"a")
+    assert raised.value.token is not None
+    asked = asyncio.create_task(client.outcome(raised.value.token, timeout=5))
+    await asyncio.sleep(0)
+    cluster.log.machine._state.sessions.by_id.clear()
+    cluster.nodes[0].lose_connections()
+    assert (await asked).expired
 
 
 async def test_a_token_that_names_more_than_its_batch_holds_is_refused(cluster: Cluster) -> None:

@@ -16,9 +16,11 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.staged import ENTRY_SIZE, pack_entry
 
 
-def records(topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Batch:
+def records(topic: int, session: int, sequence: int, count: int = 1, size: int = 8, expected: int = 0) -> Batch:
     values = [b"x" * size for _ in range(count)]
-    return build_batch(values, topic=TopicId(topic), session=SessionId(session), sequence=Sequence(sequence))
+    batch = build_batch(values, topic=TopicId(topic), session=SessionId(session), sequence=Sequence(sequence))
+    batch.first_position = Position(expected)
+    return batch
 
 
 def fence(session: int, sequence: int) -> Batch:
@@ -57,6 +59,7 @@ class Log:
     def propose(self, batch: Batch) -> Admission:
         admission = self.machine.admit(batch)
         if isinstance(admission, Accepted):
+            batch = admission.instead or batch
             batch.stamp(
                 term=Term(self.term),
                 first_index=Index(self.next_index),

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.streams.log import Log, create_topic, fence, first_position, open_session, records, restored
+from tests.streams.log import Log, Stager, commit, create_topic, fence, first_position, open_session, records, restored
 from viewstamp.errors import (
     CorruptionError,
     OverloadedError,
+    PositionMismatchError,
     RequestError,
     StaleSessionError,
     UnavailableError,
@@ -396,3 +397,92 @@ def test_what_was_only_admitted_is_no_part_of_the_digest(log: Log) -> None:
     before = log.machine.digest()
     log.propose(records(topic, session, 1))
     assert log.machine.digest() == before
+
+
+# Appends that expect a position.
+
+
+def mismatch(log: Log) -> int:
+    """Apply what must be the refusal of an append; return the topic's next position, as it says."""
+    with pytest.raises(PositionMismatchError) as refused:
+        log.apply()
+    return refused.value.actual
+
+
+def test_an_append_at_the_next_position_counts_what_is_in_the_log(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1, count=2))
+    assert first_position(log.propose(records(topic, session, 2, count=3, expected=3))) == 3
+    assert first_position(log.propose(records(topic, session, 3))) == 6
+
+
+def test_an_append_at_another_position_is_refused_by_a_record_behind_what_took_it(log: Log) -> None:
+    """What took the position may still be cut: then the refusal is cut as well, and nobody was told."""
+    topic, session, other = log.topic(), log.session(), log.session()
+    log.propose(records(topic, other, 1))
+    log.propose(records(topic, session, 1, expected=1))
+    unapplied, log.unapplied = log.unapplied, []
+    assert [batch.kind for batch in unapplied] == [Kind.RECORDS, Kind.FENCE]
+    log.machine.stop_leading()
+    log = Log(log.machine, first_index=unapplied[0].first_index, term=2)
+    assert first_position(log.propose(records(topic, session, 1, expected=1))) == 1
+
+
+@pytest.mark.parametrize("expected", [1, 3, 1 << 62])
+def test_a_refusal_decides_its_sequence_and_takes_no_position(log: Log, expected: int) -> None:
+    topic, session = log.topic(), log.session()
+    log.append(topic, session, 1)
+    log.propose(records(topic, session, 2, expected=expected))
+    log.propose(records(topic, session, 3))
+    assert mismatch(log) == 2
+    assert isinstance(log.apply(), Receipt)
+    assert log.describe()["last_position"] == 2
+    assert log.propose(fence(session, 2)) == Answered(None)
+    with pytest.raises(PositionMismatchError, match=f"'orders' is 2, not {expected}") as refused:
+        log.propose(records(topic, session, 2, expected=expected))
+    assert refused.value.actual == 2
+    assert not log.unapplied
+
+
+def test_a_retry_of_an_append_that_stood_where_it_was_expected_answers_its_receipt(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    batch = records(topic, session, 1, expected=1)
+    assert log.propose(batch) == Accepted(Position(1))
+    assert isinstance(log.propose(records(topic, session, 1, expected=1)), Waiting)
+    receipt = log.apply()
+    log.append(topic, session, 2)
+    assert log.propose(records(topic, session, 1, expected=1)) == Answered(receipt)
+
+
+def test_a_copy_of_an_append_whose_refusal_is_in_the_log_waits_for_that(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1, expected=2))
+    with pytest.raises(UnavailableError, match="being fenced"):
+        log.propose(records(topic, session, 1, expected=2))
+    assert mismatch(log) == 1
+
+
+def test_a_refusal_is_part_of_a_snapshot_and_members_agree(log: Log) -> None:
+    topic, session = log.topic(), log.session()
+    log.propose(records(topic, session, 1, expected=2))
+    assert mismatch(log) == 1
+    member = Streams()
+    for batch in log.applied[:-1]:
+        member.apply(batch)
+    with pytest.raises(PositionMismatchError):
+        member.apply(log.applied[-1])
+    for other in (restored(log.machine), member):
+        assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
+        other.begin_leading()
+        with pytest.raises(PositionMismatchError):
+            other.admit(records(topic, session, 1, expected=2))
+
+
+def test_where_a_commit_is_being_decided_nobody_knows_which_position_is_next(log: Log) -> None:
+    topic, stager = log.topic(), Stager(log)
+    session = log.session()
+    log.propose(commit(stager.sealed((topic, 2))))
+    with pytest.raises(UnavailableError, match="being decided"):
+        log.propose(records(topic, session, 1, expected=3))
+    log.apply()
+    assert first_position(log.propose(records(topic, session, 1, expected=3))) == 3

@@ -22,7 +22,8 @@ from tests.streams.log import (
     restored,
     trim_topic,
 )
-from viewstamp.errors import RequestError, StaleSessionError, TrimmedError, UnavailableError
+from viewstamp.errors import PositionMismatchError, RequestError, StaleSessionError, TrimmedError, UnavailableError
+from viewstamp.ids import Position
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Cut, Receipt, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX, RESULTS_MAX
@@ -115,6 +116,7 @@ class History(RuleBasedStateMachine):
         self.counters = {"a": 0, "b": 0}
         self.decided: dict[int, dict[int, bool]] = {}
         self.results: dict[tuple[int, int], CommandResults] = {}
+        self.mismatches: dict[tuple[int, int], int] = {}
         self.used: list[int] = []
         self.used_at: dict[int, int] = {}
         """The log time of each session's last batch."""
@@ -172,6 +174,11 @@ class History(RuleBasedStateMachine):
                 assert [self._shown(each) for each in decoded(result.results)] == self._counted(batch)
                 self.results[batch.session, batch.sequence] = result
                 self._decide(batch, applied=True)
+            case Kind.FENCE if batch.topic:
+                assert isinstance(result, PositionMismatchError)
+                assert result.actual == len(self.topics[batch.topic].items) + 1 != int(batch.values()[0])
+                self._decide(batch, applied=False)
+                self.mismatches[batch.session, batch.sequence] = result.actual
             case Kind.FENCE:
                 decided = self.decided[batch.session]
                 self._decide(batch, applied=decided.get(batch.sequence, False))
@@ -251,12 +258,22 @@ class History(RuleBasedStateMachine):
         topic=st.integers(1, TOPICS),
         count=st.integers(1, 3),
         size=st.sampled_from([8, 8, 8, 30_000]),
+        expected=st.sampled_from([None, None, 0, 0, 1, -1]),
         at_once=st.booleans(),
     )
-    def append(self, data: st.DataObject, ahead: int, topic: int, count: int, size: int, at_once: bool) -> None:
+    def append(
+        self, data: st.DataObject, ahead: int, topic: int, count: int, size: int, expected: int | None, at_once: bool
+    ) -> None:
         session = data.draw(st.sampled_from(sorted(self.decided)))
         sequence = max(1, self._logged(session) + ahead)
-        self._send(records(topic, session, sequence, count, size), at_once=at_once)
+        batch = records(topic, session, sequence, count, size)
+        if expected is not None:
+            batch.first_position = Position(max(1, self._next_position(topic) + expected))
+        self._send(batch, at_once=at_once)
+
+    def _next_position(self, topic: int) -> int:
+        in_log = sum(b.count for b in self.log.unapplied if b.kind is Kind.RECORDS and b.topic == topic)
+        return len(self.topics[topic].items) + in_log + 1
 
     @precondition(lambda self: self.decided)
     @rule(
@@ -285,19 +302,27 @@ class History(RuleBasedStateMachine):
             b.kind in OF_A_CLIENT and (b.session, b.sequence) == (session, sequence) for b in self.log.unapplied
         )
         forgetting = any(b.kind in FORGETTING for b in self.log.unapplied)
+        expected, following = batch.first_position, self._next_position(batch.topic) if batch.topic else 0
+        mismatch = self.mismatches.get((session, sequence), 0)
         try:
             admission = self.log.propose(batch)
+        except PositionMismatchError as refused:
+            assert expected
+            assert decided is False
+            assert refused.actual == mismatch  # noqa: PT017 - there may be no error at all
         except UnavailableError:
             fenced = decided is None and not in_log and sequence <= logged
             assert sequence > logged + 1 or fenced or (forgetting and sequence == logged + 1)
         else:
             if isinstance(admission, Answered):
+                assert not (expected and mismatch)
                 assert decided is not None
                 assert (admission.result is not None) == decided
             elif isinstance(admission, Waiting):
                 assert in_log
             else:
                 assert sequence == logged + 1
+                assert (admission.instead is None) == (expected in (0, following))
                 if at_once:
                     self._apply_all()
 

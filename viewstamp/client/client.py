@@ -7,7 +7,7 @@ from typing import Any, cast, overload
 
 from viewstamp.client.actors import ActorProxy, ActorT, RemoteMethod, interface_of
 from viewstamp.client.administrator import Administrator
-from viewstamp.client.checks import as_bytes, as_headers, as_seconds, check_topic, read_receipt, read_results
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_whole, check_topic, read_receipt, read_results
 from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, record_size
 from viewstamp.client.line import Place
 from viewstamp.client.reader import Reader
@@ -31,6 +31,7 @@ from viewstamp.errors import (
     OutcomeToken,
     OutcomeUnknownError,
     RequestError,
+    StaleSessionError,
     StorageError,
     TrimmedError,
     UnavailableError,
@@ -68,6 +69,7 @@ class BaseClient(Administrator):
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
+        expected_position: int | None = None,
         timeout: float | None = None,
     ) -> Receipt:
         """Append one record; return once it is on the disks of a majority.
@@ -80,9 +82,12 @@ class BaseClient(Administrator):
           value: the record; bytes, any length up to the cluster's limit.
           key: bytes, or None.
           headers: names and bytes.
+          expected_position: append it there or not at all; None = wherever the topic goes on. Shares no batch.
           timeout: seconds from now; None = the client's default.
 
         Raises:
+          PositionMismatchError: the topic's next position is ``actual``, not the expected one. Final, and written is
+            nothing; it is told only once the record that took the position, or the lack of one, is committed.
           UnavailableError: nothing was written; append again.
           OutcomeUnknownError: it may have been written, or may still be; ask with ``outcome(error.token)``.
           UnknownTopicError, RecordTooLargeError, RequestError: this record is wrong; others are not concerned.
@@ -94,6 +99,7 @@ class BaseClient(Administrator):
             and timeout is None
             and key is None
             and headers is None
+            and expected_position is None
             and type(value) is bytes
             and not self._line.places
         ):
@@ -108,7 +114,9 @@ class BaseClient(Administrator):
                     if future.cancelled():
                         self._gone(draft)
                     raise
-        receipt: Receipt = await self._append(topic, [value], [key], [headers], timeout, atomic=False)
+        receipt: Receipt = await self._append(
+            topic, [value], [key], [headers], timeout, atomic=False, expected_position=expected_position
+        )
         return receipt
 
     async def append_many(
@@ -118,9 +126,12 @@ class BaseClient(Administrator):
         *,
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        expected_position: int | None = None,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """Append records atomically: all or none, at consecutive positions. As :meth:`append` otherwise.
+        """Append records atomically: all or none, at consecutive positions, the first at ``expected_position``.
+
+        As :meth:`append` otherwise.
 
         Raises:
           RecordTooLargeError: one record, or all of them together, are over the cluster's limits.
@@ -139,6 +150,7 @@ class BaseClient(Administrator):
             list(headers) if headers is not None else [None] * len(values),
             timeout,
             atomic=True,
+            expected_position=expected_position,
         )
         return receipts
 
@@ -151,10 +163,13 @@ class BaseClient(Administrator):
         timeout: float | None,
         *,
         atomic: bool,
+        expected_position: int | None,
     ) -> Any:
         """Append by the long way: with checks, a place in the line, and a timer where one is needed."""
         self._start()
         check_topic(topic)
+        if expected_position is not None and as_whole(expected_position, "a position") < 1:
+            raise RequestError("nothing is appended at position 0", remedy="positions begin at 1")
         values = [as_bytes(value, "a value") for value in values]
         keys = [None if key is None else as_bytes(key, "a key") for key in keys]
         headers = [as_headers(each) for each in headers]
@@ -167,25 +182,34 @@ class BaseClient(Administrator):
         def act() -> Draft[Waiter]:
             self._session.check_sizes(sizes)
             return self._session.add_group(
-                self._topics[topic], values, some_keys, some_headers, size, future, atomic=atomic
+                self._topics[topic],
+                values,
+                some_keys,
+                some_headers,
+                size,
+                future,
+                atomic=atomic,
+                expected_position=expected_position or 0,
             )
 
         return await self._enter(Place(topic, size, future, act), timeout)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
-        """Say what became of an append, or a command, whose outcome was unknown.
+        """Say what became of an append, or a command, whose outcome was unknown: one of three answers, each final.
 
-        Final: "not applied" is fenced and stays so. Where this client still sends that batch, its answer is awaited;
-        else the leader is asked, and fences it.
+        "applied", with its receipts; "not applied", fenced so that it stays so; or "expired": its session has ended, or
+        the batch is too old, and nobody can tell any more. Where this client still sends that batch, its answer is
+        awaited; else the leader is asked, and fences it.
 
         Raises:
           OutcomeUnknownError: no answer in time; ask again with the same token.
-          StaleSessionError: the session was forgotten, or the batch is too old: it cannot be told any more.
         """
         self._start()
         seconds = as_seconds(timeout, self._options.timeout)
         try:
             decided = await self._decided(token, seconds)
+        except StaleSessionError:
+            return Outcome(answer="expired")
         except (UnavailableError, OutcomeUnknownError, StorageError, TimeoutError) as error:
             if isinstance(error, ClosedError) and self._is_closed:
                 raise
@@ -196,7 +220,7 @@ class BaseClient(Administrator):
             ) from error
         receipt, results, durability = decided
         if receipt is None:
-            return Outcome(applied=False, receipts=[])
+            return Outcome(answer="not applied")
         end = token.offset + token.count
         if end > receipt.count or (results is not None and end > len(results)):
             raise RequestError(
@@ -204,19 +228,25 @@ class BaseClient(Administrator):
                 remedy="pass the token of an OutcomeUnknownError as it is",
             )
         return Outcome(
-            applied=True,
+            answer="applied",
             receipts=receipts_of(receipt, token.offset, token.count, durability),
             results=None if results is None else list(map(result_or_error, results[token.offset : end])),
         )
 
     async def _decided(self, token: OutcomeToken, seconds: float) -> Decided:
+        deadline = self._shell.time() + seconds
         draft = self._session.find(token.session, token.sequence)
         if draft is not None:
             watcher: Future[Decided] = self._shell.create_future()
             draft.watchers.append(watcher)
-            return await self._shell.within(seconds, watcher)
+            try:
+                return await self._shell.within(seconds, watcher)
+            except OutcomeUnknownError:
+                if self._is_closed:
+                    raise
+                # The session ended meanwhile, and with it what this client knows: the leader has the last word.
         body: dict[str, object] = {"session": token.session, "sequence": token.sequence}
-        frame = await self._leading.ask(FrameKind.OUTCOME, body, deadline=self._shell.time() + seconds)
+        frame = await self._leading.ask(FrameKind.OUTCOME, body, deadline=deadline)
         durability = self._leading.link.durability if self._leading.link is not None else DURABILITY
         return Decided(read_receipt(frame.body["receipt"]), read_results(frame.body.get("results")), durability)
 

@@ -12,9 +12,11 @@ from viewstamp.client.shell import Dialer, Future, Shell, Wire
 from viewstamp.errors import (
     CommandError,
     ConfigError,
+    DivergedError,
     NotLeaderError,
     OutcomeUnknownError,
     PeerError,
+    PositionMismatchError,
     TrimmedError,
     UnavailableError,
     ViewstampError,
@@ -79,6 +81,10 @@ def error_from(body: dict[str, Any]) -> ViewstampError:
         return OutcomeUnknownError(message, token=None, remedy=remedy)
     if name == "TrimmedError":
         return TrimmedError(message, first=int(body.get("first") or 0), remedy=remedy)
+    if name == "PositionMismatchError":
+        return PositionMismatchError(message, actual=int(body.get("actual") or 0), remedy=remedy)
+    if name == "DivergedError":
+        return DivergedError(message, index=int(body.get("index") or 0), remedy=remedy)
     if name == "CommandError":
         return CommandError(message, kind=str(body.get("kind") or ""), remedy=remedy)
     error = ERRORS.get(name)

@@ -66,6 +66,7 @@ class Draft(Generic[WaiterT]):
       * ``keys`` and ``headers`` are None until a record has one; then they are as long as ``values``
       * ``values``, ``keys`` and ``headers`` are given up once the batch is built
       * commands stand alone: without keys, headers and groups
+      * what has an ``expected_position`` is what one caller appends, and no other record joins it
       * a block has an ``attempt``, and nothing but its columns: no record joins it, and it is never divided
     """
 
@@ -75,6 +76,7 @@ class Draft(Generic[WaiterT]):
         "cancelled",
         "columns",
         "count",
+        "expected_position",
         "groups",
         "headers",
         "is_open",
@@ -99,6 +101,8 @@ class Draft(Generic[WaiterT]):
         """Offset -> count of each atomic group."""
         self.attempt = 0
         """The attempt for which this is staged; 0 = these are records or commands."""
+        self.expected_position = 0
+        """Where its first record has to stand; 0 = wherever the topic goes on."""
         self.columns: Columns | None = None
         """What is staged, until the batch is built."""
         self.bytes = 0

@@ -8,7 +8,7 @@ from viewstamp.client.connection import Link
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.links import Links, again, closed_error
 from viewstamp.client.options import Options
-from viewstamp.client.session import ELSEWHERE
+from viewstamp.client.refusals import ELSEWHERE
 from viewstamp.client.shell import Future, Shell
 from viewstamp.errors import (
     OutcomeUnknownError,

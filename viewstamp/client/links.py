@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -250,7 +251,8 @@ class Links:
         try:
             return await self._shell.within(seconds, ask())
         except (ViewstampError, TimeoutError) as error:
-            return {"address": address, "reachable": False, "error": str(error) or f"no answer within {seconds:g} s"}
+            reason = str(error) or f"no answer within {seconds:g} s"
+            return {"address": address, "reachable": False, "error": reason, "error_class": type(error).__name__}
 
 
 def closed_error() -> ViewstampError:
@@ -260,4 +262,4 @@ def closed_error() -> ViewstampError:
 
 def again(error: ViewstampError) -> Callable[[], ViewstampError]:
     """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
-    return lambda: type(error)(error.message, remedy=error.remedy)
+    return lambda: copy.copy(error)

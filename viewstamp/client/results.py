@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from viewstamp.client.draft import Receipt as BatchReceipt
-from viewstamp.errors import CommandError
+from viewstamp.errors import CommandError, StaleSessionError
 from viewstamp.ids import Index, Position, Term, Viewstamp
 from viewstamp.wire.commands import decode_result
 
@@ -66,16 +66,36 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an append, or a command, whose caller was told that its outcome is unknown. Final either way.
+    """What became of an append, or a command, whose caller was told that its outcome is unknown. Final.
 
-    ``applied`` False: it did not happen and never will, because its sequence is fenced. Then ``receipts`` is empty.
+    ``answer``: "applied"; "not applied": it never will be, because its sequence is fenced; "expired": nobody can tell
+    any more, because its session was not used for too long, or has gone on too far. Only "applied" has ``receipts``.
     ``results`` is what each command returned, or the CommandError that it raised; None = it was an append, or the
     results are not kept any more.
     """
 
-    applied: bool
-    receipts: list[Receipt]
+    answer: Literal["applied", "not applied", "expired"]
+    receipts: list[Receipt] = field(default_factory=list)
     results: list[Any] | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether nobody can tell any more."""
+        return self.answer == "expired"
+
+    @property
+    def applied(self) -> bool:
+        """Whether it was applied.
+
+        Raises:
+          StaleSessionError: expired: neither yes nor no is known to be true.
+        """
+        if self.answer == "expired":
+            raise StaleSessionError(
+                "the session has ended, or gone on too far: nobody can tell any more what became of this",
+                remedy="look at outcome.answer first; read the state to see what it holds",
+            )
+        return self.answer == "applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

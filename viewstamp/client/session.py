@@ -24,13 +24,13 @@ from viewstamp.client.draft import (
     divide,
 )
 from viewstamp.client.options import Options
+from viewstamp.client.refusals import check_results, copies, fenced, is_later, not_kept
 from viewstamp.errors import (
     ClosedError,
-    NoQuorumError,
-    NotLeaderError,
     OutcomeToken,
     OutcomeUnknownError,
     PeerError,
+    PositionMismatchError,
     RecordTooLargeError,
     RequestError,
     StaleSessionError,
@@ -43,7 +43,7 @@ from viewstamp.ids import Sequence, SessionId, TopicId
 from viewstamp.wire.batch import HEADER_SIZE, Buffer, Columns, Kind, build_batch, build_columns
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["ELSEWHERE", "Action", "Request", "Session"]
+__all__ = ["Action", "Request", "Session"]
 
 _BATCH_COST = HEADER_SIZE + 160
 """More than what a batch takes beside its records: the header, three paddings, three first offsets, the bitmap's."""
@@ -151,10 +151,15 @@ class Session(Generic[WaiterT]):
         waiter: WaiterT,
         *,
         atomic: bool,
+        expected_position: int = 0,
     ) -> Draft[WaiterT]:
-        """Put records that belong together into one draft; ``atomic`` says that their waiter wants all receipts."""
+        """Put records that belong together into one draft; ``atomic`` says that their waiter wants all receipts.
+
+        With an ``expected_position`` they are a draft alone: where others stood before them, the first of the caller's
+        would not be where the batch begins.
+        """
         draft = self._open.get(topic)
-        if draft is None or draft.bytes + size > self.batch_bytes:
+        if draft is None or expected_position or draft.bytes + size > self.batch_bytes:
             draft = self._begin(topic)
         held = len(draft.values)
         if keys is not None and draft.keys is None:
@@ -172,6 +177,9 @@ class Session(Generic[WaiterT]):
         draft.waiters.extend([None] * (len(values) - 1))
         draft.bytes += size
         self.held_bytes += size
+        if expected_position:
+            draft.expected_position = expected_position
+            self._close_draft(topic)
         return draft
 
     def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> Draft[WaiterT]:
@@ -229,15 +237,18 @@ class Session(Generic[WaiterT]):
                 self._take_out(draft)
 
     def _begin(self, topic: TopicId) -> Draft[WaiterT]:
-        full = self._open.get(topic)
-        if full is not None:
-            full.is_open = False
-            self._closed += 1
+        self._close_draft(topic)
         draft: Draft[WaiterT] = Draft(topic)
         self._open[topic] = draft
         self._ready.append(draft)
         self._on_draft(draft)
         return draft
+
+    def _close_draft(self, topic: TopicId) -> None:
+        draft = self._open.pop(topic, None)
+        if draft is not None:
+            draft.is_open = False
+            self._closed += 1
 
     def _take_out(self, draft: Draft[WaiterT]) -> None:
         self._ready.remove(draft)
@@ -360,7 +371,10 @@ class Session(Generic[WaiterT]):
         kind = FrameKind.APPEND if sent.draft.topic != COMMANDS else FrameKind.CALL
         if sent.draft.attempt:
             kind = FrameKind.STAGE
-        return Request(request_id, kind, {"id": request_id}, (sent.payload,))
+        body: dict[str, object] = {"id": request_id}
+        if sent.draft.expected_position:
+            kind, body["position"] = FrameKind.APPEND_AT, sent.draft.expected_position
+        return Request(request_id, kind, body, (sent.payload,))
 
     def _ask_outcome(self) -> Request | None:
         """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
@@ -418,9 +432,12 @@ class Session(Generic[WaiterT]):
             return []
         if receipt is not None and receipt.count != sent.draft.count:
             raise PeerError(f"a receipt for {receipt.count} records answers a batch of {sent.draft.count}")
-        _check_results(sent.draft, results)
+        expected = sent.draft.expected_position
+        if receipt is not None and expected and receipt.first_position != expected:
+            raise PeerError(f"a receipt for position {receipt.first_position} answers an append at {expected}")
+        check_results(sent.draft, results)
         self._probing = False
-        settled = self._answer(sent, receipt, _fenced, results)
+        settled = self._answer(sent, receipt, fenced, results)
         if self._stale is not None:
             settled += self._on_stale(self._stale)[1]
         return settled
@@ -437,7 +454,7 @@ class Session(Generic[WaiterT]):
             return []
         last = self._fence[1]
         if last is not None:
-            _check_results(last.draft, results)
+            check_results(last.draft, results)
         self._fence = None
         self._probing = False
         settled: list[Settled[WaiterT]] = []
@@ -445,7 +462,7 @@ class Session(Generic[WaiterT]):
             sent = self._unanswered[0]
             applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
             if applied is not None:
-                settled += self._answer(sent, applied, _fenced, results)
+                settled += self._answer(sent, applied, fenced, results)
             else:
                 self._retire(sent)
                 settled += self._settle_refused(sent)
@@ -460,12 +477,20 @@ class Session(Generic[WaiterT]):
         if sent is None:
             return Action.GO_ON, []
         sent.open -= 1
-        is_certain = isinstance(error, RequestError | StorageFullError) or _is_later(error)
+        is_certain = isinstance(error, RequestError | StorageFullError) or is_later(error)
         if not is_certain:
             # Not the leader (any more), or a node in trouble: it may have put the batch into the log before.
             sent.doubtful = True
         if sent.answered:
             return Action.GO_ON, []
+        if isinstance(error, PositionMismatchError) and sent.draft.expected_position:
+            # Decided in the log, as by a fence: the sequence is over, and the node leads.
+            self._probing = False
+            settled = self._answer(sent, None, copies(error))
+            if self._stale is None:
+                return Action.GO_ON, settled
+            action, others = self._on_stale(self._stale)
+            return action, settled + others
         if isinstance(error, StaleSessionError) or self._stale is not None:
             return self._on_stale(self._stale or error)
         if sent.refusal is not None and sent.was_refused:
@@ -473,7 +498,7 @@ class Session(Generic[WaiterT]):
         if sent.request_id != request_id:
             return Action.GO_ON, []
         is_block = sent.draft.attempt != 0
-        if _is_later(error) and not (is_block and sent.draft.is_unwanted):
+        if is_later(error) and not (is_block and sent.draft.is_unwanted):
             if is_block:
                 # Room for it comes with a commit, not in a moment: the first one alone goes and looks.
                 self._probing = True
@@ -490,8 +515,8 @@ class Session(Generic[WaiterT]):
             return self._on_stale(error)
         if isinstance(error, StorageFullError):
             self._paused = True
-            return Action.BACK_OFF, self.fail_drafts(_copies(error))
-        if isinstance(error, RequestError) or _is_later(error):
+            return Action.BACK_OFF, self.fail_drafts(copies(error))
+        if isinstance(error, RequestError) or is_later(error):
             return self._back_off()
         self.lost()
         return Action.MOVE, []
@@ -508,7 +533,7 @@ class Session(Generic[WaiterT]):
         if isinstance(error, StorageFullError):
             # What is behind it waits for the same space, and is being refused for the gap.
             refused += [later for later in self._unanswered if later.sequence > sent.sequence and not later.doubtful]
-            settled += self.fail_drafts(_copies(error))
+            settled += self.fail_drafts(copies(error))
         for each in refused:
             each.refusal = error
             if each.was_refused:
@@ -567,7 +592,7 @@ class Session(Generic[WaiterT]):
             if sent.draft.topic == COMMANDS:
                 sent.draft.results = results
                 if results is None:
-                    error = _not_kept
+                    error = not_kept
         return self._settle(sent, receipt, error)
 
     def _retire(self, sent: Sent[WaiterT]) -> None:
@@ -607,7 +632,7 @@ class Session(Generic[WaiterT]):
                 self.held_bytes += part.bytes
             if draft.parts:
                 draft.waiters = []
-        return self._settle(sent, None, _copies(sent.refusal))
+        return self._settle(sent, None, copies(sent.refusal))
 
     # Ends.
 
@@ -654,36 +679,3 @@ class Session(Generic[WaiterT]):
             return OutcomeUnknownError(why, token=token, remedy="ask what became of it: client.outcome(error.token)")
 
         return error
-
-
-ELSEWHERE = (NotLeaderError, ClosedError, NoQuorumError)
-"""Refusals that another node may not share."""
-
-
-def _is_later(error: ViewstampError) -> bool:
-    """Whether a refusal says that the same node may take the request later, and has not taken it now."""
-    return isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
-
-
-def _check_results(draft: Draft[WaiterT], results: list[bytes] | None) -> None:
-    if results is not None and (draft.topic != COMMANDS or len(results) != draft.count):
-        raise PeerError(f"{len(results)} results answer a batch of {draft.count} for topic {draft.topic}")
-
-
-def _fenced(offset: int, count: int) -> ViewstampError:
-    return UnavailableError(
-        "somebody asked for the outcome of this before it was applied, so it was fenced: nothing was written",
-        remedy="append or call again",
-    )
-
-
-def _not_kept(offset: int, count: int) -> ViewstampError:
-    return StaleSessionError(
-        "the command was applied, but so long ago that its result is not kept any more",
-        remedy="do not call again: ask the actor by a query what the command has done",
-    )
-
-
-def _copies(error: ViewstampError) -> Callable[[int, int], ViewstampError]:
-    """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
-    return lambda offset, count: type(error)(error.message, remedy=error.remedy)

@@ -87,6 +87,10 @@ class AdmissionView:
         if topic in self._committing:
             raise UnavailableError(f"a commit to topic {topic} is being decided", remedy="try again at once")
 
+    def next_position(self, topic: TopicId, applied_next: Position) -> Position:
+        """Return a topic's next position in the whole log."""
+        return self._positions.get(topic, applied_next)
+
     def take_positions(self, topic: TopicId, applied_next: Position, count: int) -> Position:
         """Give ``count`` positions of a topic to the batch that enters the log next; return the first."""
         first = self._positions.get(topic, applied_next)

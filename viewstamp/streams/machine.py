@@ -12,7 +12,14 @@ from crc32c import crc32c
 
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor
 from viewstamp.actors.replicated.host import Prepared
-from viewstamp.errors import FrameError, OutdatedCodeError, OverloadedError, RequestError, UnavailableError
+from viewstamp.errors import (
+    FrameError,
+    OutdatedCodeError,
+    OverloadedError,
+    PositionMismatchError,
+    RequestError,
+    UnavailableError,
+)
 from viewstamp.ids import Index, Position, Sequence, SessionId
 from viewstamp.node.state_machine import Accepted, Admission, Answered, CommandResults, Cut, Receipt, Result, Waiting
 from viewstamp.streams.admission import AdmissionView
@@ -22,7 +29,7 @@ from viewstamp.streams.session import Session
 from viewstamp.streams.sessions import EXPIRED_MAX, decode_expiry, encode_expiry
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import Command
 from viewstamp.wire.staged import CommitRequest, decode_commit, entries_of
 
@@ -176,6 +183,8 @@ class Streams:
         session = self._state.sessions.find(batch.session)
         sequence = batch.sequence
         if sequence <= session.last:
+            if batch.first_position and (actual := session.mismatch(sequence)):
+                raise _mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
             return _answered(session, sequence)
         last = view.last(session)
         if sequence <= last:
@@ -205,6 +214,11 @@ class Streams:
             return _NO_POSITION
         view.check_settled(topic.id)
         view.check_kept(session.id)
+        expected = batch.first_position
+        if expected and expected != view.next_position(topic.id, topic.next_position):
+            # What stands at that position may still be cut. If the refusal, behind it, is committed, so is that.
+            view.use(session, sequence, fence=True)
+            return Accepted(Position(0), instead=_refusal(batch))
         view.use(session, sequence, fence=False)
         return Accepted(view.take_positions(topic.id, topic.next_position, batch.count))
 
@@ -299,9 +313,18 @@ class Streams:
         if self._view is not None:
             self._view.applied(batch)
         held = session.result_bytes
-        session.fence(batch.sequence)
+        topic = self._state.topics.get(batch.topic)
+        if topic is None:
+            session.fence(batch.sequence)
+        elif batch.sequence != session.last + 1:
+            raise diverged(batch, "sequence", session.last + 1, batch.sequence)
+        else:
+            session.refuse(topic.next_position)
         if held:
             self._count_results(session, held, is_newest=False)
+        if topic is not None:
+            self._state.note(session.id, session.last, topic.next_position)
+            raise _mismatch(topic.name, int(batch.values()[0]), topic.next_position)
         self._state.note(session.id, session.last)
         return session.result(batch.sequence)
 
@@ -536,6 +559,27 @@ class Streams:
 
 def _topics_of(request: CommitRequest) -> set[int]:
     return {entry.topic for _, entries in request.parts for entry in entries_of(entries)}
+
+
+def _refusal(batch: Batch) -> Batch:
+    """Return the FENCE that stands for an append whose topic goes on elsewhere; its value is the expected position."""
+    return build_batch(
+        [b"%d" % batch.first_position],
+        kind=Kind.FENCE,
+        topic=batch.topic,
+        session=batch.session,
+        sequence=batch.sequence,
+    )
+
+
+def _mismatch(topic: str, expected: int, actual: Position) -> PositionMismatchError:
+    return PositionMismatchError(
+        f"the next position of topic {topic!r} is {actual}, not {expected}: nothing was written",
+        actual=actual,
+        remedy=f"read what stands at {expected}, then decide again, or append without an expected position"
+        if actual > expected
+        else f"expect position {actual}, or append without an expected position",
+    )
 
 
 def _answered(session: Session, sequence: Sequence) -> Answered:

@@ -24,7 +24,7 @@ RESULT_BYTES_MAX = 1024 * 1024
 _RECEIPT = struct.Struct("<QIQQq")
 _SIZE = _RECEIPT.size
 _NOT_APPLIED = bytes(_SIZE)
-"""The slot of a fenced sequence: a receipt of no records."""
+"""The slot of a fenced sequence: a receipt of no records. That of a refused one has a position: the topic's next."""
 _pack_results = msgpack.Packer().pack
 """One packer for all batches: to make one takes longer than to pack the results of a small batch."""
 
@@ -75,6 +75,18 @@ class Session:
         while self.last < sequence:
             self._put(_NOT_APPLIED)
         self._drop_results()
+
+    def refuse(self, next_position: Position) -> None:
+        """Decide the next sequence: not applied, because its topic went on at ``next_position``, not where expected."""
+        self._put(_RECEIPT.pack(next_position, 0, 0, 0, 0))
+        self._drop_results()
+
+    def mismatch(self, sequence: Sequence) -> Position:
+        """Return the next position for which a decided sequence was refused; 0 = it was not, or it is long ago."""
+        if sequence <= self.last - RECEIPTS_MAX:
+            return Position(0)
+        position, count, *_ = _RECEIPT.unpack_from(self._slots, (sequence - 1) % RECEIPTS_MAX * _SIZE)
+        return Position(0 if count else position)
 
     def result(self, sequence: Sequence) -> Receipt | CommandResults | None:
         """Return what became of a decided sequence; None = it was fenced.
