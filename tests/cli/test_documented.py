@@ -22,7 +22,8 @@ def commands(group: Any, path: str = "viewstamp") -> Iterator[tuple[str, set[str
         if hasattr(command, "commands"):
             yield from commands(command, f"{path} {name}")
         else:
-            options = [option for each in command.params if each.param_type_name == "option" for option in each.opts]
+            params = [each for each in command.params if each.param_type_name == "option"]
+            options = [option for each in params for option in [*each.opts, *each.secondary_opts]]
             yield f"{path} {name}", set(options) - COMMON
 
 

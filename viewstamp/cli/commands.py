@@ -14,6 +14,8 @@ from viewstamp.cli import (
     demo,
     demo_spark,
     doctor,
+    leader,
+    members,
     node,
     read,
     replay,
@@ -51,6 +53,8 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 app.command("demo")(demo.demo)
 app.command("demo-spark")(demo_spark.demo_spark)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(members.app, name="members")
+app.add_typer(leader.app, name="leader")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")

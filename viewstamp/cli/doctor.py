@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, dir_flag, print_json, program
+from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, cluster_flag, print_json, program
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def doctor(directory: DirOption = None, cluster: ClusterOption = None, output: O
     """Say in sentences what is wrong with a cluster and what to do. Exit 1 if anything is; changes nothing."""
     target = Target.resolve(directory, cluster)
     local = _local(directory, cluster)
-    found, report = run_async(_examine(target, local, _where(directory, cluster)))
+    found, report = run_async(_examine(target, local, cluster_flag(directory, cluster)))
     if output is Output.JSON:
         print_json({"healthy": not found, "findings": [asdict(finding) for finding in found]})
     else:
@@ -41,12 +41,6 @@ def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
     from viewstamp.cli.local import LocalCluster
 
     return LocalCluster.open(directory or DEFAULT_DIRECTORY) if Target.is_local(directory, cluster) else None
-
-
-def _where(directory: Path | None, cluster: str | None) -> str:
-    if directory is not None:
-        return dir_flag(directory, DEFAULT_DIRECTORY)
-    return f" --cluster {cluster}" if cluster else ""
 
 
 async def _examine(target: Target, local: LocalCluster | None, where: str) -> tuple[list[Finding], Report]:

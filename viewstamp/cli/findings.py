@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from viewstamp.cli.status import FULL, divergences
+from viewstamp.cli.status import FULL, base_name, divergences, member_id
 
 __all__ = ["CODES", "Finding", "Process", "Report", "findings"]
 
@@ -300,15 +300,15 @@ def _unheard(report: Report) -> Iterator[Finding]:
     members = {name for _, voters in _voter_sets(report.membership) for name in voters}
     members |= set(report.membership.get("learners") or ())
     lost: dict[str, list[str]] = {}
-    running = [node for node in report.up if node["lifecycle"] != "bootstrapping" and _id(node) in members]
+    running = [node for node in report.up if node["lifecycle"] != "bootstrapping" and member_id(node) in members]
     for node in running:
         for other in running:
             connected, refused = node.get("connected"), node.get("refused_by") or {}
             if (
                 node is not other
                 and connected is not None
-                and _id(other) not in connected
-                and _id(other) not in refused
+                and member_id(other) not in connected
+                and member_id(other) not in refused
             ):
                 lost.setdefault(_name(node), []).append(_name(other))
     for name, others in lost.items():
@@ -338,15 +338,15 @@ def _late(report: Report) -> Iterator[Finding]:
     membership = report.membership
     joining = membership.get("joining") or {}
     for node in report.up:
-        if _id(node) == _id(leader):
+        if member_id(node) == member_id(leader):
             continue
         end, goal = node.get("durable_index") or 0, leader["commit_index"] or 0
         lag = f"it has {end:,} of {goal:,} records of the log"
         fetching = node.get("fetching_snapshot") or {}
         if fetching:
             lag = f"it fetches a snapshot, {_size(fetching['bytes'])} of {_size(fetching['size'])}"
-        if _id(node) in joining:
-            place = f" in the place of {joining[_id(node)]}" if joining[_id(node)] else ""
+        if member_id(node) in joining:
+            place = f" in the place of {joining[member_id(node)]}" if joining[member_id(node)] else ""
             yield Finding(
                 code="catching_up",
                 node=_name(node),
@@ -366,8 +366,8 @@ def _no_member(report: Report) -> Iterator[Finding]:
     membership = report.membership
     if not membership:
         return
-    names = {_base(name) for _, voters in _voter_sets(membership) for name in voters}
-    names |= {_base(name) for name in membership.get("learners") or ()}
+    names = {base_name(name) for _, voters in _voter_sets(membership) for name in voters}
+    names |= {base_name(name) for name in membership.get("learners") or ()}
     for node in report.nodes:
         name, process = _name(node), report.processes.get(_name(node))
         if (node["reachable"] or (process is not None and process.pid is not None)) and name not in names:
@@ -523,21 +523,12 @@ def _leader(nodes: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next((node for node in up if node.get("role") == "leader" and node.get("term") == term), None)
 
 
-def _id(node: Mapping[str, Any]) -> str:
-    """Return what the group calls a node: its name, or that of this incarnation of its disk."""
-    return str(node.get("member_id") or node["id"] or node["address"])
-
-
-def _base(name: str) -> str:
-    return name.partition("~")[0]
-
-
 def _name(node: Mapping[str, Any]) -> str:
     return str(node["id"] or node["address"])
 
 
 def _is(node: Mapping[str, Any], name: str) -> bool:
-    return name in (_id(node), _name(node)) or (not node["reachable"] and _name(node) == _base(name))
+    return name in (member_id(node), _name(node)) or (not node["reachable"] and _name(node) == base_name(name))
 
 
 def _voter_sets(membership: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
@@ -564,7 +555,7 @@ def _unable(report: Report, name: str) -> str:
         return "is silent until it is repaired"
     if node["lifecycle"] == "bootstrapping":
         return "is still reading its log"
-    return "" if _id(node) == name else "has lost its disk"
+    return "" if member_id(node) == name else "has lost its disk"
 
 
 def _hear(report: Report, one: str, other: str) -> bool:
@@ -582,7 +573,7 @@ def _cost(report: Report, name: str) -> str:
     """Say what the absence of a member costs, to be put behind a sentence about it."""
     for _, voters in _voter_sets(report.membership):
         spare = sum(not _unable(report, voter) for voter in voters) - (len(voters) // 2 + 1)
-        if name in map(_base, voters):
+        if name in map(base_name, voters):
             if spare < 0:
                 return "; without it there is no majority"
             if report.leader is None:

@@ -21,6 +21,7 @@ __all__ = [
     "Output",
     "OutputOption",
     "TimeoutOption",
+    "cluster_flag",
     "dir_flag",
     "print_json",
     "print_table",
@@ -82,6 +83,13 @@ def dir_flag(directory: str | os.PathLike[str], default: str) -> str:
     if path == default:
         return ""
     return f" --dir {shlex.quote(path if not path.startswith(os.pardir) else os.path.abspath(directory))}"
+
+
+def cluster_flag(directory: Path | None, cluster: str | None) -> str:
+    """Return the flag that names the cluster that these two name, as it has to be typed again; or nothing."""
+    if directory is not None:
+        return dir_flag(directory, "viewstamp-data")
+    return f" --cluster {shlex.quote(cluster)}" if cluster else ""
 
 
 def say(message: str) -> None:
