@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from viewstamp.consensus.log import Log
-from viewstamp.errors import CorruptionError
+from viewstamp.errors import CorruptionError, UnavailableError
 from viewstamp.host.seam import Disk, Lane
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.wal.wal import Wal
@@ -41,20 +41,43 @@ class _Job:
     future: asyncio.Future[list[Batch]]
 
 
+def _ignore(_: CorruptionError) -> None:
+    """Who asked is told."""
+
+
 class LogReader:
     """Reads for clients and for members that are far behind. Only what is applied, or asked for by the core.
 
     One lane of its own: a long scan never delays an append.
     """
 
-    def __init__(self, disk: Disk, wal: Wal, log: Log, name: str) -> None:
+    def __init__(
+        self, disk: Disk, wal: Wal, log: Log, name: str, *, on_rot: Callable[[CorruptionError], None] = _ignore
+    ) -> None:
+        """Read ``wal``, of which ``log`` holds the newest batches; ``on_rot`` hears of bytes that are not intact."""
         self._wal = wal
         self._log = log
-        self._lane: Lane[_Job] = disk.lane(f"{name}-reader", _run, _done)
+        self._on_rot = on_rot
+        self._lane: Lane[_Job] = disk.lane(f"{name}-reader", _run, self._done)
 
     async def read_log(self, start: Index, bytes_max: int) -> list[Batch]:
         """Return batches from ``start`` on, from disk. Raises StorageError or CorruptionError. Safe to cancel."""
         return await self._call(lambda: self._wal.read(start, bytes_max))
+
+    async def read_committed(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches from ``start`` on, none beyond ``end``, for a member that repairs its log.
+
+        Raises:
+          UnavailableError: not all before ``end`` is known to be committed here.
+          TrimmedError: the log here begins above ``start``.
+          StorageError, CorruptionError: as :meth:`read_log`.
+        """
+        if end > self._log.commit_end:
+            raise UnavailableError(
+                f"only what is before index {self._log.commit_end} is known to be committed here",
+                remedy="ask another member, or again later",
+            )
+        return [batch for batch in await self.read_log(Index(start), bytes_max) if batch.end <= end]
 
     async def read_topic(
         self, topic: TopicId, topic_map: TopicMap, position: Position, end: Index, bytes_max: int
@@ -134,6 +157,18 @@ class LogReader:
         self._lane.put(_Job(work, future))
         return future
 
+    def _done(self, jobs: list[_Job], results: list[list[Batch] | Exception] | BaseException) -> None:
+        each = [results] * len(jobs) if isinstance(results, BaseException) else results
+        for job, result in zip(jobs, each, strict=True):
+            if isinstance(result, CorruptionError):
+                self._on_rot(result)
+            if job.future.done():
+                continue
+            if isinstance(result, BaseException):
+                job.future.set_exception(result)
+            else:
+                job.future.set_result(result)
+
 
 class _Found:
     """What is going to be answered; once a batch did not fit, none is taken any more."""
@@ -176,13 +211,3 @@ def _run(jobs: list[_Job]) -> list[list[Batch] | Exception]:
         except Exception as error:
             results.append(error)
     return results
-
-
-def _done(jobs: list[_Job], results: list[list[Batch] | Exception] | BaseException) -> None:
-    for job, result in zip(jobs, [results] * len(jobs) if isinstance(results, BaseException) else results, strict=True):
-        if job.future.done():
-            continue
-        if isinstance(result, BaseException):
-            job.future.set_exception(result)
-        else:
-            job.future.set_result(result)

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -24,6 +22,7 @@ from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import (
     ClosedError,
+    CorruptionError,
     LostDiskError,
     NoQuorumError,
     StorageError,
@@ -40,8 +39,11 @@ from viewstamp.node.identity import Joiner, reborn
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peering import Peering
+from viewstamp.node.present_term import PresentTerm
 from viewstamp.node.reading import Reading
-from viewstamp.node.recovery import Recovered, recover
+from viewstamp.node.recovery import InitialState, Recovered, recover
+from viewstamp.node.release import release
+from viewstamp.node.repair import Repairer
 from viewstamp.node.replica import (
     FromPeer,
     InstallSnapshot,
@@ -107,7 +109,7 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = log.bind(node=options.node, term=_PresentTerm(self))
+        self._log = log.bind(node=options.node, term=PresentTerm(lambda: self.replica))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -129,6 +131,16 @@ class Node:
         self._peering: Peering | None = None
         self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
+        self._initial = InitialState(machine)
+        self.repairer = Repairer(
+            host,
+            node=options.node,
+            cluster=options.cluster,
+            data_dir=options.data_dir,
+            members=self._membership,
+            hello=self._hello,
+            log=self._log,
+        )
         self.incarnation = ""
         """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
         self._system: System | None = None
@@ -152,7 +164,8 @@ class Node:
           DirectoryInUseError: another process has the directory open.
           ConfigError: the address is in use, the directory belongs to another cluster or node, or its files are of
             a newer format.
-          CorruptionError: bytes that were durable are wrong or missing; nothing was changed.
+          CorruptionError: bytes that were durable are wrong or missing, and cannot be repaired from other members, for
+            which it would wait as long as it takes; nothing was changed.
           StorageError: the disk failed.
         """
         options = self.options
@@ -194,6 +207,7 @@ class Node:
             await self._hand_over()
         self._stopping = True
         await self._close_listener()
+        await self.repairer.close()
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait([self._restarting])
@@ -273,15 +287,26 @@ class Node:
         disk, directory = self.host.disk, self.options.data_dir
         self.restart(str(error), lambda: ControlFile.open(disk, directory).write(state))
 
+    def _on_rot(self, error: CorruptionError) -> None:
+        """Begin again, with a repair: bytes of the log or of a snapshot are not what they were."""
+        core = self.replica.raft.core if self.replica is not None else None
+        if core is None or list(core.membership.electors) == [self.me]:
+            self._log.error("! rot, and no other voter to repair it from", reason=error.message)
+            return
+        self.repairer.suspicion = error
+        self.restart(error.message)
+
     # -- Starting -------------------------------------------------------------------------------------------
 
     async def _recover_and_assemble(self) -> None:
-        recovered = await self._off_loop(self._recover)
-        self._assemble(recovered)
+        self._assemble(await self.repairer.recovered(lambda: self._off_loop(self._recover)))
 
     def _recover(self) -> Recovered:
         """Read what the directory holds; blocking."""
         options = self.options
+        self._initial.restore()
+        if self.wal is not None:
+            self.wal.abandon()
 
         def on_wal(wal: Wal) -> None:
             self.wal = wal
@@ -317,7 +342,7 @@ class Node:
         self.log_store = recovered.log_store
         self._system = System(str(options.node), on_failed=self._on_failed)
         wal.start(self._system.fail, now=host.clock.monotonic)
-        self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node))
+        self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node), on_rot=self._on_rot)
         self.snapshotter = snapshotter = Snapshotter(
             recovered.snapshots,
             raft,
@@ -437,6 +462,8 @@ class Node:
             batches = await self._reader.read_log(fetch.start, fetch.bytes_max)
         except TrimmedError:
             batches = []  # The member needs a snapshot by now.
+        except CorruptionError:
+            return  # It is being repaired; the member will be asked where it is.
         except ViewstampError as error:
             self._system.fail(error)
             return
@@ -529,6 +556,12 @@ class Node:
             )
         return stored.size, stored.identity, await self.snapshotter.read(stored, offset, bytes_max)
 
+    async def read_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches for a member that repairs its log; raises as ``LogReader.read_committed``."""
+        if self._reader is None:
+            raise self._not_ready()
+        return await self._reader.read_committed(start, end, bytes_max)
+
     def digest(self, source: NodeId, body: object) -> None:
         """Take what a member says of its state; it may be dropped."""
         if self.digests is not None:
@@ -587,8 +620,9 @@ class Node:
             "cluster_id": self.options.cluster,
             "address": self.address,
             "lifecycle": self.lifecycle.value,
-            "release": _release(),
+            "release": release(),
             "clock_us": self.host.clock.wall_us(),
+            "repair": self.repairer.progress.as_dict() if self.repairer.progress is not None else None,
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
         }
         if self.replica is not None and self.wal is not None:
@@ -651,35 +685,14 @@ class Node:
     def _not_ready(self) -> UnavailableError:
         if self._stopping:
             return ClosedError(f"{self.options.node} is stopping", remedy="ask another node")
-        return UnavailableError(f"{self.options.node} is replaying its log", remedy="try again in a moment")
+        progress = self.repairer.progress
+        sentence = progress.sentence if progress is not None else f"{self.options.node} is replaying its log"
+        return UnavailableError(sentence, remedy="try again in a moment")
 
     def _why_not_running(self) -> str:
         if self.replica is None:
-            return "it is replaying its log"
+            return self._not_ready().message
         assert self._peering is not None, "it was made with the replica"
         connected, core = self._peering.connected, self.replica.raft.core
         refusals = "".join(f"; {peer} says: {refusal}" for peer, refusal in self._peering.refusals.items())
         return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}{refusals}"
-
-
-@cache
-def _release() -> str:
-    """Return which release of viewstamp this is; "unknown" where it runs without having been installed."""
-    try:
-        return version("viewstamp")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-class _PresentTerm:
-    """The node's term, as a value to bind to a logger: whatever is logged says the term of that moment."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def __structlog__(self) -> int:
-        """Return what JSON shows."""
-        return self._node.replica.raft.term if self._node.replica is not None else 0
-
-    def __repr__(self) -> str:
-        return str(self.__structlog__())

@@ -39,7 +39,9 @@ from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Recovered", "point_of", "recover"]
+__all__ = ["InitialState", "Recovered", "point_of", "recover"]
+
+_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +57,24 @@ class Recovered:
     is_new: bool
     load_seconds: float
     load_bytes: int
+
+
+class InitialState:
+    """The state with which a machine was made, to go back to before a log is replayed again."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        """Know ``machine``, of which nothing has been applied."""
+        self._machine = machine
+        self._pieces: list[bytes] | None = None
+
+    def restore(self) -> None:
+        """Give the machine this state; the first time it has it. Blocking."""
+        if self._pieces is not None:
+            self._machine.adopt(self._machine.prepare(self._pieces))
+            return
+        cut = self._machine.begin_snapshot()
+        self._pieces = list(iter(lambda: cut.next_piece(_PIECE_BYTES), None))
+        cut.close()
 
 
 def point_of(meta: SnapshotMeta) -> SnapshotPoint:
@@ -152,6 +172,11 @@ def recover(
         state = ControlState(cluster_id=cluster, node_id=node, incarnation=incarnation)
         control.write(state)
     history = TermHistory(state.history)
+    if snapshot is None and wal.end == 1 < history.starts[0].begin:
+        # A repair found nothing left of the log, which begins anew: terms of records that are gone describe nothing.
+        history = TermHistory()
+        state = replace(state, history=history.starts)
+        control.write(state)
     if snapshot is not None and not _holds(wal, history, snapshot):
         log.warning("! the log is reset to a snapshot that was being installed", index=snapshot.end - 1)
         assert applier.applied_end == begin, "a log that contradicts a snapshot calls nothing behind it committed"

@@ -33,6 +33,7 @@ from viewstamp.node.state_machine import CommandResults, Receipt, Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.shown import shown
 
 __all__ = ["Limits", "Server", "Service"]
 
@@ -62,6 +63,7 @@ _FIELDS: dict[int, dict[str, type]] = {
     FrameKind.FIND_TIME: {"name": str, "timestamp": int},
     FrameKind.CHANGE_MEMBERS: {"action": str, "node": str, "address": str, "replaces": str},
     FrameKind.TRANSFER_LEADERSHIP: {"node": str},
+    FrameKind.READ_LOG: {"start": int, "end": int, "bytes_max": int},
     FrameKind.READ_SNAPSHOT: {"end": int, "term": int, "offset": int, "bytes_max": int},
 }
 """What the body of a request must hold beside its id; numbers are never negative."""
@@ -79,6 +81,8 @@ _COMMANDS = {
 """Requests whose body, packed, is the record of a batch of that kind."""
 
 _NUMBER_END = 1 << 63
+_MESSAGE_MAX = 2000
+"""Characters of an error's text that are sent: who asks for a topic with a name of a megabyte need not read it again."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 _WAIT_SECONDS_MAX = 600.0
@@ -140,6 +144,10 @@ class Service(Protocol):
 
     async def read_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
         """Return size and identity of a snapshot's file, and bytes of it."""
+        ...
+
+    async def read_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches, for a member that repairs its log."""
         ...
 
     def digest(self, source: NodeId, body: object) -> None:
@@ -329,8 +337,8 @@ class _ServerConnection:
         if frame.kind == FrameKind.DIGEST:
             self._service.digest(NodeId(self._peer), frame.body)
             return
-        if frame.kind == FrameKind.READ_SNAPSHOT:
-            self._on_snapshot_request(frame)
+        if frame.kind in (FrameKind.READ_SNAPSHOT, FrameKind.READ_LOG, FrameKind.LIST_SNAPSHOTS):
+            self._on_peer_request(frame)
             return
         if frame.kind == FrameKind.JOIN:
             address = frame.body.get("address") if isinstance(frame.body, dict) else None
@@ -345,13 +353,23 @@ class _ServerConnection:
             raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
         self._service.step(FromPeer(message))
 
-    def _on_snapshot_request(self, frame: Frame) -> None:
+    def _on_peer_request(self, frame: Frame) -> None:
         body = frame.body
         request = body.get("id") if isinstance(body, dict) else None
         if type(request) is not int:
-            raise FrameError("a request for a snapshot without an id")
+            raise FrameError(f"a peer's request of kind {frame.kind} without an id")
         _check_fields(frame.kind, body)
-        self._start(request, lambda: self._read_snapshot(request, body))
+        if frame.kind == FrameKind.READ_SNAPSHOT:
+            self._start(request, lambda: self._read_snapshot(request, body))
+        elif frame.kind == FrameKind.READ_LOG:
+            self._start(request, lambda: self._read_log(request, body))
+        else:
+            self._ok(request, {"snapshots": self._service.list_snapshots()})
+
+    async def _read_log(self, request: int, body: dict[str, Any]) -> None:
+        bytes_max = min(body["bytes_max"], self._server.limits.batch_bytes_max)
+        batches = await self._service.read_log(body["start"], body["end"], bytes_max)
+        self._ok(request, {}, [batch.buffer for batch in batches])
 
     async def _read_snapshot(self, request: int, body: dict[str, Any]) -> None:
         size, identity, data = await self._service.read_snapshot(
@@ -397,10 +415,8 @@ class _ServerConnection:
                 case FrameKind.READ:
                     self._start(request, lambda: self._read(request, body))
                 case FrameKind.DESCRIBE_TOPIC:
-                    name, stale = body["name"], body["stale"]
-                    self._start(
-                        request, lambda: self._query(request, "describe_topic", "topic", stale=stale, name=name)
-                    )
+                    wanted = {"name": body["name"], "stale": body["stale"], "max_staleness": _max_staleness(body)}
+                    self._start(request, lambda: self._query(request, "describe_topic", "topic", **wanted))
                 case FrameKind.LIST_SINKS:
                     stale = body["stale"]
                     self._start(request, lambda: self._query(request, "list_sinks", "sinks", stale=stale))
@@ -414,8 +430,8 @@ class _ServerConnection:
                     asked = {name: body[name] for name in ("name", "timestamp")}
                     self._start(request, lambda: self._query(request, "find_time", "position", stale=False, **asked))
                 case FrameKind.LIST_TOPICS:
-                    stale = body["stale"]
-                    self._start(request, lambda: self._query(request, "list_topics", "topics", stale=stale))
+                    wanted = {"stale": body["stale"], "max_staleness": _max_staleness(body)}
+                    self._start(request, lambda: self._query(request, "list_topics", "topics", **wanted))
                 case FrameKind.QUERY:
                     self._start(request, lambda: self._call_query(request, body))
                 case FrameKind.WATCH:
@@ -494,9 +510,18 @@ class _ServerConnection:
             self._flush()
             await self._connection.drain()
 
-    async def _query(self, request: int, question: str, key: str, *, stale: bool, **arguments: object) -> None:
-        result = await self._service.reading.query(question, stale=stale, **arguments)
-        self._ok(request, {key: result, "applied_index": self._service.applied_index})
+    async def _query(
+        self,
+        request: int,
+        question: str,
+        key: str,
+        *,
+        stale: bool,
+        max_staleness: float | None = None,
+        **arguments: object,
+    ) -> None:
+        result, age = await self._service.reading.query(question, stale=stale, max_staleness=max_staleness, **arguments)
+        self._ok(request, {key: result, "age": age, "applied_index": self._service.applied_index})
 
     async def _call_query(self, request: int, body: dict[str, Any]) -> None:
         result, age = await self._service.reading.call_query(
@@ -505,6 +530,7 @@ class _ServerConnection:
             body["method"],
             body["arguments"],
             stale=body["stale"],
+            max_staleness=_max_staleness(body),
             applied_index=Index(body["applied_index"]),
         )
         self._ok(request, {"result": result, "age": age, "applied_index": self._service.applied_index})
@@ -513,7 +539,7 @@ class _ServerConnection:
         key = body.get("key")
         if body["wait"] > _WAIT_SECONDS_MAX or not (key is None or isinstance(key, str)):
             raise RequestError(
-                f"a watch of key {key!r} for {body['wait']} s",
+                f"a watch of key {shown(key)} for {body['wait']} s",
                 remedy=f"name a key or none, and wait 0 to {_WAIT_SECONDS_MAX:g} s",
             )
         changes, index = await self._service.reading.watch(body["actor"], key, body["index"], wait=body["wait"])
@@ -566,15 +592,27 @@ def _check_fields(kind: int, body: dict[str, Any]) -> None:
         is_fit = type(value) is wanted or (wanted is float and type(value) is int)
         if not is_fit or (wanted in (int, float) and not 0 <= value < _NUMBER_END):  # type: ignore[operator]
             raise RequestError(
-                f"a request of kind {kind} whose {name} is {str(value)[:50]!r}",
+                f"a request of kind {kind} whose {name} is {shown(value)}",
                 remedy="run the same release on both sides",
             )
+
+
+def _max_staleness(body: dict[str, Any]) -> float | None:
+    """Return how old a stale answer may be, in seconds; None = as old as it is. Raises RequestError."""
+    seconds = body.get("max_staleness")
+    if seconds is None:
+        return None
+    if type(seconds) not in (int, float) or not seconds >= 0:
+        raise RequestError(
+            f"an answer cannot be at most {str(seconds)[:50]} s old", remedy="give seconds, from 0 on, or none at all"
+        )
+    return float(seconds)
 
 
 def _describe(error: ViewstampError) -> dict[str, object]:
     fields: dict[str, object] = {
         "error": type(error).__name__,
-        "message": error.message,
+        "message": error.message[:_MESSAGE_MAX],
         "remedy": error.remedy,
     }
     if isinstance(error, TrimmedError):

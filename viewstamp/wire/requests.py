@@ -14,12 +14,12 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | OPEN_SESSION    | client → node | id                                                                     |         |
 | OUTCOME         | client → node | id, session, sequence                                                  |         |
 | CREATE_TOPIC    | client → node | id, name, retain_bytes, retain_seconds (0 = none)                      |         |
-| LIST_TOPICS     | client → node | id, stale (bool)                                                       |         |
-| DESCRIBE_TOPIC  | client → node | id, name, stale (bool)                                                 |         |
+| LIST_TOPICS     | client → node | id, stale (bool), max_staleness (seconds; None = any)                  |         |
+| DESCRIBE_TOPIC  | client → node | id, name, stale (bool), max_staleness                                  |         |
 | READ            | client → node | id, topic, position, bytes_max, applied_index, wait (seconds)          |         |
 | STATUS          | client → node | id                                                                     |         |
 | CALL            | client → node | id                                                                     | 1 batch |
-| QUERY           | client → node | id, actor, key, method, arguments (packed), stale (bool), applied_index |        |
+| QUERY           | client → node | id, actor, key, method, arguments (packed), stale (bool), max_staleness, applied_index |  |
 | WATCH           | client → node | id, actor, key (None = all), index, wait (seconds)                     |         |
 | LIST_ACTORS     | client → node | id, stale (bool)                                                       |         |
 | DESCRIBE_ACTOR  | client → node | id, name                                                               |         |
@@ -28,6 +28,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | CREATE_SNAPSHOT | client → node | id                                                                     |         |
 | LIST_SNAPSHOTS  | client → node | id                                                                     |         |
 | READ_SNAPSHOT   | peer → node   | id, end, term, offset, bytes_max                                       |         |
+| READ_LOG        | peer → node   | id, start, end, bytes_max                                              |         |
 | STAGE           | client → node | id                                                                     | 1 batch |
 | BEGIN_ATTEMPT   | client → node | id, sink, owner, run, batch, name, reset (bool), keep_seconds          |         |
 | SEAL_ATTEMPT    | client → node | id, attempt, batches, checksum                                         |         |
@@ -54,14 +55,17 @@ What OK carries beside ``id``:
 * CREATE_TOPIC, DESCRIBE_TOPIC: ``topic`` = {id, name, first_position, last_position, bytes}; DESCRIBE_TOPIC also
   ``applied_index``, which a READ elsewhere passes on so that it sees at least as much
 * LIST_TOPICS: ``topics``, a list of the same
+* DESCRIBE_TOPIC, LIST_TOPICS, QUERY: ``age``: the answer holds all that was committed so many seconds ago; 0 unless
+  ``stale``, infinite where the node has not known since its start. Where its age would be above ``max_staleness`` it asks
+  the leader first: NoQuorumError, if there is none
 * READ: ``last_position`` and ``applied_index`` of this node; payload: whole batches of the topic, in order, the
   first of which holds ``position``; empty = nothing there yet. READ is answered from what *this* node has applied,
   after it has applied ``applied_index``; ``wait`` > 0 holds the answer until a record is there or the time is over.
 * STATUS: ``status``, the map that ``viewstamp status`` prints for the node
 * CALL: ``receipt`` as APPEND (its position is 0) and ``results``: a packed result for each command
   (``wire/commands.py``); OUTCOME of a batch of commands has ``results`` too, None where they are not kept any more
-* QUERY: ``result`` (packed), ``applied_index``, and ``age``: seconds since this node last knew that it was up to date
-  (0 unless stale). ``applied_index`` in the request: answer no earlier than after this has been applied
+* QUERY: ``result`` (packed), ``applied_index`` and ``age``. ``applied_index`` in the request: answer no earlier than
+  after this has been applied
 * WATCH: ``changes``, a list of [index, log time, actor, key, method, arguments (packed), result (packed)], and
   ``index``, from which to ask on; 0 in the request = from now. TrimmedError: those changes are not kept any more
 * LIST_ACTORS: ``actors``, a list of {name, class, version, instances, digest}
@@ -70,6 +74,7 @@ What OK carries beside ``id``:
 * CREATE_SNAPSHOT: ``snapshot`` = {index, term, bytes, seconds}; LIST_SNAPSHOTS: ``snapshots``, a list of
   {index, term, bytes, created}, the newest first
 * READ_SNAPSHOT: ``size`` and ``identity`` of the file; payload: its bytes from ``offset`` on; a connection of its own
+* READ_LOG: nothing; payload: whole batches from index ``start`` on, at least one, none beyond ``end``, all committed
 * STAGE: ``receipt`` as APPEND, its position is 0: the batch has an index, and gets a position by a COMMIT
 * BEGIN_ATTEMPT: ``attempt``, its id; 0 = that batch of the sink is committed already, and ``commit`` says how
   The leader adds ``keep_bytes`` to what it writes into the log: the attempt goes when the log has grown by so much
@@ -135,6 +140,7 @@ class FrameKind(IntEnum):
     FIND_TIME = 49
     CHANGE_MEMBERS = 50
     TRANSFER_LEADERSHIP = 51
+    READ_LOG = 52
     JOIN = 53
     APPEND_AT = 53
     OK = 30

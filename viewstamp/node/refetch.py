@@ -1,0 +1,204 @@
+"""Fetching committed records, or a snapshot, from the other members, by a node whose core does not run.
+
+Whoever has them committed may answer: it need not lead, and the group need not have a leader. What comes is believed
+only as far as it can be checked: checksums, indices without a gap, and the term that this node's own history says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageFullError, TrimmedError
+from viewstamp.host.seam import Network
+from viewstamp.ids import Index, NodeId
+from viewstamp.node.questions import PeerSession
+from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.transfer import receive_piece
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.requests import FrameKind
+
+__all__ = ["GoneError", "Progress", "Refetcher", "check_batches"]
+
+_PIECE_BYTES = 1024 * 1024
+_RETRY_SECONDS_FIRST = 0.1
+_RETRY_SECONDS_MAX = 2.0
+
+
+class GoneError(Exception):
+    """Every other member has answered that it does not keep what is missing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a repair is, for ``status`` and for whoever is told to wait.
+
+    ``bytes_total`` is an estimate, 0 = not known. ``ranges`` are the indices (half-open) that are missing.
+    """
+
+    sentence: str
+    source: str = ""
+    bytes: int = 0
+    bytes_total: int = 0
+    ranges: list[tuple[int, int | None]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what ``status`` shows."""
+        return {
+            "sentence": self.sentence,
+            "from": self.source,
+            "bytes": self.bytes,
+            "bytes_total": max(self.bytes, self.bytes_total),
+            "ranges": self.ranges,
+        }
+
+
+class Refetcher:
+    """Asks the other members in turn, until one answers: for ever.
+
+    Invariants:
+      * at most one connection is open; who has answered is asked again first
+    """
+
+    def __init__(
+        self,
+        addresses: Mapping[NodeId, str],
+        *,
+        node: NodeId,
+        hello: dict[str, object],
+        network: Network,
+        progress: Progress,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Know the other members, who are at ``addresses``."""
+        self._addresses = dict(addresses)
+        self._node = node
+        self._hello = hello
+        self._network = network
+        self._progress = progress
+        self._log = log
+        self._session: PeerSession | None = None
+
+    async def fetch(self, start: int, end: int, history: TermHistory) -> list[Batch]:
+        """Return batches from index ``start`` on, at least one, none beyond ``end``; checked against ``history``.
+
+        Raises:
+          GoneError: no member keeps them.
+        """
+        delay = _RETRY_SECONDS_FIRST
+        while True:
+            refusals: dict[NodeId, Exception] = {}
+            for peer in self._in_turn():
+                try:
+                    return await self._fetch_from(peer, start, end, history)
+                except (OSError, PeerError, TrimmedError, TimeoutError) as error:
+                    refusals[peer] = error
+                    self.close()
+            if all(isinstance(error, TrimmedError) for error in refusals.values()):
+                raise GoneError
+            self._say_stalled(f"the records from index {start} to {end - 1}", refusals)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _RETRY_SECONDS_MAX)
+
+    async def fetch_snapshot(self, store: SnapshotStore, begin: int, end: int) -> StoredSnapshot:
+        """Fetch the newest snapshot that ends at ``begin`` or later, and at ``end`` at most.
+
+        Raises:
+          GoneError: no member has such a one.
+          StorageError: the disk failed; StorageFullError: there is no room.
+        """
+        delay = _RETRY_SECONDS_FIRST
+        while True:
+            refusals: dict[NodeId, Exception] = {}
+            for peer in self._in_turn():
+                try:
+                    return await self._fetch_snapshot_from(peer, store, begin, end)
+                except StorageFullError:
+                    raise
+                except (OSError, PeerError, TrimmedError, TimeoutError, ConfigError, CorruptionError) as error:
+                    refusals[peer] = error
+                    self.close()
+            if all(isinstance(error, TrimmedError) for error in refusals.values()):
+                raise GoneError
+            self._say_stalled(f"a snapshot that ends at index {begin - 1} or later", refusals)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _RETRY_SECONDS_MAX)
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _in_turn(self) -> list[NodeId]:
+        """Return the members, the one to which a connection is open first."""
+        first = self._session.peer if self._session is not None else None
+        return sorted(self._addresses, key=lambda peer: (peer != first, peer))
+
+    async def _open(self, peer: NodeId) -> PeerSession:
+        if self._session is None or self._session.peer != peer:
+            self.close()
+            self._session = await PeerSession.open(self._network, self._addresses[peer], peer, self._hello)
+        return self._session
+
+    async def _fetch_from(self, peer: NodeId, start: int, end: int, history: TermHistory) -> list[Batch]:
+        session = await self._open(peer)
+        frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": end, "bytes_max": _PIECE_BYTES})
+        batches = Batch.decode_all(bytes(frame.payload))
+        check_batches(batches, start, end, history, peer)
+        progress = self._progress
+        progress.source = peer
+        progress.bytes += len(frame.payload)
+        of = f" of about {progress.bytes_total:,}" if progress.bytes_total > progress.bytes else ""
+        progress.sentence = f"{self._node} is repairing its log: {progress.bytes:,}{of} bytes from {peer}"
+        return batches
+
+    async def _fetch_snapshot_from(self, peer: NodeId, store: SnapshotStore, begin: int, end: int) -> StoredSnapshot:
+        session = await self._open(peer)
+        frame = await session.ask(FrameKind.LIST_SNAPSHOTS, {})
+        offered = [(int(each["index"]) + 1, int(each["term"])) for each in frame.body["snapshots"]]
+        fitting = [each for each in offered if begin <= each[0] <= end]
+        if not fitting:
+            raise TrimmedError(f"{peer} has no snapshot that ends from index {begin - 1} to {end - 1}")
+        incoming = await store.receive(*max(fitting))
+        try:
+            while not incoming.is_complete:
+                self._progress.bytes_total = await receive_piece(session, incoming)
+                self._progress.source, self._progress.bytes = peer, incoming.offset
+                self._progress.sentence = (
+                    f"{self._node} is repairing its snapshots: {incoming.offset:,} of"
+                    f" {self._progress.bytes_total:,} bytes from {peer}"
+                )
+            return await incoming.finish()
+        finally:
+            await incoming.close()
+
+    def _say_stalled(self, what: str, refusals: Mapping[NodeId, Exception]) -> None:
+        reasons = "; ".join(f"{peer}: {str(error) or type(error).__name__}" for peer, error in refusals.items())
+        sentence = f"{self._node} is repairing, and no other member can give it {what}: {reasons}"
+        if sentence != self._progress.sentence:
+            self._log.warning("! repair waits", reason=sentence)
+        self._progress.sentence = sentence
+
+
+def check_batches(batches: list[Batch], start: int, end: int, history: TermHistory, peer: NodeId) -> None:
+    """Check that batches, whose checksums are right, are the records that were here.
+
+    Raises:
+      PeerError: they are not: other indices, or another term than this node's history says. They are not taken.
+    """
+    if not batches:
+        raise FrameError(f"{peer} sent nothing from index {start} on")
+    at = start
+    for batch in batches:
+        if batch.first_index != at or batch.end > end:
+            raise FrameError(f"{peer} sent {batch!r}, expected records from index {at} on, up to {end - 1}")
+        if batch.first_index >= history.starts[0].begin:
+            terms = (history.term_at(batch.first_index), history.term_at(Index(batch.end - 1)))
+            if terms != (batch.term, batch.term):
+                raise PeerError(f"{peer} sent {batch!r}, this node's history says term {terms[0]} there")
+        at = batch.end

@@ -1,0 +1,332 @@
+"""Repair of a damaged log or lost snapshots, before the core runs: what is missing, who has it, what is done.
+
+A node that finds damage when it starts is silent, because its core does not run. What it does depends on what it knows:
+
+| found | done |
+| --- | --- |
+| records below an end that is known to be committed are missing | exactly these are fetched, and the segment rebuilt |
+| records at that end or above are missing, or how many is not known | the pair that the node may have advertised is \
+stored, then the log is cut there; the core follows silently until it has reached the pair (protocol rule 17) |
+| no whole snapshot, and the log begins above 1 | its beginning is fetched, or else a snapshot that reaches the log |
+| no other member keeps what is missing; the whole log is lost | as the second row, and the log begins anew, at 1 |
+| intact records that contradict each other, or the history | refused: never guessed (rule 20) |
+| a group of one voter | refused: nobody has a copy |
+
+Known to be committed is what the control file, the intact groups' headers and the newest whole snapshot say. What is
+replaced or cut is set aside in ``<data_dir>/damaged-<n>``. Every step can be repeated (``wal/repair.py``), and the
+stored pair stays once it is there: a silent node promises nothing new, so what it loses meanwhile raises nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import ClosedError, CorruptionError
+from viewstamp.host.blocking import in_thread
+from viewstamp.host.seam import Host
+from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.node.refetch import GoneError, Progress, Refetcher
+from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.wal.assessment import Assessment, Region, assess
+from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, settle_mark
+from viewstamp.wal.truncation import MARK_NAME
+
+__all__ = ["UNKNOWN_END", "Repairer", "silent_pair"]
+
+RecoveredT = TypeVar("RecoveredT")
+
+_REPAIRS_MAX = 4
+"""How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
+
+UNKNOWN_END = 2**62
+"""The end of a log of which is not known how long it was: no log of its last term reaches it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """What is there. ``begin`` is the end of the newest whole snapshot, 1 = there is none."""
+
+    control: ControlFile
+    state: ControlState
+    store: SnapshotStore
+    snapshot: StoredSnapshot | None
+    found: Assessment
+    membership: Membership
+
+    @property
+    def name(self) -> NodeId:
+        """What this node is called in its group."""
+        return NodeId(self.state.member_id or self.state.node_id)
+
+    @property
+    def begin(self) -> int:
+        return self.snapshot.end if self.snapshot is not None else 1
+
+    @property
+    def committed(self) -> int:
+        """An end below which all is known to be committed."""
+        return max(self.state.commit_hint, self.found.commit_hint, self.begin)
+
+    @property
+    def history(self) -> TermHistory:
+        return TermHistory(self.state.history)
+
+
+def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
+    """Return the pair that a node may have advertised before its log rotted, which ended at ``end`` (None = not known).
+
+    A pair that is stored already stays: since then nothing that the node said counted.
+    """
+    if state.silent_until is not None:
+        return state.silent_until
+    history = TermHistory(state.history)
+    if end is None or history.starts[0].begin > end:
+        return history.last_term, UNKNOWN_END
+    return history.advertised(Index(end)).last_term, end
+
+
+class Repairer:
+    """Stands between a node's directory and its recovery: what is damaged is repaired, and recovered again.
+
+    Nothing else may use the directory meanwhile.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        node: NodeId,
+        cluster: ClusterId,
+        data_dir: str,
+        members: Membership,
+        hello: Callable[[], dict[str, object]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Know the directory; nothing is read yet.
+
+        Args:
+          host: the machine.
+          node: this node, by its name.
+          cluster: whose snapshots these are.
+          data_dir: where everything stands.
+          members: the settings' hint, where nothing that is left says who the members are.
+          hello: what this node says of itself to another member, but for what stands in the control file.
+          log: where is told what was found and done.
+        """
+        self.progress: Progress | None = None
+        """How far a repair is; None = there is none under way."""
+        self.suspicion: CorruptionError | None = None
+        """Rot that was met while the node ran: looked for, and repaired, before the next recovery."""
+        self._host = host
+        self._node = node
+        self._cluster = cluster
+        self._data_dir = data_dir
+        self._members = members
+        self._hello = hello
+        self._log = log
+        self._task: asyncio.Task[bool] | None = None
+        self._is_closed = False
+
+    @property
+    def _wal(self) -> str:
+        return f"{self._data_dir}/wal"
+
+    async def recovered(self, recover: Callable[[], Awaitable[RecoveredT]]) -> RecoveredT:
+        """Return what ``recover`` does; where it finds damage, repair and recover again, as long as that helps.
+
+        Waits for other members as long as it takes. Cancelled, it leaves the damaged directory, or a repaired one.
+
+        Raises:
+          CorruptionError: of ``recover``, where nothing can be done; nothing was changed.
+          ClosedError: the node was stopped meanwhile.
+          StorageError: the disk failed; StorageFullError: there is no room for what is set aside.
+        """
+        suspicion, self.suspicion = self.suspicion, None
+        if suspicion is not None:
+            await self._repaired(suspicion)
+        for _ in range(_REPAIRS_MAX):
+            try:
+                return await recover()
+            except CorruptionError as error:
+                if not await self._repaired(error):
+                    raise
+        return await recover()
+
+    async def close(self) -> None:
+        """Give up a repair that is under way. Idempotent."""
+        self._is_closed = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _repaired(self, error: CorruptionError) -> bool:
+        """Repair; False = nothing can be done."""
+        self._task = asyncio.get_running_loop().create_task(self._repair(error))
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise ClosedError(f"{self._node} is stopping", remedy="ask another node") from None
+            raise
+
+    async def _repair(self, error: CorruptionError) -> bool:
+        self.progress = Progress(sentence=f"{self._node} is repairing: it looks what is left of its log")
+        aside = Aside(self._host.disk, self._data_dir)
+        try:
+            look = await in_thread(self._look, error)
+            if look is None:
+                return False
+            self._log.error("! damaged", reason=error.message, gaps=str(look.found.gaps), end=look.found.end)
+            refetcher = Refetcher(
+                {peer: at for peer, at in look.membership.addresses.items() if peer != look.name},
+                node=self._node,
+                hello={**self._hello(), "node": look.name, "incarnation": look.state.incarnation},
+                network=self._host.network,
+                progress=self.progress,
+                log=self._log,
+            )
+            try:
+                await self._mend(look, refetcher, aside)
+            except GoneError:
+                self._log.error("! no member keeps what is missing: the log begins anew")
+                await in_thread(self._begin_anew, look, aside)
+            finally:
+                refetcher.close()
+            self._log.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
+            return True
+        finally:
+            self.progress = None
+
+    def _look(self, error: CorruptionError) -> _Look | None:
+        """Read everything that is there; None = there is nothing to repair, or nobody to repair it from. Blocking."""
+        disk = self._host.disk
+        control = ControlFile.open(disk, self._data_dir)
+        if control.state is None:
+            return None
+        store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
+        snapshot = _newest_whole(store)
+        begin = snapshot.end if snapshot is not None else 1
+        settle_mark(disk, self._wal)
+        hint = max(control.state.commit_hint, begin)
+        found = assess(disk, self._wal, begin_max=begin, commit_hint=hint)
+        look = _Look(
+            control=control,
+            state=control.state,
+            store=store,
+            snapshot=snapshot,
+            found=found,
+            membership=self._membership(control.state, snapshot, found),
+        )
+        if found.contradiction:
+            error.message += f"; not repaired, as what is intact contradicts itself: {found.contradiction}"
+            return None
+        if found.is_damaged and list(look.membership.electors) == [look.name]:
+            error.message += f"; {look.name} is the only voter, so nobody else answers for a copy of what is missing"
+            return None
+        return look if found.is_damaged else None
+
+    def _membership(self, state: ControlState, snapshot: StoredSnapshot | None, found: Assessment) -> Membership:
+        """Return the newest membership that anything says."""
+        packed = found.membership or (snapshot.meta.membership if snapshot is not None else b"") or state.membership
+        return Membership.decode(packed) if packed else self._members
+
+    # -- What is done ---------------------------------------------------------------------------------------
+
+    async def _mend(self, look: _Look, refetcher: Refetcher, aside: Aside) -> None:
+        """Fetch what is known to be committed; cut where more is missing."""
+        found, progress = look.found, self.progress
+        assert progress is not None, "a repair is under way"
+        for damaged in look.store.damaged:
+            await in_thread(aside.move, damaged.path)
+        if not found.parts:
+            await in_thread(self._begin_anew, look, aside)
+            return
+        cut = _cut_of(look)
+        regions = found.regions
+        if cut is not None:
+            regions = [region for region in regions if region.start <= cut]
+            await in_thread(self._fall_silent, look, cut)
+            regions[-1] = await in_thread(cut_behind, self._host.disk, found.parts, regions[-1], cut, aside)
+        if found.mark_is_lost:
+            await in_thread(aside.move, f"{self._wal}/{MARK_NAME}")
+        progress.bytes_total = sum(region.bytes_lost for region in regions)
+        progress.ranges = [(gap.start, gap.end) for region in regions for gap in region.gaps]
+        for region in reversed(regions):
+            end = cut if region is regions[-1] else None
+            try:
+                await self._rebuild(look, region, end, refetcher, aside)
+            except GoneError:
+                if region.parts[0].exists or region.before is not None or region.behind is None:
+                    raise
+                # The beginning, which the others have dropped: what they have in its place is a snapshot.
+                log_end = found.end if cut is None else cut
+                assert region.end is not None and log_end is not None, "what follows the beginning is there"  # noqa: PT018
+                await refetcher.fetch_snapshot(look.store, region.end, log_end)
+
+    async def _rebuild(self, look: _Look, region: Region, end: int | None, refetcher: Refetcher, aside: Aside) -> None:
+        """Write a region again, with what is missing from the others."""
+        history = look.history
+        term = history.term_at(Index(region.start - 1)) if history.starts[0].begin < region.start else 0
+        rebuilding = await in_thread(
+            Rebuilding,
+            self._host.disk,
+            region,
+            commit_end=look.committed,
+            previous_term=term,
+            end=end,
+        )
+        try:
+            while (wanted := rebuilding.wanted) is not None:
+                batches = await refetcher.fetch(*wanted, history)
+                await in_thread(rebuilding.add, batches)
+            await in_thread(rebuilding.finish, aside)
+        finally:
+            rebuilding.abandon()
+
+    def _fall_silent(self, look: _Look, cut: int) -> None:
+        """Store the pair, before the log is touched; the commit hint goes down with the log. Blocking."""
+        pair = silent_pair(look.state, look.found.end)
+        look.state = replace(
+            look.state,
+            silent_until=pair,
+            commit_hint=min(look.state.commit_hint, cut),
+            membership=look.membership.encode(),
+        )
+        look.control.write(look.state)
+        self._log.warning("= silent until the log is what it was", pair=pair, cut=cut)
+
+    def _begin_anew(self, look: _Look, aside: Aside) -> None:
+        """Set log and snapshots aside; what is left is who this node is, and what it promised. Blocking."""
+        self._fall_silent(look, 0)
+        for stored in look.store.stored:
+            aside.move(stored.path)
+        begin_anew(self._host.disk, self._wal, aside)
+
+
+def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:
+    """Return the newest snapshot of which every byte is intact; those before it are noted as damaged. Blocking."""
+    for stored in list(store.stored):
+        try:
+            for _ in store.load(stored):
+                pass
+        except CorruptionError as error:
+            store.set_aside(stored, error)
+        else:
+            return stored
+    return None
+
+
+def _cut_of(look: _Look) -> int | None:
+    """Return where the log has to end: before the first gap that may not be committed; None = there is no such gap."""
+    for gap in look.found.gaps:
+        if gap.end is None or gap.end > look.committed:
+            return max(gap.start, look.begin)
+    return None
