@@ -80,9 +80,15 @@ class Peering:
                 self._link(peer)
 
     def send(self, message: Message) -> None:
-        """Send a message to its target; dropped where nobody knows where that listens."""
-        if self.address(message.target) is not None:
-            self._link(message.target).send(encode_message(message))
+        """Send a message to its target; dropped where nobody knows where that listens.
+
+        To one that has left as long as its link lasts: a leader that removes itself is acknowledged by the others.
+        """
+        link = self._links.get(message.target)
+        if (link is None or link.is_over) and self.address(message.target) is not None:
+            link = self._link(message.target)
+        if link is not None:
+            link.send(encode_message(message))
 
     def send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
         """Send what this member says of its state."""

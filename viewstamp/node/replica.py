@@ -23,6 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import Actor
 from viewstamp.consensus.core import SnapshotPoint
+from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
@@ -204,7 +205,7 @@ class Replica(Actor[Item]):
         self.full: StorageFullError | None = None
         """Why this member takes no batches at present; None = it does."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called after a turn in which role, term, leader or lifecycle changed."""
+        """Called after a turn in which role, term, leader, lifecycle or membership changed."""
         self._log_store = log_store
         self._wal = wal
         self.send = send
@@ -221,8 +222,6 @@ class Replica(Actor[Item]):
         self._explained = (0, "")
         """The tick in which that was asked last, and what it said."""
         self._to_install: InstallSnapshot | None = None
-        self.fresh_at = clock.monotonic()
-        """When this member was last known to have applied all that its leader had committed."""
         self.pace = Pace()
         """How late this member is; others only look."""
         self._clock = clock
@@ -240,7 +239,7 @@ class Replica(Actor[Item]):
         self._turn_bytes = 0
         """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
         self._changes = Changes(raft)
-        self._known: tuple[Role, Term, NodeId | None, Lifecycle] | None = None
+        self._known: tuple[Role, Term, NodeId | None, Lifecycle, Membership] | None = None
 
     # -- Turns ----------------------------------------------------------------------------------------------
 
@@ -286,8 +285,6 @@ class Replica(Actor[Item]):
         self.applier.apply_turn()
         if not self.applier.is_idle:
             self.ref.put(_GO_ON)
-        elif self.raft.leader is not None and self.raft.core.ticks_since_leader == 0:
-            self.fresh_at = self._clock.monotonic()
         self._changes.note()
         self._note_changes()
 
@@ -494,7 +491,7 @@ class Replica(Actor[Item]):
 
     def _look_for_changes(self) -> None:
         raft = self.raft
-        known = (raft.role, raft.term, raft.leader, raft.lifecycle)
+        known = (raft.role, raft.term, raft.leader, raft.lifecycle, raft.core.membership)
         if known == self._known:
             return
         was_leader_of = self._known[1] if self._known and self._known[0] is Role.LEADER else None

@@ -1,0 +1,151 @@
+"""Members of a running group come and go, leadership moves, a lost disk joins anew: on real disks and sockets."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.node.group import Group, wait_for
+from viewstamp.consensus.roles import Lifecycle, Role
+from viewstamp.errors import NotLeaderError, RequestError, UnavailableError
+from viewstamp.ids import NodeId
+from viewstamp.node import Node
+
+pytestmark = pytest.mark.slow
+
+
+def voters(node: Node) -> set[str]:
+    """Return the voters that a member knows; empty while the membership is joint, or it is starting."""
+    if node.replica is None:
+        return set()
+    membership = node.replica.raft.core.membership
+    return set() if membership.is_joint else set(membership.voters)
+
+
+def is_reborn_voter(node: Node) -> bool:
+    """Say whether a node has joined anew, and votes."""
+    return node.me.startswith("n2~") and node.me in voters(node)
+
+
+async def add(group: Group, name: str, action: str = "add", replaces: str = "") -> None:
+    """Start a new node, and have the leader add it."""
+    address = f"127.0.0.1:{name.removeprefix('n')}"
+    await group.start(name, listen=address)
+    await (await group.leader()).change_members(action, name, address, replaces)
+
+
+async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        receipts = [await client.append("t", b"%d" % number) for number in range(20)]
+        await add(group, "n4")
+        await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n1", "n2", "n3", "n4"}, group.journal.tail)
+        await group.caught_up()
+        leader = await group.leader()
+        assert await leader.transfer_leadership("n4") == {"leader": "n4"}
+        assert (await group.leader(not_="n1")).me == "n4"
+        receipts.append(await client.append("t", b"20"))
+        assert [receipt.position for receipt in receipts] == list(range(1, 22))
+
+
+async def test_a_removed_leader_hands_over_and_is_refused_from_then_on(tmp_path: Path) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        leader = await group.leader()
+        answer = await leader.change_members("remove", leader.me, "", "")
+        assert answer["membership"]["voters"].keys() == {"n2", "n3"}  # type: ignore[attr-defined]
+        successor = await group.leader(not_=leader.me)
+        assert voters(successor) == {"n2", "n3"}
+        assert leader.replica is not None
+        await wait_for(lambda: leader.replica and leader.replica.raft.role is Role.NON_PARTICIPANT, group.journal.tail)
+        term = successor.replica.raft.term  # type: ignore[union-attr]
+        await group.stop(leader.me)
+        await group.start(leader.me)
+        await asyncio.sleep(1.0)  # It campaigns as often as it likes.
+        assert (await group.leader()).replica.raft.term == term  # type: ignore[union-attr]
+        assert "no member of this group" in " ".join(group.nodes[leader.me].status["refused_by"].values())  # type: ignore[attr-defined]
+
+
+async def test_a_member_is_replaced_by_another_in_one_change(tmp_path: Path) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        await group.stop("n3")
+        await add(group, "n4", "replace", "n3")
+        await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n1", "n2", "n4"}, group.journal.tail)
+        await group.stop("n2")
+        await group.client("n1").create_topic("t")
+
+
+async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_and_takes_its_own_place(tmp_path: Path) -> None:
+    """Rule 18: it never votes under its old name, and what it had promised is not forgotten by the group."""
+    async with Group(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        for number in range(30):
+            await client.append("t", b"%d" % number)
+        await group.stop("n2")
+        shutil.rmtree(tmp_path / "n2")
+        await group.start("n2")
+        node = group.nodes[NodeId("n2")]
+        await wait_for(lambda: is_reborn_voter(node), lambda: f"{node.status}\n{group.journal.tail(80)}")
+        assert voters(await group.leader()) == {"n1", "n3", node.me}
+        assert node.lifecycle is Lifecycle.RUNNING
+        await group.caught_up()
+        # It counts: with n3 gone, n1 and the reborn one go on; and after a restart it is who it was.
+        await group.stop("n3")
+        await client.append("t", b"30")
+        await group.stop("n2")
+        await group.run("n2")
+        assert group.nodes[NodeId("n2")].me == node.me
+        assert [record.value async for record in client.read("t", 31)] == [b"30"]
+
+
+async def test_a_second_loss_is_joined_anew_too(tmp_path: Path) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        names = set()
+        for _ in range(2):
+            await group.stop("n2")
+            shutil.rmtree(tmp_path / "n2")
+            await group.start("n2")
+            node = group.nodes[NodeId("n2")]
+            await wait_for(lambda node=node: is_reborn_voter(node), lambda: group.journal.tail(80))  # type: ignore[misc]
+            names.add(node.me)
+        assert len(names) == 2
+        assert len(voters(await group.leader())) == 3
+
+
+async def test_a_clean_stop_of_the_leader_costs_no_timeout(tmp_path: Path) -> None:
+    """It hands over first: the others do not have to find out that it is silent."""
+    async with Group(tmp_path) as group:
+        await group.run()
+        leader = await group.leader()
+        await group.stop(leader.me)
+        handed = group.journal.of("= state", node=leader.me, role="follower")
+        assert handed, "it stepped down before it stopped"
+        assert (await group.leader()).me != leader.me
+
+
+async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        leader = await group.leader()
+        other = next(node for node in group.nodes.values() if node is not leader)
+        with pytest.raises(NotLeaderError):
+            await other.change_members("remove", "n3", "", "")
+        with pytest.raises(RequestError, match="n9 is no member"):
+            await leader.change_members("remove", "n9", "", "")
+        with pytest.raises(RequestError, match="unknown change 'promote'"):
+            await leader.change_members("promote", "n9", "a:1", "")
+        with pytest.raises(RequestError, match="a change 'add' of node 'n9' at ''"):
+            await leader.change_members("add", "n9", "", "")
+        with pytest.raises(RequestError, match="cannot take the leadership over"):
+            await leader.transfer_leadership("n9")
+        await group.stop(other.me)
+        await asyncio.sleep(0.5)
+        with pytest.raises(UnavailableError):
+            await leader.transfer_leadership(other.me)

@@ -1,0 +1,248 @@
+"""Disks that lie: a member repairs itself from the others, loses and alters nothing, and says what it is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.node.damage import check_same_bytes, flip, flip_in_group, lose_log, segments
+from tests.node.group import Group, wait_for
+from viewstamp.errors import CorruptionError, UnavailableError
+from viewstamp.ids import NodeId
+from viewstamp.node import Node
+
+COUNT = 60
+
+
+async def fill(group: Group, count: int = COUNT, start: int = 0) -> list[bytes]:
+    """Append records that take a few segments; return what was acknowledged."""
+    client = group.client()
+    if start == 0:
+        await client.create_topic("orders")
+    values = [b"%d " % number + b"." * 5_000 for number in range(start, start + count)]
+    for value in values:
+        await client.append("orders", value)
+    return values
+
+
+async def stop_all(group: Group) -> None:
+    for node in group.nodes.values():
+        node.hands_over = False
+    await group.stop(*group.nodes)
+
+
+async def check(group: Group, values: list[bytes]) -> None:
+    """Everybody has every acknowledged record, goes on, and the files hold the same bytes."""
+    await group.caught_up()
+    client = group.client()
+    await client.append("orders", b"more")
+    await group.caught_up()
+    for name in group.members:
+        assert [record.value async for record in client.read("orders", node=name)] == [*values, b"more"], name
+    await stop_all(group)
+    check_same_bytes(group)
+
+
+def flip_sealed(directory: Path) -> None:
+    flip_in_group(segments(directory)[1], 2)
+
+
+def flip_open(directory: Path) -> None:
+    flip_in_group(segments(directory)[-1], 0)
+
+
+def flip_header(directory: Path) -> None:
+    flip(segments(directory)[2], 12)
+
+
+def lose_first(directory: Path) -> None:
+    segments(directory)[0].unlink()
+
+
+def lose_middle(directory: Path) -> None:
+    segments(directory)[2].unlink()
+
+
+def lose_last(directory: Path) -> None:
+    segments(directory)[-1].unlink()
+
+
+def lose_last_two(directory: Path) -> None:
+    for path in segments(directory)[-2:]:
+        path.unlink()
+
+
+def shorten(directory: Path) -> None:
+    os.truncate(segments(directory)[1], 10_000)
+
+
+def leave_a_rotten_mark(directory: Path) -> None:
+    (directory / "wal" / "truncation.mark").write_bytes(b"rot" * 21)
+
+
+DAMAGES: list[tuple[Callable[[Path], None], bool]] = [
+    (flip_sealed, False),
+    (flip_open, False),
+    (flip_header, False),
+    (lose_first, False),
+    (lose_middle, False),
+    (shorten, False),
+    (lose_last, True),
+    (lose_last_two, True),
+    (lose_log, True),
+    (leave_a_rotten_mark, True),
+]
+"""What is done to a member's files, and whether it cannot know how much is missing."""
+
+
+@pytest.mark.parametrize(("damage", "is_silent"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
+async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lost(
+    tmp_path: Path, damage: Callable[[Path], None], is_silent: bool
+) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        values = await fill(group)
+        await group.caught_up()
+        await group.stop("n3")
+        damage(tmp_path / "n3")
+        values += await fill(group, 5, COUNT)
+        await group.run("n3")
+        assert group.journal.of("! damaged", node="n3")
+        assert bool(group.journal.of("= silent until the log is what it was", node="n3")) == is_silent
+        assert (tmp_path / "n3" / "damaged-1").is_dir() or damage in (lose_middle, lose_first, lose_log)
+        if is_silent:
+            # An end that nobody knows is reached by a higher term only.
+            assert group.nodes[NodeId("n3")].status["silent_until"] is not None
+            leader = await group.leader()
+            await leader.transfer_leadership("")
+            await wait_for(
+                lambda: group.nodes[NodeId("n3")].status["silent_until"] is None,
+                lambda: f"still silent: {group.status()}\n{group.journal.tail()}",
+            )
+        await check(group, values)
+
+
+async def test_the_leader_is_no_exception(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        values = await fill(group)
+        leader = (await group.leader()).options.node
+        await group.stop(leader)
+        flip_sealed(tmp_path / leader)
+        lose_last(tmp_path / leader)
+        values += await fill(group, 5, COUNT)
+        await group.run(leader)
+        await check(group, values)
+
+
+async def test_all_members_damaged_at_different_places_below_the_commit_repair_each_other(tmp_path: Path) -> None:
+    """One of them is whole, and has them all: a majority need not be."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        values = await fill(group)
+        await group.caught_up()
+        await stop_all(group)
+        flip_in_group(segments(tmp_path / "n1")[1], 2)
+        flip_in_group(segments(tmp_path / "n2")[2], 1)
+        await group.start("n3")
+        await asyncio.gather(group.run("n1"), group.run("n2"))
+        await check(group, values)
+
+
+async def start_in_background(group: Group, name: str) -> tuple[Node, asyncio.Task[None]]:
+    node = group.make(name)
+    return node, asyncio.get_running_loop().create_task(node.start())
+
+
+async def repair_sentence(node: Node, part: str) -> str:
+    def look() -> str:
+        repair = node.status["repair"]
+        sentence = repair["sentence"] if isinstance(repair, dict) else ""
+        return sentence if part in sentence else ""
+
+    return await wait_for(look, lambda: f"no sentence with {part!r}: {node.status}")
+
+
+async def test_on_a_majority_the_group_stalls_with_a_sentence_and_invents_nothing(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await fill(group)
+        await group.caught_up()
+        await stop_all(group)
+        for name in ("n2", "n3"):
+            lose_middle(tmp_path / name)
+        starting = [await start_in_background(group, name) for name in ("n2", "n3")]
+        for node, task in starting:
+            sentence = await repair_sentence(node, "no other member can give it the records from index")
+            assert "n1: " in sentence
+            assert not task.done()
+            with pytest.raises(UnavailableError, match="is repairing"):
+                node.list_snapshots()
+        for node, task in starting:
+            await node.stop()
+            with pytest.raises(UnavailableError):
+                await task
+        for name in ("n2", "n3"):
+            with pytest.raises(CorruptionError):
+                check_same_bytes(group)
+
+
+async def test_two_members_that_lost_their_logs_elect_nobody_and_the_third_cannot_alone(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await fill(group)
+        await group.caught_up()
+        await stop_all(group)
+        for name in ("n1", "n2"):
+            lose_log(tmp_path / name)
+        await group.start()
+        await asyncio.sleep(1.0)
+        for name in ("n1", "n2"):
+            status = group.nodes[NodeId(name)].status
+            assert status["silent_until"] is not None
+            assert group.nodes[NodeId(name)].applied_index == 0
+        assert all(node.replica is not None and not node.replica.is_leading for node in group.nodes.values())
+
+
+async def test_a_single_node_is_refused_as_nobody_has_a_copy(tmp_path: Path) -> None:
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        await fill(group)
+        await group.stop("n1")
+        lose_middle(tmp_path / "n1")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "n1" / "wal").iterdir()}
+        with pytest.raises(CorruptionError, match="n1 is the only voter"):
+            await group.start("n1")
+        assert {path.name: path.read_bytes() for path in (tmp_path / "n1" / "wal").iterdir()} == before
+
+
+async def test_a_member_whose_snapshots_rotted_takes_one_that_reaches_its_log(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        values = await fill(group)
+        client = group.client()
+        await client.trim_topic("orders", 41)
+        for node in group.nodes.values():
+            await node.create_snapshot()
+        values += await fill(group, 20, COUNT)
+        for node in group.nodes.values():
+            await node.create_snapshot()
+        await wait_for(
+            lambda: all(node.wal is not None and node.wal.first_index > 1 for node in group.nodes.values()),
+            lambda: f"nothing dropped: {group.status()}",
+        )
+        values += await fill(group, 5, COUNT + 20)
+        await group.caught_up()
+        await group.stop("n3")
+        for path in (tmp_path / "n3" / "snapshots").glob("*.snapshot"):
+            flip(path, path.stat().st_size // 2)
+        await group.run("n3")
+        assert group.nodes[NodeId("n3")].status["silent_until"] is None
+        assert list((tmp_path / "n3" / "damaged-1" / "snapshots").iterdir())
+        await group.caught_up()
+        for name in group.members:
+            assert [record.value async for record in client.read("orders", node=name)] == values[40:]

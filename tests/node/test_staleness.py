@@ -1,0 +1,120 @@
+"""Answers that may be stale say how stale, and a bound is kept or the answer refused."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.node.caller import Caller, body_of, call
+from tests.node.group import Group
+from viewstamp.errors import UnavailableError
+from viewstamp.wire.requests import FrameKind
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    """Members that soon give up a request that cannot be answered, and a topic with one record."""
+    async with Group(tmp_path, 3, request_seconds=0.2) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        await client.append("orders", b"before")
+        await group.caught_up()
+        yield group
+
+
+async def follower(group: Group) -> str:
+    leader = (await group.leader()).options.node
+    return next(name for name in group.members if name != leader)
+
+
+async def asked(caller: Caller, max_staleness: float | None) -> tuple[int, float]:
+    """Return the topic's last position, stale, and the age of that."""
+    answer = await caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=True, max_staleness=max_staleness)
+    body = body_of(answer)
+    return body["topic"]["last_position"], body["age"]
+
+
+async def test_a_healthy_member_knows_that_it_is_up_to_date(group: Group) -> None:
+    for name in group.members:
+        async with call(group, name) as caller:
+            last, age = await asked(caller, None)
+            assert (last, age < 0.2) == (1, True)
+            assert await asked(caller, 60) == (1, pytest.approx(age, abs=0.2))
+
+
+async def test_no_staleness_at_all_is_linearizable_on_every_member(group: Group) -> None:
+    client = group.client()
+    async with call(group, await follower(group)) as caller:
+        for number in range(2, 12):
+            await client.append("orders", b"x")
+            assert await asked(caller, 0) == (number, 0)
+
+
+async def test_within_its_bound_an_answer_needs_nobody_and_beyond_it_is_refused(group: Group) -> None:
+    away = await follower(group)
+    leader = (await group.leader()).options.node
+    async with call(group, away) as caller:
+        known_at = monotonic()
+        await asked(caller, 0)
+        group.isolate(away)
+        await group.client(leader).append("orders", b"after")
+        last, age = await asked(caller, 60)
+        assert last == 1
+        assert 0 < age <= monotonic() - known_at
+        await asyncio.sleep(0.05)
+        answer = await caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=True, max_staleness=0.05)
+        assert answer.body["error"] == "NoQuorumError"
+        assert f"{away} last knew 0." in answer.body["message"]
+        assert "0.05 s are allowed" in answer.body["message"]
+        assert (await asked(caller, None))[0] == 1, "as it stands, it still answers"
+        group.board.heal()
+        await group.caught_up()
+        assert await asked(caller, 0) == (2, 0)
+
+
+async def test_a_member_that_never_knew_says_so(tmp_path: Path) -> None:
+    """Having heard from somebody who says that it leads is not knowing."""
+    async with Group(tmp_path, 3, request_seconds=0.1) as group:
+        await group.run()
+        await group.client().create_topic("orders")
+        await group.caught_up()
+        await group.stop(*group.members)
+        await group.start("n2")
+        async with call(group, "n2") as caller:
+            last, age = await asked(caller, None)
+            assert (last, math.isinf(age)) == (0, True)
+            answer = await caller.ask(FrameKind.LIST_TOPICS, stale=True, max_staleness=3600)
+            assert "n2 has not known since its start" in answer.body["message"]
+            assert math.isinf(body_of(await caller.ask(FrameKind.LIST_TOPICS, stale=True))["age"])
+
+
+async def test_a_client_is_served_by_whoever_is_fresh_enough(group: Group) -> None:
+    away = await follower(group)
+    group.isolate(away)
+    client = group.client()
+    await client.append("orders", b"after")
+    for _ in range(3):
+        stale = await client.read_stale("orders", max_staleness=0.01)
+        assert [record.value async for record in stale.value] == [b"before", b"after"]
+        assert stale.age_seconds <= 0.01
+    pinned = await client.read_stale("orders", node=away)
+    assert [record.value async for record in pinned.value] == [b"before"]
+    with pytest.raises(UnavailableError, match=f"{away} .* 0.01 s are allowed"):
+        await group.client(away, timeout=0.5).describe_topic("orders", max_staleness=0.01)
+
+
+@pytest.mark.parametrize("bound", [-1, "1", float("nan"), [], True])
+async def test_what_is_no_bound_is_refused(group: Group, bound: object) -> None:
+    async with call(group) as caller:
+        for kind, fields in (
+            (FrameKind.LIST_TOPICS, {}),
+            (FrameKind.DESCRIBE_TOPIC, {"name": "orders"}),
+            (FrameKind.QUERY, {"actor": "a", "key": "", "method": "m", "arguments": b"", "applied_index": 0}),
+        ):
+            assert await caller.refusal(kind, stale=True, max_staleness=bound, **fields) == "RequestError"
