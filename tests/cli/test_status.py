@@ -37,6 +37,17 @@ def test_a_node_that_does_not_answer_has_a_name_and_every_key() -> None:
     assert (away["reachable"], away["role"]) == (False, None)
 
 
+def test_a_node_that_reads_its_log_has_no_term_yet() -> None:
+    result = summary([node("n1", lifecycle="bootstrapping"), node("n2", role="leader", term=4)], {})
+    assert (result["leader"], result["term"]) == ("n2", 4)
+
+
+def test_what_is_done_to_a_node_on_purpose_is_warned_of() -> None:
+    cut = [{"fault": "partition", "peers": ["n2", "n3"], "ms": 0, "until": 0}]
+    (warning,) = summary([node("n1", term=1, role="leader", **LOG, chaos=cut)], {})["warnings"]
+    assert warning.startswith("CHAOS: n1 was told to suffer: partition from n2, n3")
+
+
 MIB = 1024 * 1024
 LOG: dict[str, Any] = {
     "log_bytes": 10 * MIB,

@@ -80,7 +80,7 @@ def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
         node.update(node.pop("state", {}))
     nodes.sort(key=lambda node: (len(str(node["id"])), str(node["id"]), str(node["address"])))
     answering = [node for node in nodes if node["reachable"]]
-    term = max((node["term"] for node in answering), default=0)
+    term = max((node["term"] or 0 for node in answering), default=0)
     leaders = [node["id"] for node in answering if str(node["role"]).lower() == "leader" and node["term"] == term]
     clusters = [node.pop("cluster_id", None) for node in nodes]
     return {
