@@ -1,0 +1,305 @@
+"""What the doctor says: each trouble by its code, in one sentence, and nothing where all is well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli.findings import CODES, Finding, Process, Report, findings
+from viewstamp.cli.status import summary
+
+MIB = 1024 * 1024
+NAMES = ("n1", "n2", "n3")
+ADDRESSES = {f"n{number}": f"127.0.0.1:{number}" for number in range(1, 6)}
+ADDRESSES_OF_THREE = {name: ADDRESSES[name] for name in NAMES}
+MEMBERSHIP = {"generation": 1, "voters": ADDRESSES_OF_THREE, "learners": {}}
+OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
+
+
+def node(name: str, **fields: Any) -> dict[str, Any]:
+    """Return what a healthy member says; n1 leads."""
+    healthy = {
+        "id": name,
+        "member_id": name,
+        "cluster_id": "c",
+        "address": ADDRESSES[name],
+        "reachable": True,
+        "role": "leader" if name == "n1" else "follower",
+        "lifecycle": "running",
+        "term": 3,
+        "leader": "n1",
+        "release": "1.0",
+        "clock_us": 1_000_000_000,
+        "chaos": [],
+        "commit_index": 100,
+        "applied_index": 100,
+        "durable_index": 100,
+        "last_index": 100,
+        "connected": [other for other in NAMES if other != name],
+        "refused_by": {},
+        "membership": MEMBERSHIP,
+        "log_bytes": 2 * MIB,
+        "log_bytes_max": 0,
+        "log_bytes_left": 64 * MIB,
+        "segment_bytes": 16 * MIB,
+        "full": None,
+        "loop_lag_ms": 1.0,
+        "write_ms": 3.0,
+        "state": {"actors": {"stock": {"digest": "aa", "instances": 1}}},
+    }
+    return {**healthy, **fields}
+
+
+def away(name: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "address": ADDRESSES[name], "reachable": False, "error": "refused", **fields}
+
+
+def look(*changed: dict[str, Any], earlier: Sequence[dict[str, Any]] = (), **fields: Any) -> list[Finding]:
+    """Look at a cluster of three in which some nodes say something else."""
+    return findings(report(*changed, earlier=earlier, **fields))
+
+
+def report(*changed: dict[str, Any], earlier: Sequence[dict[str, Any]] = (), **fields: Any) -> Report:
+    nodes = {name: node(name) for name in NAMES} | {each["id"]: each for each in changed}
+    before = {name: node(name) for name in NAMES} | {each["id"]: each for each in earlier}
+    told = [summary(list(each.values()), {})["nodes"] for each in (nodes, before)]
+    return Report(nodes=told[0], earlier=told[1] if earlier else (), **fields)
+
+
+def only(found: list[Finding], code: str) -> Finding:
+    assert [finding.code for finding in found] == [code]
+    return found[0]
+
+
+def leaderless(*changed: dict[str, Any], **fields: Any) -> list[Finding]:
+    return look(*({**each, "role": "candidate"} if each.get("role") else each for each in changed), **fields)
+
+
+def test_all_is_well_without_a_finding() -> None:
+    assert look() == []
+    assert look(earlier=[node("n2")]) == []
+
+
+def test_where_no_node_answers_that_is_said_and_how_to_start_them() -> None:
+    found = look(*map(away, NAMES), processes=dict.fromkeys(NAMES, Process()), where=" --dir d")
+    assert [finding.code for finding in found] == ["no_answer", "down", "down", "down"]
+    assert "n1 at 127.0.0.1:1, n2 at 127.0.0.1:2" in found[0].sentence
+    assert found[0].remedy == "viewstamp cluster start --dir d"
+    assert found[1].sentence == "n1 is not running"
+
+
+def test_nobody_leads_because_too_few_are_up_and_each_of_the_others_is_named_with_its_reason() -> None:
+    found = leaderless(away("n1"), node("n2", silent_until=[3, 90]))
+    assert [finding.code for finding in found] == ["no_leader", "down", "silent"]
+    assert found[0].sentence == (
+        "nobody leads, because of the voters n1, n2 and n3 only n3 can vote, and it takes 2: n1 is down and n2 is "
+        "silent until it is repaired; appends and reads wait, nothing is lost"
+    )
+    assert found[0].remedy.startswith("bring back 1 of n1 and n2")
+    assert found[1].sentence.endswith("; without it there is no majority")
+
+
+def test_nobody_leads_because_nobody_hears_a_majority() -> None:
+    found = leaderless(*(node(name, connected=[]) for name in NAMES))
+    assert [finding.code for finding in found] == ["no_leader", "unheard", "unheard"]
+    assert (
+        "no member and a majority of the voters hear each other: n1 hears nobody; n2 hears nobody" in found[0].sentence
+    )
+    assert "mend the network" in found[0].remedy
+
+
+def test_nobody_leads_because_nobody_has_room_for_what_a_leader_writes() -> None:
+    full = ["the log is full", "free space"]
+    found = leaderless(*(node(name, full=full if name != "n3" else None) for name in NAMES))
+    assert [finding.code for finding in found] == ["no_leader", "full", "full"]
+    assert "n1 and n2 have no room" in found[0].sentence
+
+
+def test_nobody_leads_because_an_election_is_under_way() -> None:
+    finding = only(leaderless(*map(node, NAMES)), "no_leader")
+    assert "an election is under way (term 3)" in finding.sentence
+
+
+def test_a_leader_of_an_older_term_is_none() -> None:
+    assert look(node("n2", term=4))[0].code == "no_leader"
+
+
+def test_a_change_of_members_that_waits_for_a_majority_of_those_after_it_says_for_whom() -> None:
+    joint = {**MEMBERSHIP, "generation": 2, "outgoing": ADDRESSES_OF_THREE, "voters": {"n1": "a", "n2": "b"}}
+    nodes = [node("n1", membership=joint), away("n2"), node("n3", membership=joint)]
+    finding = look(*nodes)[0]
+    assert finding.code == "change_stuck"
+    assert "it needs a majority of the new voters n1 and n2, and n2 is down" in finding.sentence
+    assert look(node("n1", membership=joint)) == []
+
+
+def test_a_node_that_is_down_says_what_it_died_of_and_what_its_absence_costs() -> None:
+    dead = Process(error="n2/wal is damaged at byte 7", remedy="put it back")
+    finding = only(look(away("n2"), processes={"n2": dead}), "down")
+    assert finding.sentence == (
+        "n2 is not running: n2/wal is damaged at byte 7; the others go on, and stop when one more does"
+    )
+    assert finding.remedy == "put it back"
+    stopped = only(look(away("n2"), processes={"n2": Process()}), "down")
+    assert stopped.remedy == "viewstamp cluster restart n2"
+    elsewhere = only(look(away("n2", error="no route")), "down")
+    assert elsewhere.sentence.startswith("n2 does not answer at 127.0.0.1:2: no route")
+    assert "viewstamp node run --config" in elsewhere.remedy
+
+
+def test_a_process_that_is_paused_and_one_that_hangs_are_told_apart() -> None:
+    paused = only(look(away("n3"), processes={"n3": Process(77, is_paused=True)}), "paused")
+    assert "kill -CONT 77" in paused.remedy
+    hung = only(look(away("n3"), processes={"n3": Process(77)}), "hung")
+    assert hung.sentence.startswith("n3 (process 77) runs and does not answer: refused; the others go on")
+
+
+def test_somebody_elses_node_at_an_address_is_named() -> None:
+    stranger = away("n3", error="127.0.0.1:3 belongs to cluster d", error_class="WrongClusterError")
+    assert "belongs to cluster d" in only(look(stranger), "wrong_cluster").sentence
+
+
+def test_a_node_that_the_others_refuse_says_why() -> None:
+    refused = node("n2", refused_by={"n1": "n2 came back with another disk", "n3": "n2 came back with another disk"})
+    finding = only(look(refused), "refused")
+    assert finding.sentence == "n2 is refused by n1 and n3: n2 came back with another disk"
+
+
+def test_a_repair_says_how_much_comes_from_whom() -> None:
+    repair = {"from": "n3", "bytes": 3 * MIB, "bytes_total": 14 * MIB, "ranges": [[5, 9]]}
+    finding = only(look(node("n2", lifecycle="bootstrapping", repair=repair)), "repairing")
+    assert finding.sentence == (
+        "n2 has lost part of its log and is repairing 14.0 MiB from n3, 3.0 MiB of it are there"
+    )
+
+
+def test_a_node_that_is_silent_says_until_when() -> None:
+    assert only(look(node("n2", silent_until=[3, 91])), "silent").sentence.endswith("what it had up to index 90")
+    assert only(look(node("n2", silent_until=[3, 1 << 62])), "silent").sentence.endswith("again what it had")
+
+
+def test_a_node_that_reads_its_log_is_starting() -> None:
+    starting = {
+        "id": "n2",
+        "address": ADDRESSES["n2"],
+        "reachable": True,
+        "lifecycle": "bootstrapping",
+        "release": "1.0",
+    }
+    assert only(look(starting), "starting").node == "n2"
+
+
+def test_a_pair_that_does_not_hear_each_other_is_told_once_and_of_the_one_that_lost_more() -> None:
+    found = look(node("n1", connected=["n3"]), node("n2", connected=[], role="candidate"), node("n3", connected=["n1"]))
+    finding = only(found, "unheard")
+    assert finding.sentence == "neither n2 nor n1 and n3 can reach the other side, although both run"
+
+
+def test_one_direction_alone_is_told_as_such() -> None:
+    found = look(node("n2", connected=["n3"]))
+    assert only(found, "unheard").sentence == "n1 cannot hear n2, which hears it"
+
+
+def test_a_learner_that_joins_says_how_far_it_is_and_in_whose_place() -> None:
+    membership = {**MEMBERSHIP, "generation": 2, "learners": {"n4": ADDRESSES["n4"]}, "joining": {"n4": "n2"}}
+    nodes = [node(name, membership=membership, connected=[*NAMES, "n4"]) for name in NAMES]
+    learner = node("n4", membership=membership, connected=NAMES, durable_index=40, role="learner")
+    finding = only(look(*nodes, learner), "catching_up")
+    assert finding.sentence.endswith("in the place of n2 when it has caught up: it has 40 of 100 records of the log")
+    fetching = {**learner, "fetching_snapshot": {"from": "n1", "index": 9, "bytes": MIB, "size": 4 * MIB}}
+    assert only(look(*nodes, fetching), "catching_up").sentence.endswith("a snapshot, 1.0 MiB of 4.0 MiB")
+
+
+def test_a_member_is_behind_when_it_lacks_what_was_committed_a_moment_before() -> None:
+    late = node("n3", durable_index=60)
+    assert look(late) == []
+    assert look(late, earlier=[node("n1", commit_index=60)]) == []
+    finding = only(look(late, earlier=[node("n1", commit_index=61)]), "behind")
+    assert finding.sentence == "n3 is behind: it has 60 of 100 records of the log"
+
+
+def test_a_node_that_runs_and_is_no_member_is_to_be_stopped() -> None:
+    stranger = node("n4", role="follower")
+    assert "stop it, or make it one" in only(look(stranger), "no_member").remedy
+    finding = only(look(stranger, processes={"n4": Process(5), "n1": Process(1)}), "no_member")
+    assert finding.remedy == "viewstamp members remove n4 stops it"
+
+
+def test_a_node_that_takes_nothing_any_more_says_why_and_what_makes_room() -> None:
+    finding = only(look(node("n1", full=["the log is full: 0 bytes", "trim topic orders"])), "full")
+    assert (finding.sentence, finding.remedy) == (
+        "n1 takes no appends: the log is full: 0 bytes",
+        "trim topic orders",
+    )
+
+
+def test_a_log_and_a_disk_that_are_nearly_full_are_told_before_they_are() -> None:
+    log = only(look(node("n2", log_bytes=60 * MIB, log_bytes_max=64 * MIB)), "nearly_full")
+    assert log.sentence == "the log of n2 is 94% full: 60.0 MiB of 64.0 MiB"
+    disk = only(look(node("n2", log_bytes_left=5 * MIB)), "nearly_full")
+    assert disk.sentence == "the disk of n2 has no room for another segment: its log takes 5.0 MiB more"
+
+
+def test_a_slow_disk_and_a_slow_loop_are_told_apart() -> None:
+    assert "took 400 ms for a write" in only(look(node("n2", write_ms=400.0)), "slow_disk").sentence
+    # What is late because the loop is, is no fault of the disk.
+    assert "was 700 ms late" in only(look(node("n2", loop_lag_ms=700.0, write_ms=650.0)), "slow_loop").sentence
+
+
+def test_a_snapshot_that_is_damaged_is_named() -> None:
+    assert only(look(node("n2", damaged_snapshots=["/s/1"])), "damaged_snapshot").sentence.endswith(": /s/1")
+
+
+def test_actors_that_differ_at_the_same_index_are_told() -> None:
+    other = {"actors": {"stock": {"digest": "bb", "instances": 1}}}
+    finding = only(look(node("n3", state=other)), "diverged")
+    assert finding.sentence == "actor stock is not the same everywhere at index 100: aa on n1, n2; bb on n3"
+
+
+def test_a_clock_that_is_off_by_more_than_asking_took_is_told() -> None:
+    off = node("n3", clock_us=1_003_000_000)
+    assert only(look(off, seconds=1.5), "clock").sentence.startswith("the clock of n3 is 3.0 s ahead of that of n2")
+    assert look(off, seconds=2.5) == []
+
+
+def test_different_releases_are_told() -> None:
+    finding = only(look(node("n3", release="1.1")), "releases")
+    assert finding.sentence == "the members run different releases: n1 and n2 run 1.0 and n3 runs 1.1"
+
+
+def test_what_is_done_on_purpose_is_told_and_how_to_end_it() -> None:
+    slow = node("n2", chaos=[{"fault": "slow-disk", "peers": [], "ms": 200, "until": 0}])
+    finding = only(look(slow, where=" --dir d"), "chaos")
+    assert (finding.node, finding.sentence) == ("n2", "faults are made on purpose: n2: slow-disk by 200 ms")
+    assert finding.remedy == "viewstamp chaos heal --dir d"
+    cut = node("n1", chaos=[{"fault": "partition", "peers": ["n2"], "ms": 0, "until": 0}])
+    assert only(look(slow, cut), "chaos").sentence == (
+        "faults are made on purpose: n1: partition from n2; n2: slow-disk by 200 ms"
+    )
+
+
+def test_a_member_that_came_back_with_another_disk_is_known_by_its_name() -> None:
+    reborn = "n2~0a1b2c3d"
+    membership = {**MEMBERSHIP, "generation": 5, "learners": {reborn: ADDRESSES["n2"]}, "joining": {reborn: "n2"}}
+    nodes = [node(name, membership=membership, connected=["n1", "n3", reborn]) for name in ("n1", "n3")]
+    back = node("n2", member_id=reborn, membership=membership, connected=["n1", "n3"], durable_index=0, role="learner")
+    finding = only(look(*nodes, back), "catching_up")
+    assert finding.node == "n2"
+    assert "becomes a voter in the place of n2" in finding.sentence
+
+
+def test_every_code_has_a_row_on_the_page_and_is_tested_here() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \|", OPERATING.partition("## What the doctor says")[2], re.MULTILINE)
+    assert rows == list(CODES)
+    tested = set(re.findall(r'"([a-z_]+)"', Path(__file__).read_text(encoding="utf-8")))
+    assert set(CODES) - tested == set()
+
+
+@pytest.mark.parametrize("nodes", [[], [away("n1")], [{"id": None, "address": "h:1", "reachable": False}]])
+def test_little_that_is_known_is_no_reason_to_fail(nodes: list[dict[str, Any]]) -> None:
+    found = findings(Report(nodes=summary(nodes, {})["nodes"]))
+    assert [finding.code for finding in found][:1] == ["no_answer"]
