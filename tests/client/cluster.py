@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client, Options
 from viewstamp.errors import (
+    NoQuorumError,
     NotLeaderError,
     PositionMismatchError,
     TrimmedError,
@@ -326,9 +328,9 @@ class Peer:
             self.ok(request, {"sink": cluster.log.machine.query("describe_sink", name=body["name"])})
         elif frame.kind == FrameKind.DESCRIBE_TOPIC:
             topic = cluster.log.machine.query("describe_topic", name=body["name"])
-            self.ok(request, {"topic": topic, "applied_index": cluster.log.next_index - 1})
+            self.ok(request, {"topic": topic, "applied_index": cluster.log.next_index - 1, "age": self.age(body)})
         elif frame.kind == FrameKind.LIST_TOPICS:
-            self.ok(request, {"topics": cluster.log.machine.query("list_topics")})
+            self.ok(request, {"topics": cluster.log.machine.query("list_topics"), "age": self.age(body)})
         elif frame.kind == FrameKind.STATUS:
             members = {node.name: node.address for node in cluster.nodes}
             status = {"id": self.node.name, "address": self.node.address, "members": members}
@@ -340,8 +342,7 @@ class Peer:
         elif frame.kind == FrameKind.QUERY:
             fields = {name: body[name] for name in ("actor", "key", "method", "arguments")}
             result = cluster.log.machine.query("call_query", **fields)
-            age = 1.5 if body["stale"] else 0
-            self.ok(request, {"result": result, "applied_index": cluster.log.next_index - 1, "age": age})
+            self.ok(request, {"result": result, "applied_index": cluster.log.next_index - 1, "age": self.age(body)})
         elif frame.kind == FrameKind.WATCH:
             self.on_watch(request, body)
         elif frame.kind == FrameKind.LIST_ACTORS:
@@ -353,6 +354,17 @@ class Peer:
             self.ok(request, {"snapshot": {**self.node.snapshots[0], "seconds": 0.5}})
         elif frame.kind == FrameKind.LIST_SNAPSHOTS:
             self.ok(request, {"snapshots": self.node.snapshots})
+
+    def age(self, body: dict[str, Any]) -> float:
+        """Return how old an answer is: 1.5 s, where so much is allowed. A node called n2 never knows."""
+        if not body["stale"]:
+            return 0
+        bound = body.get("max_staleness")
+        if self.node.name == "n2":
+            if bound is not None:
+                raise NoQuorumError("n2 has not known since its start")
+            return math.inf
+        return 1.5 if bound is None or bound >= 1.5 else 0
 
     def on_append(self, request: int, batch: Batch) -> None:
         cluster = self.cluster

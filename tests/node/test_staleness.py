@@ -109,12 +109,13 @@ async def test_a_client_is_served_by_whoever_is_fresh_enough(group: Group) -> No
         await group.client(away, timeout=0.5).describe_topic("orders", max_staleness=0.01)
 
 
-@pytest.mark.parametrize("bound", [-1, "1", float("nan"), [], True])
-async def test_what_is_no_bound_is_refused(group: Group, bound: object) -> None:
+async def test_what_is_no_bound_is_refused(group: Group) -> None:
+    requests: dict[FrameKind, dict[str, object]] = {
+        FrameKind.LIST_TOPICS: {},
+        FrameKind.DESCRIBE_TOPIC: {"name": "orders"},
+        FrameKind.QUERY: {"actor": "a", "key": "", "method": "m", "arguments": b"", "applied_index": 0},
+    }
     async with call(group) as caller:
-        for kind, fields in (
-            (FrameKind.LIST_TOPICS, {}),
-            (FrameKind.DESCRIBE_TOPIC, {"name": "orders"}),
-            (FrameKind.QUERY, {"actor": "a", "key": "", "method": "m", "arguments": b"", "applied_index": 0}),
-        ):
-            assert await caller.refusal(kind, stale=True, max_staleness=bound, **fields) == "RequestError"
+        for bound in (-1, "1", math.nan, [], True):
+            for kind, fields in requests.items():
+                assert await caller.refusal(kind, stale=True, max_staleness=bound, **fields) == "RequestError"

@@ -60,6 +60,7 @@ class RemoteMethod:
         "interface",
         "is_query",
         "key",
+        "max_staleness",
         "name",
         "node",
         "timeout",
@@ -76,6 +77,7 @@ class RemoteMethod:
         is_query: bool | None = None,
         timeout: float | None = None,
         node: str | None = None,
+        max_staleness: float | None = None,
     ) -> None:
         self._calls = calls
         self.actor = as_text(actor, "the name of an actor")
@@ -96,6 +98,8 @@ class RemoteMethod:
         self.timeout = timeout
         self.node = node
         """The member to ask, for queries; None = any."""
+        self.max_staleness = max_staleness
+        """How old a stale answer may be, in seconds; None = as old as it is."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
         """Call it: return once a command was applied, or a query answered."""
@@ -184,6 +188,7 @@ class ActorProxy:
         key: str,
         timeout: float | None,
         node: str | None,
+        max_staleness: float | None,
     ) -> None:
         self.__calls = calls
         self.__actor = actor
@@ -191,6 +196,7 @@ class ActorProxy:
         self.__key = key
         self.__timeout = timeout
         self.__node = node
+        self.__max_staleness = max_staleness
 
     def __getattr__(self, name: str) -> RemoteMethod:
         """Return the method of this name, without asking whether there is one: a call is told."""
@@ -204,6 +210,7 @@ class ActorProxy:
             interface=self.__interface,
             timeout=self.__timeout,
             node=self.__node,
+            max_staleness=self.__max_staleness,
         )
         # The next access finds it without coming here.
         self.__dict__[name] = method

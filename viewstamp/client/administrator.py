@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from viewstamp.client.checks import as_seconds, as_text, as_whole
+from viewstamp.client.checks import as_seconds, as_staleness, as_text, as_whole
 from viewstamp.client.members import Members, members_of
 from viewstamp.client.results import SnapshotInfo, TopicInfo, snapshot_info, topic_info
 from viewstamp.client.sender import Sender
@@ -233,20 +233,32 @@ class Administrator(Sender):
         frame = await self.ask_leader(kind, body, timeout)
         return topic_info(frame.body["topic"])
 
-    async def describe_topic(self, name: str, *, stale: bool = False, timeout: float | None = None) -> TopicInfo:
-        """Describe a topic: linearizably, or ``stale``: as the node that is asked has it.
+    async def describe_topic(
+        self, name: str, *, stale: bool = False, max_staleness: float | None = None, timeout: float | None = None
+    ) -> TopicInfo:
+        """Describe a topic: linearizably, or ``stale``: as the node that is asked has it, with its ``age_seconds``.
+
+        Args:
+          name: of the topic.
+          stale: see above.
+          max_staleness: stale, and at most so many seconds; a node that is not that fresh asks the leader, or is left
+            for another one. None = however stale it is.
+          timeout: seconds from now; None = the client's default.
 
         Raises:
           UnknownTopicError: no topic has this name.
-          UnavailableError: nobody answered in time.
+          UnavailableError: nobody answered in time, or nobody who is that fresh.
         """
-        frame = await self._ask_any(FrameKind.DESCRIBE_TOPIC, {"name": name, "stale": stale}, timeout)
-        return topic_info(frame.body["topic"])
+        body = {"name": name, **as_staleness(stale, max_staleness)}
+        frame = await self._ask_any(FrameKind.DESCRIBE_TOPIC, body, timeout)
+        return topic_info(frame.body["topic"], frame.body["age"])
 
-    async def list_topics(self, *, stale: bool = False, timeout: float | None = None) -> list[TopicInfo]:
+    async def list_topics(
+        self, *, stale: bool = False, max_staleness: float | None = None, timeout: float | None = None
+    ) -> list[TopicInfo]:
         """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
-        frame = await self._ask_any(FrameKind.LIST_TOPICS, {"stale": stale}, timeout)
-        return [topic_info(topic) for topic in frame.body["topics"]]
+        frame = await self._ask_any(FrameKind.LIST_TOPICS, as_staleness(stale, max_staleness), timeout)
+        return [topic_info(topic, frame.body["age"]) for topic in frame.body["topics"]]
 
     async def split_topic(
         self,

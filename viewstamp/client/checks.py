@@ -17,6 +17,7 @@ __all__ = [
     "as_bytes",
     "as_headers",
     "as_seconds",
+    "as_staleness",
     "as_text",
     "as_whole",
     "check_columns",
@@ -66,6 +67,19 @@ def as_seconds(timeout: float | None, default: float) -> float:
     if not timeout > 0:
         raise RequestError(f"a timeout of {timeout} s", remedy="give a number of seconds above 0, or math.inf")
     return timeout
+
+
+def as_staleness(stale: bool, max_staleness: float | None) -> dict[str, object]:
+    """Return the fields of a request that say how stale its answer may be; who names a bound wants a stale one.
+
+    Raises:
+      RequestError: the bound is no number of seconds.
+    """
+    if max_staleness is None:
+        return {"stale": stale}
+    if type(max_staleness) not in (int, float) or not max_staleness >= 0:
+        raise RequestError(f"an answer that is at most {max_staleness!r} s old", remedy="give seconds, from 0 on")
+    return {"stale": True, "max_staleness": float(max_staleness)}
 
 
 def as_text(value: object, what: str) -> str:
@@ -269,8 +283,8 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CREATE_TOPIC: {"topic": _is_topic},
     FrameKind.TRIM_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
-    FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int},
-    FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic)},
+    FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
+    FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
     FrameKind.READ: {"applied_index": _is_int},
     FrameKind.STATUS: {"status": lambda value: isinstance(value, dict)},
     FrameKind.QUERY: {"result": _is_bytes, "applied_index": _is_int, "age": _is_number},

@@ -7,7 +7,16 @@ from typing import Any, cast, overload
 
 from viewstamp.client.actors import ActorProxy, ActorT, RemoteMethod, interface_of
 from viewstamp.client.administrator import Administrator
-from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_whole, check_topic, read_receipt, read_results
+from viewstamp.client.checks import (
+    as_bytes,
+    as_headers,
+    as_seconds,
+    as_staleness,
+    as_whole,
+    check_topic,
+    read_receipt,
+    read_results,
+)
 from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, record_size
 from viewstamp.client.line import Place
 from viewstamp.client.reader import Reader
@@ -254,12 +263,26 @@ class BaseClient(Administrator):
 
     @overload
     def actor(
-        self, name: str, cls: type[ActorT], *, key: str = "", timeout: float | None = None, node: str | None = None
+        self,
+        name: str,
+        cls: type[ActorT],
+        *,
+        key: str = "",
+        timeout: float | None = None,
+        node: str | None = None,
+        max_staleness: float | None = None,
     ) -> type[ActorT]: ...
 
     @overload
     def actor(
-        self, name: str, cls: None = None, *, key: str = "", timeout: float | None = None, node: str | None = None
+        self,
+        name: str,
+        cls: None = None,
+        *,
+        key: str = "",
+        timeout: float | None = None,
+        node: str | None = None,
+        max_staleness: float | None = None,
     ) -> ActorProxy: ...
 
     def actor(
@@ -270,6 +293,7 @@ class BaseClient(Administrator):
         key: str = "",
         timeout: float | None = None,
         node: str | None = None,
+        max_staleness: float | None = None,
     ) -> type[ActorT] | ActorProxy:
         """Return a proxy of one instance of an actor: ``await client.actor("inventory", Inventory).reserve("A", 2)``.
 
@@ -283,12 +307,13 @@ class BaseClient(Administrator):
           key: which instance; "" is one like any other.
           timeout: seconds for each call; None = the client's default.
           node: the member that queries ask; None = any.
+          max_staleness: how stale the answer to ``.stale(...)`` may be, in seconds; None = as stale as it is.
 
         Raises:
           RequestError: ``cls`` is no class of replicated actors.
         """
         interface = interface_of(cls) if cls is not None else None
-        proxy = ActorProxy(self, name, interface, key=key, timeout=timeout, node=node)
+        proxy = ActorProxy(self, name, interface, key=key, timeout=timeout, node=node, max_staleness=max_staleness)
         return cast("ActorProxy | type[ActorT]", proxy)
 
     async def call(
@@ -327,6 +352,7 @@ class BaseClient(Administrator):
         *arguments: Any,
         key: str = "",
         stale: bool = False,
+        max_staleness: float | None = None,
         node: str | None = None,
         timeout: float | None = None,
         **named: Any,
@@ -334,7 +360,7 @@ class BaseClient(Administrator):
         """Ask an actor; return what the query returned.
 
         Linearizable: it sees every command that was acknowledged before it began. ``stale``: as the node that is asked
-        has it, without asking the others; then a :class:`Stale` comes back, which says how far behind that may be.
+        has it, be it cut off from the others; then a :class:`Stale` comes back, which says how far behind that may be.
 
         Args:
           name: of the actor.
@@ -342,6 +368,7 @@ class BaseClient(Administrator):
           arguments: of the query.
           key: which instance.
           stale: see above.
+          max_staleness: stale, and at most so many seconds; see :meth:`describe_topic`.
           node: the member to ask; None = any.
           timeout: seconds from now; None = the client's default.
           named: further arguments of the query.
@@ -351,8 +378,10 @@ class BaseClient(Administrator):
           UnknownActorError: no such actor or query, or it takes other arguments.
           UnavailableError: nobody answered in time.
         """
-        remote = RemoteMethod(self, name, method, key=key, is_query=True, timeout=timeout, node=node)
-        if stale:
+        remote = RemoteMethod(
+            self, name, method, key=key, is_query=True, timeout=timeout, node=node, max_staleness=max_staleness
+        )
+        if stale or max_staleness is not None:
             return await self.invoke_stale(remote, arguments, named)
         return await self.invoke(remote, arguments, named)
 
@@ -425,7 +454,7 @@ class BaseClient(Administrator):
             "key": method.key,
             "method": method.name,
             "arguments": encode_arguments(arguments, named, f"the query {method.actor}.{method.name}"),
-            "stale": stale,
+            **as_staleness(stale, method.max_staleness if stale else None),
             "applied_index": 0 if stale else self._session.applied_index,
         }
         seconds = as_seconds(method.timeout, self._options.timeout)
@@ -560,10 +589,57 @@ class BaseClient(Administrator):
           TrimmedError: what comes next has been trimmed; ``first`` is the first position that is left.
           UnavailableError: nobody answered for as long as the default timeout.
         """
+        return self._records(self._reader(topic, start, end=end, follow=follow, node=node))
+
+    async def read_stale(
+        self,
+        topic: str,
+        start: int | None = None,
+        *,
+        end: int | None = None,
+        max_staleness: float | None = None,
+        node: str | None = None,
+    ) -> Stale[AsyncGenerator[Record, None]]:
+        """Read a topic's records up to where one node has applied them, and say how stale that end is.
+
+        ``value`` of the answer yields the records, as :meth:`read` does; nothing is missing before the end.
+
+        Args:
+          topic: its name.
+          start: the first position, from 1; None = the first that is kept.
+          end: the position after the last one; None = all that the node has.
+          max_staleness: the end is at most so many seconds old; see :meth:`describe_topic`. None = however old it is.
+          node: the member to read from; None = any.
+
+        Raises:
+          UnknownTopicError, RequestError: no such topic there, no such node, or a start below 1.
+          UnavailableError: nobody answered within the default timeout, or nobody who is that fresh.
+        """
+        reader = self._reader(topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness))
+        await reader.begin()
+        return Stale(self._records(reader), reader.applied_index, reader.age_seconds)
+
+    def _reader(
+        self,
+        topic: str,
+        start: int | None,
+        *,
+        end: int | None,
+        follow: bool = False,
+        node: str | None,
+        staleness: Mapping[str, object] | None = None,
+    ) -> Reader:
         self._start()
         return Reader(
-            self._shell, self._links, self._options, topic, start, end=end, follow=follow, node=node
-        ).records()
+            *(self._shell, self._links, self._options, topic, start),
+            end=end,
+            follow=follow,
+            node=node,
+            staleness=staleness,
+        )
+
+    def _records(self, reader: Reader) -> AsyncGenerator[Record, None]:
+        return reader.records()
 
     def read_batches(
         self,
@@ -579,7 +655,4 @@ class BaseClient(Administrator):
         The first and the last may hold records outside the range. A batch is a view of what was received: keep the
         values that you copy out of it, not the batch.
         """
-        self._start()
-        return Reader(
-            self._shell, self._links, self._options, topic, start, end=end, follow=follow, node=node
-        ).batches()
+        return self._reader(topic, start, end=end, follow=follow, node=node).batches()

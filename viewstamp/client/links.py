@@ -167,6 +167,8 @@ class Links:
         """
         deadline = self._shell.time() + seconds
         avoid: str | None = None
+        told: ViewstampError | None = None
+        """What a node answered last; says more than that there was no time left for another answer."""
         while True:
             link = None
             try:
@@ -182,7 +184,8 @@ class Links:
                     avoid = link.address
                     if isinstance(error, TimeoutError):
                         self.suspect(link)
-                        error = UnavailableError(f"{link.address} did not answer in time")
+                        error = told or UnavailableError(f"{link.address} did not answer in time")
+                    told = error
                     self.search.failed(link.address, error)
                 elif node is not None:
                     raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -50,6 +50,7 @@ class Reader:
         end: int | None,
         follow: bool,
         node: str | None,
+        staleness: Mapping[str, object] | None = None,
     ) -> None:
         if start is not None and start < 1:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
@@ -68,7 +69,12 @@ class Reader:
         self._ahead: Future[list[Batch]] | None = None
         self._follow = follow
         self._node = node
-        self._applied_index = 0
+        self._staleness = staleness or {"stale": node is not None}
+        """How stale what it sees may be, as the request says it."""
+        self.age_seconds = 0.0
+        """How stale that was at most when it began."""
+        self.applied_index = 0
+        """What a node must have applied to be read from."""
 
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield the records of the range, in order."""
@@ -92,9 +98,7 @@ class Reader:
 
         [] = nothing yet, for one who follows. Cancelled, it may be called again and goes on where it was.
         """
-        if not self._is_begun:
-            await self._begin()
-            self._is_begun = True
+        await self.begin()
         if not self._wants(self._position):
             return None
         ahead, self._ahead = self._ahead, None
@@ -129,18 +133,22 @@ class Reader:
     def _wants(self, position: Position) -> bool:
         return self.end is None or position < self.end
 
-    async def _begin(self) -> None:
-        """Learn the topic's id, and fix the end."""
-        body: dict[str, object] = {"name": self._topic, "stale": self._node is not None}
+    async def begin(self) -> None:
+        """Learn the topic's id, and fix the end. Idempotent."""
+        if self._is_begun:
+            return
+        body: dict[str, object] = {"name": self._topic, **self._staleness}
         _, frame = await self._ask(FrameKind.DESCRIBE_TOPIC, body, wait=0.0)
         topic = frame.body["topic"]
         self._topic_id = TopicId(topic["id"])
         if self._is_from_first:
             self._start = self._position = Position(topic["first_position"])
-        self._applied_index = int(frame.body["applied_index"])
+        self.applied_index = int(frame.body["applied_index"])
+        self.age_seconds = float(frame.body["age"])
         if not self._follow:
             last = int(topic["last_position"])
             self.end = last + 1 if self.end is None else min(self.end, last + 1)
+        self._is_begun = True
 
     async def _fetch(self, position: Position) -> list[Batch]:
         """Return the batches from the one that holds ``position`` on; [] = none there yet, for one who follows."""
@@ -149,7 +157,7 @@ class Reader:
             "topic": self._topic_id,
             "position": position,
             "bytes_max": self._options.read_bytes,
-            "applied_index": self._applied_index,
+            "applied_index": self.applied_index,
             "wait": wait,
         }
         link, frame = await self._ask(FrameKind.READ, body, wait=wait)
@@ -167,7 +175,7 @@ class Reader:
             if batch.topic != self._topic_id or batch.kind not in (Kind.RECORDS, Kind.STAGED):
                 raise PeerError(f"{link.address} sent {batch!r} for a reader of topic {self._topic_id}")
             expected = Position(batch.first_position + batch.count)
-        self._applied_index = max(self._applied_index, int(frame.body["applied_index"]))
+        self.applied_index = max(self.applied_index, int(frame.body["applied_index"]))
         return batches
 
     async def _ask(self, kind: FrameKind, body: dict[str, object], *, wait: float) -> tuple[Link, Frame]:

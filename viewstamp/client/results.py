@@ -103,6 +103,7 @@ class TopicInfo:
     """A topic as a node described it. Positions are inclusive; ``last_position`` 0 = empty.
 
     ``retain_bytes`` and ``retain_seconds`` are its retention: the oldest records beyond go by themselves; 0 = none.
+    ``age_seconds``: all that was committed so long ago is in this answer; 0 unless a stale one was asked for.
     """
 
     name: str
@@ -111,6 +112,7 @@ class TopicInfo:
     bytes: int
     retain_bytes: int = 0
     retain_seconds: float = 0.0
+    age_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +183,8 @@ def result_or_error(packed: bytes, errors: Mapping[str, type[CommandError]] | No
         return error
 
 
-def topic_info(topic: dict[str, Any]) -> TopicInfo:
-    """Return what a node said of a topic."""
+def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
+    """Return what a node said of a topic, and how old that is."""
     return TopicInfo(
         name=topic["name"],
         first_position=Position(topic["first_position"]),
@@ -190,6 +192,7 @@ def topic_info(topic: dict[str, Any]) -> TopicInfo:
         bytes=topic["bytes"],
         retain_bytes=topic.get("retain_bytes", 0),
         retain_seconds=topic.get("retain_seconds", 0.0),
+        age_seconds=age,
     )
 
 

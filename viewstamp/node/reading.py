@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from typing import cast
 
@@ -19,8 +20,22 @@ from viewstamp.wire.batch import Buffer
 __all__ = ["Reading"]
 
 
+_QUIET_SECONDS = 1.0
+"""A stale answer whose age would be more than this has the member ask first how late it is ..."""
+_GLANCE_SECONDS = 0.05
+"""... and wait so long for the answer, once in ``_QUIET_SECONDS``: who wants a stale answer wants it now."""
+_CONFIRM_SECONDS = 1.0
+"""How long a member that is not as fresh as asked tries to become so: less than a client waits before it leaves."""
+
+
 class Reading:
-    """Answers from what this member has applied: linearizably, after an index, or as it stands."""
+    """Answers from what this member has applied: linearizably, after an index, or as it stands, and says how stale.
+
+    A member's *age* is the time since it asked a leader, with the answer that a majority stood behind that leader, for
+    an index that it has applied by now. So an answer of age a holds all that was committed a seconds ago. Having heard
+    from a leader says nothing of that kind: what it sent may have been on its way for long, and it may have been
+    deposed meanwhile.
+    """
 
     def __init__(
         self, replica: Replica, ref: Ref[Item], log_reader: LogReader, wal: Wal, clock: Clock, *, request_seconds: float
@@ -34,12 +49,24 @@ class Reading:
         self._wal = wal
         self._clock = clock
         self._request_seconds = request_seconds
+        self._confirmed_at = -math.inf
+        """When the newest of the questions was asked by which this member knows that it is up to date."""
+        self._glanced_at = -math.inf
 
-    async def query(self, question: str, /, *, stale: bool, **arguments: object) -> object:
-        """Ask the state machine; unless ``stale``, after all that was committed when the question came."""
-        if not stale:
-            await self._barrier()
-        return self._machine.query(question, **arguments)
+    async def query(
+        self, question: str, /, *, stale: bool, max_staleness: float | None = None, **arguments: object
+    ) -> tuple[object, float]:
+        """Ask the state machine; return its answer and the age of that, in seconds.
+
+        Unless ``stale`` after all that was committed when the question came, and then the age is 0. Stale: as the
+        member stands, but at most ``max_staleness`` old: where it is not that fresh it asks the leader, as for a
+        question that is not stale. Age ``math.inf``: it has not known since its start.
+
+        Raises:
+          NoQuorumError: nobody confirms a leader, or that this member is as fresh as it should be.
+        """
+        age = await self._freshen(stale, max_staleness)
+        return self._machine.query(question, **arguments), age
 
     async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
         """Wait until ``applied_index`` has been applied here, and up to ``wait`` seconds for ``position`` to exist."""
@@ -77,16 +104,23 @@ class Reading:
             raise UnavailableError(f"{self._me} dropped that part of its log meanwhile", remedy="try again") from None
 
     async def call_query(
-        self, actor: str, key: str, method: str, arguments: bytes, *, stale: bool, applied_index: Index
+        self,
+        actor: str,
+        key: str,
+        method: str,
+        arguments: bytes,
+        *,
+        stale: bool,
+        max_staleness: float | None,
+        applied_index: Index,
     ) -> tuple[bytes, float]:
-        """Run a query of an actor; return its packed result, and for how many seconds it may have been out of date."""
+        """Run a query of an actor; return its packed result, and its age: see :meth:`query`."""
         if stale:
             await self._wait_applied(applied_index)
-        else:
-            await self._barrier()
+        age = await self._freshen(stale, max_staleness)
         result = self._machine.query("call_query", actor=actor, key=key, method=method, arguments=arguments)
         assert isinstance(result, bytes)
-        return result, max(0.0, self._clock.monotonic() - self._replica.fresh_at) if stale else 0.0
+        return result, age
 
     async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
         """Return the changes of an actor from ``index`` on (0 = from now), and where to go on; empty after ``wait``."""
@@ -104,18 +138,47 @@ class Reading:
                         await asyncio.sleep(0)  # A piece of what others' actors did was passed over.
         return found, following
 
-    async def _barrier(self) -> None:
+    async def _freshen(self, stale: bool, max_staleness: float | None) -> float:
+        """Become as fresh as an answer has to be; return its age."""
+        if not stale:
+            await self._barrier(self._request_seconds)
+            return 0.0
+        if max_staleness is not None:
+            age = self._age
+            if age > max_staleness:
+                try:
+                    await self._barrier(min(self._request_seconds, _CONFIRM_SECONDS))
+                except NoQuorumError as error:
+                    known = "has not known since its start" if age == math.inf else f"last knew {age:.1f} s ago"
+                    raise NoQuorumError(
+                        f"{self._me} {known} that it is up to date, {max_staleness:g} s are allowed: {error}",
+                        remedy="start a majority of the members, or allow more",
+                    ) from error
+                return 0.0
+        elif self._age > _QUIET_SECONDS and self._clock.monotonic() - self._glanced_at > _QUIET_SECONDS:
+            self._glanced_at = self._clock.monotonic()
+            with suppress(NoQuorumError):
+                await self._barrier(_GLANCE_SECONDS)
+        return self._age
+
+    @property
+    def _age(self) -> float:
+        return self._clock.monotonic() - self._confirmed_at
+
+    async def _barrier(self, seconds: float) -> None:
         """Wait until all that was committed when this was called has been applied here (read-index)."""
+        asked_at = self._clock.monotonic()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ref.tell(WaitForIndex(future))
         try:
-            async with asyncio.timeout(self._request_seconds):
+            async with asyncio.timeout(seconds):
                 await future
         except TimeoutError:
             raise NoQuorumError(
-                f"{self._me} could not confirm a leader within {self._request_seconds:g} s",
+                f"{self._me} could not confirm a leader within {seconds:g} s",
                 remedy="start a majority of the members, or read stale from one node",
             ) from None
+        self._confirmed_at = max(self._confirmed_at, asked_at)
 
     async def _wait_applied(self, index: Index) -> None:
         if index < self._applier.applied_end:

@@ -82,7 +82,7 @@ _COMMANDS = {
 
 _NUMBER_END = 1 << 63
 _MESSAGE_MAX = 2000
-"""Characters of an error's text that are sent: who asks for a topic with a name of a megabyte need not read it again."""
+"""Characters of an error's text that are sent: who asks for a topic with a megabyte as its name need not read it."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 _WAIT_SECONDS_MAX = 600.0

@@ -81,7 +81,9 @@ class Client(BaseClient):
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
           UnavailableError: nobody answered for as long as the default timeout.
         """
-        reader = self._reader(topic, start, end=end, follow=follow, node=node)
+        return self._records(self._reader(topic, start, end=end, follow=follow, node=node))
+
+    def _records(self, reader: Reader) -> Items[Record]:  # type: ignore[override]  # as ``read``
         batches = Items(reader.next_chunk, reader.close)
 
         async def fetch() -> list[Record] | None:
@@ -121,10 +123,6 @@ class Client(BaseClient):
             return await self._next_changes(watcher)
 
         return Items(fetch, lambda: None)  # Outside ``fetch`` nothing is under way.
-
-    def _reader(self, topic: str, start: int | None, *, end: int | None, follow: bool, node: str | None) -> Reader:
-        self._start()
-        return Reader(self._shell, self._links, self._options, topic, start, end=end, follow=follow, node=node)
 
 
 @asynccontextmanager

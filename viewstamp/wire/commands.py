@@ -45,10 +45,11 @@ _T = TypeVar("_T")
 
 
 class Stale(NamedTuple, Generic[_T]):
-    """The answer of a query that was allowed to be stale, and how stale.
+    """An answer that was allowed to be stale, and how stale it is at most.
 
-    ``age_seconds``: so long ago the member that answered last knew that it was up to date. ``applied_index``: the last
-    index that it had applied.
+    ``age_seconds``: it holds all that was committed so long ago, by the clock of the member that answered, which had
+    asked a leader then; infinite where it has not known since its start. ``applied_index``: the last index that it had
+    applied.
     """
 
     value: _T
