@@ -28,6 +28,7 @@ from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.state_machine import StateMachine
+from viewstamp.wire.shown import shown
 
 __all__ = ["Digests"]
 
@@ -144,8 +145,8 @@ class Digests(AsyncActor[None]):
                 return
             odd, end = str(body["odd"]), int(body["end"])
             trail = [(int(index), int(chain)) for index, chain in body["trail"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FrameError(f"no digest: {str(body)[:200]}") from error
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise FrameError(f"no digest: {shown(body)}") from error
         if odd == self._me:
             self._fail(self._diverged(trail, source, end))
         else:

@@ -11,6 +11,7 @@ from viewstamp.errors import RequestError, StaleSessionError
 from viewstamp.ids import SessionId
 from viewstamp.streams.session import Session
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.shown import shown
 
 __all__ = ["EXPIRED_MAX", "Sessions", "decode_expiry", "encode_expiry"]
 
@@ -119,5 +120,5 @@ def decode_expiry(batch: Batch) -> list[SessionId]:
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise RequestError(f"the sessions that expire cannot be read: {error!r}") from error
     if type(sessions) is not list or not all(type(each) is int and each >= 0 for each in sessions):
-        raise RequestError(f"{sessions!r:.100} are no sessions that could expire")
+        raise RequestError(f"{shown(sessions)} are no sessions that could expire")
     return sessions

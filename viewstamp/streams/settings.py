@@ -10,6 +10,7 @@ from viewstamp.errors import RequestError
 from viewstamp.ids import Position
 from viewstamp.streams.topic import check_name
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.shown import shown
 
 __all__ = ["RETAIN_BYTES_MAX", "RETAIN_SECONDS_MAX", "TopicSettings", "decode_settings", "decode_trim"]
 
@@ -34,11 +35,11 @@ def decode_settings(batch: Batch) -> TopicSettings:
     settings = _decode_map(batch)
     retain_bytes, retain_seconds = settings.get("retain_bytes"), settings.get("retain_seconds")
     if retain_bytes is not None and not (type(retain_bytes) is int and 0 <= retain_bytes <= RETAIN_BYTES_MAX):
-        raise RequestError(f"a topic cannot keep {retain_bytes!r} bytes", remedy="give a number of bytes, 0 = all")
+        raise RequestError(f"a topic cannot keep {shown(retain_bytes)} bytes", remedy="give a number of bytes, 0 = all")
     if retain_seconds is not None:
         if type(retain_seconds) not in (int, float) or not 0 <= retain_seconds <= RETAIN_SECONDS_MAX:
             raise RequestError(
-                f"a topic cannot keep records for {retain_seconds!r} seconds", remedy="give seconds, 0 = for ever"
+                f"a topic cannot keep records for {shown(retain_seconds)} seconds", remedy="give seconds, 0 = for ever"
             )
         retain_seconds = float(retain_seconds)
     return TopicSettings(check_name(settings["name"]), retain_bytes, retain_seconds)
@@ -53,7 +54,7 @@ def decode_trim(batch: Batch) -> tuple[str, Position]:
     settings = _decode_map(batch)
     position = settings.get("position")
     if type(position) is not int or position < 1:
-        raise RequestError(f"a topic cannot be trimmed to {position!r}", remedy="give the first position to keep")
+        raise RequestError(f"a topic cannot be trimmed to {shown(position)}", remedy="give the first position to keep")
     return check_name(settings["name"]), Position(position)
 
 
@@ -63,5 +64,5 @@ def _decode_map(batch: Batch) -> dict[str, Any]:
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise RequestError(f"a topic's settings cannot be read: {error!r}", remedy="send {'name': ...}") from error
     if type(settings) is not dict or "name" not in settings:
-        raise RequestError(f"no topic is named in {settings!r:.100}", remedy="send {'name': ...}")
+        raise RequestError(f"no topic is named in {shown(settings)}", remedy="send {'name': ...}")
     return settings

@@ -15,6 +15,7 @@ from typing import Any
 
 from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.ids import Index, Position, TopicId
+from viewstamp.wire.shown import shown
 
 __all__ = ["NAME_PATTERN", "Topic", "check_name"]
 
@@ -299,7 +300,7 @@ def check_name(name: object) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise RequestError(
-            f"a topic cannot be named {name!r}",
+            f"a topic cannot be named {shown(name)}",
             remedy="take 1 to 128 letters, digits, dots, underscores or hyphens",
         )
     return name

@@ -1,0 +1,312 @@
+"""Any frames from clients and peers over a real connection: an answer, or the end of the connection; the node lives on.
+
+One node serves all examples of a test: what an example leaves behind (topics, sessions, sinks, half a commit) is what
+the next one finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.fuzz.material import DEEP, altered, numbers, packables, spoilt, tries
+from tests.fuzz.test_wire import sealed_batch
+from tests.integration.actor_group import ActorGroup
+from tests.node.caller import HELLO, Caller, body_of, call
+from tests.node.group import wait_for
+from tests.node.test_codec import messages, sent
+from tests.node.test_server import LIMITS
+from viewstamp.consensus.messages import Message
+from viewstamp.errors import FrameError
+from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
+from viewstamp.node.codec import decode_message
+from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wire.commands import encode_command
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.staged import pack_entry
+from viewstamp.wire.values import pack
+
+REQUESTS: dict[FrameKind, dict[str, Any]] = {
+    FrameKind.OPEN_SESSION: {},
+    FrameKind.OUTCOME: {"session": 3, "sequence": 1},
+    FrameKind.CREATE_TOPIC: {"name": "orders", "retain_bytes": 0, "retain_seconds": 0.0},
+    FrameKind.CONFIGURE_TOPIC: {"name": "orders", "retain_bytes": 10_000, "retain_seconds": 5.5},
+    FrameKind.TRIM_TOPIC: {"name": "orders", "position": 1},
+    FrameKind.LIST_TOPICS: {"stale": False},
+    FrameKind.DESCRIBE_TOPIC: {"name": "orders", "stale": False},
+    FrameKind.READ: {"topic": 1, "position": 1, "bytes_max": 1000, "applied_index": 0, "wait": 0},
+    FrameKind.STATUS: {},
+    FrameKind.QUERY: {
+        "actor": "ledger",
+        "key": "",
+        "method": "state",
+        "arguments": pack([[], {}]),
+        "stale": False,
+        "applied_index": 0,
+    },
+    FrameKind.WATCH: {"actor": "ledger", "key": None, "index": 1, "wait": 0},
+    FrameKind.LIST_ACTORS: {"stale": False},
+    FrameKind.DESCRIBE_ACTOR: {"name": "ledger"},
+    FrameKind.CREATE_SNAPSHOT: {},
+    FrameKind.LIST_SNAPSHOTS: {},
+    FrameKind.BEGIN_ATTEMPT: {
+        "sink": "s",
+        "owner": "o",
+        "run": "r",
+        "batch": 0,
+        "name": "p",
+        "reset": False,
+        "keep_seconds": 60,
+    },
+    FrameKind.SEAL_ATTEMPT: {"attempt": 1, "batches": 1, "checksum": 7},
+    FrameKind.ABORT_ATTEMPTS: {"sink": "s", "run": "r", "batch": 0, "attempt": 0},
+    FrameKind.COMMIT: {"sink": "s", "owner": "o", "run": "r", "batch": 0, "parts": [[1, pack_entry(5, 1, 2, 300)]]},
+    FrameKind.LIST_SINKS: {"stale": False},
+    FrameKind.DESCRIBE_SINK: {"name": "s", "stale": False},
+    FrameKind.FORGET_SINK: {"name": "s"},
+    FrameKind.SPLIT_TOPIC: {"name": "orders", "start": 1, "end": 5, "bytes": 100},
+    FrameKind.FIND_TIME: {"name": "orders", "timestamp": 5},
+}
+"""Every request without a payload, with fields that fit it."""
+
+BATCHES = {
+    FrameKind.APPEND: Kind.RECORDS,
+    FrameKind.CALL: Kind.COMMANDS,
+    FrameKind.STAGE: Kind.STAGED,
+}
+OTHERS = sorted(set(range(64)) - {int(kind) for kind in (*REQUESTS, *BATCHES)})
+
+
+class Served:
+    """A node that runs between the examples' turns of its event loop."""
+
+    def __init__(self, directory: Path, size: int, running: tuple[str, ...]) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.group = ActorGroup(directory, size, limits=LIMITS, request_seconds=0.05)
+        self.session = 0
+        self.sequence = 0
+        self.loop.run_until_complete(self._begin(running))
+
+    async def _begin(self, running: tuple[str, ...]) -> None:
+        await self.group.run(*running)
+        leader = (await self.group.leader()).options.node
+        async with call(self.group, leader) as caller:
+            body_of(await caller.ask(FrameKind.CREATE_TOPIC, name="orders"))
+            self.session = body_of(await caller.ask(FrameKind.OPEN_SESSION))["session"]
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.group.close())
+        self.loop.close()
+
+    def send(self, hello: Any, frames: list[tuple[int, Any, bytes]]) -> None:
+        """Say hello, send frames, and see what comes: for each request one answer at most, and a node that lives."""
+        self.loop.run_until_complete(self._send(hello, frames))
+
+    async def _send(self, hello: Any, frames: list[tuple[int, Any, bytes]]) -> None:
+        async with call(self.group, greet=False) as caller:
+            caller.send(FrameKind.HELLO, hello)
+            for kind, body, payload in frames:
+                caller.send(kind, body, payload)
+            caller.send(FrameKind.STATUS, {"id": -7})
+            await self._answers(caller, frames)
+        for node in self.group.nodes.values():
+            assert not node.failed.done(), self.group.journal.tail()
+        links = len(self.group.nodes) * (len(self.group.nodes) - 1)
+        await wait_for(lambda: self._held() <= links, lambda: "a connection is still held")
+        async with call(self.group) as caller:
+            assert body_of(await caller.ask(FrameKind.STATUS))["status"]["lifecycle"] == "running"
+
+    def _held(self) -> int:
+        return sum(len(node.server.connections) for node in self.group.nodes.values() if node.server is not None)
+
+    async def _answers(self, caller: Caller, frames: list[tuple[int, Any, bytes]]) -> None:
+        asked = [body["id"] for _, body, _ in frames if isinstance(body, dict) and type(body.get("id")) is int]
+        try:
+            if (await caller.frame()).kind != FrameKind.WELCOME:
+                return
+            while (answer := await caller.frame()).body["id"] != -7:
+                assert answer.kind in (FrameKind.OK, FrameKind.ERROR)
+                assert answer.body["id"] in asked
+                asked.remove(answer.body["id"])
+                if answer.kind == FrameKind.ERROR:
+                    assert len(answer.body["message"]) < 10_000, "an answer does not repeat what it refuses"
+        except (EOFError, ConnectionResetError):
+            return
+
+
+@pytest.fixture(scope="module", name="node")
+def _node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("one"), 1, ("n1",))
+    yield served
+    served.close()
+
+
+def requests(served: Served) -> st.SearchStrategy[tuple[int, Any, bytes]]:
+    """Return requests that are nearly right: kind, body, payload."""
+
+    @st.composite
+    def one(draw: st.DrawFn) -> tuple[int, Any, bytes]:
+        kind = draw(st.sampled_from([*REQUESTS, *BATCHES, *BATCHES, *BATCHES]))
+        number = draw(st.integers(0, 2**32))
+        if kind in BATCHES:
+            return kind, {"id": number}, draw(payloads(served, BATCHES[kind]))
+        body = draw(altered(REQUESTS[kind]) | st.just(REQUESTS[kind]))
+        if isinstance(body, dict):
+            body = {"id": number, **body}
+            if type(body.get("wait")) in (int, float) and body["wait"] > 0:
+                body["wait"] = 0
+        return kind, body, draw(st.just(b"") | st.binary(max_size=200))
+
+    return one()
+
+
+def payloads(served: Served, kind: Kind) -> st.SearchStrategy[bytes]:
+    """Return batches of the session: whole ones, spoilt ones, and spoilt ones with right checksums."""
+    served.sequence += 1
+    names = {"session": SessionId(served.session), "sequence": Sequence(served.sequence)}
+    records = [
+        encode_command("ledger", "", 1, "enter", ["a", 1], {}),
+        encode_command("ledger", "k", 1, "keep", [1, b""], {}),
+    ]
+    whole = bytes(build_batch(records, kind=kind, topic=TopicId(kind is not Kind.COMMANDS), attempt=0, **names).buffer)
+    anything = st.lists(packables().map(msgpack.packb) | st.binary(), min_size=1, max_size=3).map(
+        lambda values: bytes(build_batch(values, kind=kind, topic=TopicId(1), **names).buffer)
+    )
+    return st.just(whole) | spoilt(whole) | spoilt(whole).map(sealed_batch) | anything
+
+
+@pytest.mark.slow
+@tries(150)
+@given(st.data())
+def test_requests_that_are_nearly_right_bring_no_node_down(node: Served, data: st.DataObject) -> None:
+    node.send(HELLO, data.draw(st.lists(requests(node), min_size=1, max_size=4)))
+
+
+@pytest.mark.slow
+@tries(60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([int(kind) for kind in REQUESTS] + OTHERS),
+            packables()
+            | st.fixed_dictionaries({"id": numbers()}, optional={"name": packables(), "stale": packables()}),
+            st.binary(max_size=100),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_any_body_of_any_kind_of_frame_brings_no_node_down(node: Served, frames: list[tuple[int, Any, bytes]]) -> None:
+    node.send(HELLO, frames)
+
+
+@pytest.mark.slow
+@tries(60)
+@given(altered(HELLO))
+def test_who_introduces_himself_as_anything_brings_no_node_down(node: Served, hello: Any) -> None:
+    node.send(hello, [(FrameKind.LIST_TOPICS, {"id": 1, "stale": True}, b"")])
+
+
+def deep() -> Any:
+    return msgpack.unpackb(DEEP[30:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", REQUESTS, ids=lambda kind: kind.name)
+def test_a_field_that_is_nested_a_thousand_deep_or_a_megabyte_long_is_refused(node: Served, kind: FrameKind) -> None:
+    """What checks it has to say what was wrong with it: neither may that fail, nor the answer be as long as it was."""
+    fields = REQUESTS[kind]
+    frames = []
+    for name in (*fields, "more"):
+        for value in (deep(), "x" * 60_000, b"x" * 60_000, [0] * 60_000):
+            frames.append((int(kind), {"id": len(frames), **fields, name: value}, b""))
+    for frame in frames:
+        node.send(HELLO, [frame])
+
+
+@pytest.mark.slow
+def test_commands_whose_arguments_are_nested_a_thousand_deep_bring_no_node_down(node: Served) -> None:
+    """Every member applies them, packs what came of them, and takes a snapshot of the state that keeps them."""
+    records = [
+        DEEP,
+        b"\x96" + pack("ledger") + pack("") + pack(1) + pack("keep") + b"\x92\x07" + DEEP[60:] + b"\x80",
+        b"\x96" + pack("ledger") + pack("") + pack(1) + pack("enter") + b"\x92" + DEEP[60:] + b"\x01" + b"\x80",
+        b"\x96" + DEEP[60:] + pack("") + pack(1) + pack("enter") + b"\x90\x80",
+    ]
+    for record in records:
+        node.sequence += 1
+        batch = build_batch(
+            [record],
+            kind=Kind.COMMANDS,
+            session=SessionId(node.session),
+            sequence=Sequence(node.sequence),
+        )
+        node.send(HELLO, [(FrameKind.CALL, {"id": 1}, bytes(batch.buffer))])
+    node.send(HELLO, [(FrameKind.CREATE_SNAPSHOT, {"id": 1}, b"")])
+    query = {**REQUESTS[FrameKind.QUERY], "id": 1, "arguments": b"\x92" + DEEP[60:] + b"\x80"}
+    node.send(HELLO, [(FrameKind.QUERY, query, b""), (FrameKind.QUERY, {**query, "arguments": DEEP}, b"")])
+
+
+# -- Peers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", name="pair")
+def _pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two of three members run; the third is played by the test."""
+    served = Served(tmp_path_factory.mktemp("two"), 3, ("n1", "n2"))
+    yield served
+    served.close()
+
+
+HELLO_N3 = {**HELLO, "node": "n3", "incarnation": "made up"}
+DIGESTS = [
+    {"end": 5, "chain": 7, "lineage": 1},
+    {"end": 5, "odd": "n2", "trail": [[1, 2], [3, 4]]},
+]
+
+
+def is_message(body: Any, payload: bytes) -> bool:
+    try:
+        packed = msgpack.unpackb(msgpack.packb(body), strict_map_key=False)
+        message = decode_message(Frame(FrameKind.PEER, packed, memoryview(payload)))
+    except FrameError:
+        return False
+    return message.source == NodeId("n3") and message.target == NodeId("n1")
+
+
+@pytest.mark.slow
+@tries(60)
+@given(messages(), st.data())
+def test_what_a_peer_says_that_is_no_message_brings_no_node_down(
+    pair: Served, message: Message, data: st.DataObject
+) -> None:
+    """A message that *is* one is believed: peers keep to the protocol, or the node stops and says who did not."""
+    frame = sent(message)
+    body = list(frame.body)
+    body[1:3] = ["n3", "n1"]
+    changed, payload = data.draw(altered(body)), data.draw(spoilt(bytes(frame.payload)) | st.just(bytes(frame.payload)))
+    assume(not is_message(changed, payload))
+    pair.send(HELLO_N3, [(FrameKind.PEER, changed, payload)])
+
+
+@pytest.mark.slow
+@tries(40)
+@given(st.sampled_from(DIGESTS).flatmap(altered) | packables())
+def test_a_digest_that_is_none_brings_no_node_down(pair: Served, body: Any) -> None:
+    assume(not (isinstance(body, dict) and body.get("odd") == "n1"))  # which would say that n1 has diverged
+    pair.send(HELLO_N3, [(FrameKind.DIGEST, body, b"")])
+
+
+@pytest.mark.slow
+@tries(40)
+@given(altered({"id": 1, "end": 5, "term": 1, "offset": 0, "bytes_max": 1000}))
+def test_a_request_for_a_piece_of_a_snapshot_that_is_none_brings_no_node_down(pair: Served, body: Any) -> None:
+    pair.send(HELLO_N3, [(FrameKind.READ_SNAPSHOT, body, b"")])
