@@ -156,3 +156,69 @@ def test_who_has_seen_enough_of_a_log_is_no_failure(stopped: Path) -> None:
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=20)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def chaos(capfd: pytest.CaptureFixture[str], directory: Path, *arguments: str) -> Any:
+    """Run a command of chaos on the node, which is stopped; return what it says, or the message it fails with."""
+    capfd.readouterr()
+    code = main.run(["chaos", *arguments, "--dir", str(directory), "--output", "json"])
+    captured = capfd.readouterr()
+    return json.loads(captured.err)["message"] if code else json.loads(captured.out)
+
+
+def test_a_bit_that_chaos_flips_is_one_bit_and_is_found_wherever_it_is(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(4):
+        before = {file: file.read_bytes() for file in segments(directory)}
+        said = chaos(capfd, directory, "flip-bit", "n1")
+        after = Path(said["path"]).read_bytes()
+        old = before.pop(Path(said["path"]))
+        assert [at for at in range(len(old)) if old[at] != after[at]] == [said["byte"]]
+        assert (old[said["byte"]] ^ after[said["byte"]]).bit_count() == 1
+        assert all(file.read_bytes() == data for file, data in before.items())
+        code, found = verify(directory, capfd)
+        assert (code, found["verdict"], found["damage"][0]["segment"]) == (
+            7,
+            "corruption",
+            os.path.basename(said["path"]),
+        )
+        Path(said["path"]).write_bytes(old)
+    chosen = chaos(capfd, directory, "flip-bit", "n1", "--segment", "2", "--byte", "99")
+    assert (Path(chosen["path"]), chosen["byte"]) == (segments(directory)[1], 99)
+
+
+def test_a_write_that_chaos_tears_has_zeros_at_its_end_and_is_no_torn_tail(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    size = segments(directory)[2].stat().st_size
+    said = chaos(capfd, directory, "tear", "n1", "--segment", "3")
+    data = segments(directory)[2].read_bytes()
+    assert len(data) == size
+    assert data[said["byte"] : said["byte"] + said["bytes"]] == bytes(said["bytes"])
+    assert said["bytes"] > 1000
+    assert verify(directory, capfd)[1]["verdict"] == "corruption"
+
+
+def test_a_segment_that_chaos_drops_is_one_that_was_complete_and_is_missed(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = segments(directory)
+    said = chaos(capfd, directory, "drop-segment", "n1")
+    assert set(before) - set(segments(directory)) == {Path(said["path"])} != {before[-1]}
+    assert verify(directory, capfd)[1]["verdict"] == "corruption"
+
+
+def test_chaos_names_what_there_is_where_it_is_told_a_place_that_is_not(
+    directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    count = len(segments(directory))
+    assert "has no segment 999; there are 1, 2, 3" in chaos(capfd, directory, "tear", "n1", "--segment", "999")
+    beyond = chaos(capfd, directory, "flip-bit", "n1", "--segment", "1", "--byte", "70000000")
+    assert "has no byte 70000000" in beyond
+    assert "there is no node n7" in chaos(capfd, directory, "flip-bit", "n7")
+    assert "n1 is not running" in chaos(capfd, directory, "pause", "n1")
+    assert "n1 is not running" in chaos(capfd, directory, "slow-disk", "n1")
+    assert len(segments(directory)) == count
+    create_cluster(str(tmp_path / "new"), 1)
+    assert "has no segment; there is none" in chaos(capfd, tmp_path / "new", "flip-bit", "n1")
