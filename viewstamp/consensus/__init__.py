@@ -3,8 +3,9 @@
 This text is the specification of the core. ``docs/protocol.md`` tells the same as a story, with the messages and the
 table of who handles what.
 
-The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``, and
-``install(snapshot)`` and ``trimmed(first_index)`` for a log that does not begin at 1; and one output,
+The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``;
+``change(membership)`` and ``transfer(member)``; ``install(snapshot)`` and ``trimmed(first_index)`` for a log that does
+not begin at 1; and one output,
 :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
 randomness. Its owner steps everything that has arrived, takes one Ready and does as it says.
 
@@ -26,7 +27,9 @@ What it assumes
   * Writes become durable in the order in which they were handed out, and ``durable`` is called for each Ready that
     waits for that, in that order. A failed write ends the node; it is never repeated.
   * The log on disk reaches back to the end of the snapshot that is offered, whose state is all that was before.
-  * What is durable stays. A disk that lost something comes back as another member (new incarnation), never as this.
+  * What is durable stays, or the loss is noticed: a disk that lost a part of its log is started with the pair that it
+    had advertised (``Stored.silent_until``); one that lost its term and vote comes back as another member, never as
+    this one.
   * ``Stored`` is what the disk holds *and has synced*: recovery syncs what it found before it starts a core.
 
 State, and the order of its cursors
@@ -38,7 +41,9 @@ State, and the order of its cursors
   * ``accept_term``: the leadership under which the newest batches were taken. ``durable`` notices of another one are
     dropped: the same record can be cut and written again, and the first write must not speak for the second.
   * ``announced_number``: which announcement of this term has been taken; 0 = none since this process began.
-  * ``installing``: from taking an announcement, a snapshot, or winning, until its writes are durable: silence.
+  * ``installing``: from taking an announcement, a snapshot, or winning, until its writes are durable: silence. Only
+    the completion of those writes ends it (``completions_left``), not one of the same term that was under way.
+  * ``silent_until``: the pair to be regained before anything that this member says counts; None = it does.
   * ``first_index``: where the log on disk begins; ``history`` describes it from there on, and the record before.
 
 The rules in short (numbers: protocol rules; each has its tests in ``tests/consensus``)
@@ -60,8 +65,12 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **A snapshot** (19) is offered where no common point is at or behind the log's begin; it is installed with no write
     under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
   * **Learners** acknowledge, read and answer votes; nobody counts them (14).
+  * **A member whose disk lost something** takes batches and is heard; its ends, its heartbeats for reads and its vote
+    are nobody's until its durable pair is at least the one from before the damage (17).
   * **The membership** in the newest membership record of the log is in force, committed or not (15). Each new leader
-    replicates the one it finds as its first record: that record's commit is what RUNNING means.
+    replicates the one it finds as its first record: that record's commit is what RUNNING means. A change of voters is
+    joint: two records, and both majorities in between. One at a time, and only by a leader that is RUNNING.
+  * **Leadership moves** by ``TimeoutNow``, to a member that holds everything; its vote requests pass check-quorum.
 
 Files
   ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``roles``: nouns without
@@ -70,8 +79,6 @@ Files
   the inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
 
 What it deliberately lacks, and where it would go
-  * changes of membership: a new input beside ``propose``; the guard is that a quorum has reached the term start
-  * leadership transfer: a message that starts ``candidate.start`` without the pre-vote
   * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead
   * leases: reads always ask a quorum
 """
