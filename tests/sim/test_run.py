@@ -8,10 +8,24 @@ import sys
 
 import pytest
 
+from viewstamp.consensus import leader
+from viewstamp.consensus.core import Core
 from viewstamp.sim.run import run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm
 
 SEEDS = range(1, 41)
+FALLEN_LEADERS = Swarm(
+    clients=6,
+    callers=1,
+    seconds=4.0,
+    faults={"isolate": 1.0},
+    fault_seconds=20.0,
+    strike_seconds=0.5,
+    down_seconds=1.0,
+    visit_seconds=0.2,
+    read_seconds=0.02,
+)
+"""Clients that come anew write to the new leader; those that stay read of the one that has been cut off."""
 
 
 @pytest.mark.slow
@@ -21,7 +35,24 @@ def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
     # A run in which nothing happened would prove nothing.
     assert sum(verdict.acknowledged for verdict in verdicts) > 1000
     assert sum(verdict.commits for verdict in verdicts) > 100
+    assert sum(verdict.operations for verdict in verdicts) > 5000
+    assert [verdict.seed for verdict in verdicts if not verdict.is_judged and not verdict.invariant] == []
     assert set(FAULTS) == {fault for verdict in verdicts for fault in verdict.faults}
+
+
+@pytest.mark.slow
+def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that answers reads at once, cut off or not: nothing but the clients' history shows it."""
+    assert run_seed(2, swarm=FALLEN_LEADERS).invariant == ""
+    confirm = leader._confirm_reads
+
+    def confirm_at_once(core: Core) -> None:
+        for progress in core.progress.values():
+            progress.heard_round = core.round
+        confirm(core)
+
+    monkeypatch.setattr(leader, "_confirm_reads", confirm_at_once)
+    assert run_seed(2, swarm=FALLEN_LEADERS).invariant == "Linearizable"
 
 
 @pytest.mark.slow

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
-from viewstamp.ids import Index
-from viewstamp.node.state_machine import StateMachine
-from viewstamp.sim.checkers.calls import check_calls, check_states
-from viewstamp.sim.checkers.history import Kept, check_history, check_replicas
+from viewstamp.sim.checkers.exactly_once import check_appends, check_calls
+from viewstamp.sim.checkers.linearizability import Answer, Log, Operation, judge
+from viewstamp.sim.checkers.liveness import check_liveness
+from viewstamp.sim.checkers.replicas import check_replicas, check_states
 from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.ending import contents_of, history_of, journals_of
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.swarm import Swarm, draw_swarm
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.workload import Workload
-from viewstamp.sim.world import Member, World
-from viewstamp.wal.wal import Wal
-from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.commands import decode_result, encode_arguments
-from viewstamp.wire.staged import decode_commit, entries_of
+from viewstamp.sim.world import World
 
 __all__ = ["Verdict", "run_seed"]
-
-_RECOVERY_SECONDS = 60.0
-"""How long, in simulated seconds, a cluster may take to be RUNNING and to agree once all faults have stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +32,10 @@ class Verdict:
     acknowledged: int
     commits: int
     """Batches of sinks of which somebody was told that they are committed."""
+    operations: int
+    """What stands in the history that was judged for linearizability ..."""
+    is_judged: bool
+    """... and whether there was a verdict on all of it: it may take for ever."""
     faults: dict[str, int]
     digest: str
     invariant: str = ""
@@ -73,8 +70,9 @@ def run_seed(
     workload = Workload(world, world.loop.entropy("workload"))
     faults = Faults(world, world.loop.entropy("faults"))
     invariant = detail = ""
+    is_judged = False
     try:
-        _run(world, workload, faults, steps)
+        is_judged = _run(world, workload, faults, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
@@ -85,6 +83,8 @@ def run_seed(
         appends=len(workload.appends),
         acknowledged=sum(append.position > 0 for append in workload.appends),
         commits=len({commit.batch for commit in workload.sinks.commits if commit.answer is not None}),
+        operations=len(workload.history.operations),
+        is_judged=is_judged,
         faults=faults.counts,
         digest=trace.digest(),
         invariant=invariant,
@@ -95,7 +95,8 @@ def run_seed(
     return verdict
 
 
-def _run(world: World, workload: Workload, faults: Faults, steps: int | None) -> None:
+def _run(world: World, workload: Workload, faults: Faults, steps: int | None) -> bool:
+    """Run a world to its end and check it; return whether there was a verdict on all of the history."""
     loop = world.loop
     for member in world.members:
         world.bring_up(member)
@@ -105,83 +106,26 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     breaking.cancel()
     world.calm()
     workload.stop()
-    if not loop.run_until(lambda: workload.is_done and world.has_settled, seconds=_RECOVERY_SECONDS):
-        raise Violation("Liveness", f"not recovered {_RECOVERY_SECONDS:g} s after the last fault: {world.describe()}")
+    check_liveness(world, lambda: workload.is_done)
     loop.check()
-    contents = {member.id: _contents(member) for member in world.members}
+    contents = {member.id: contents_of(member) for member in world.members}
     check_replicas(contents)
+    check_states({member.id: member.machine for member in world.members})
     kept = next(iter(contents.values()))
     for topic, held in kept.items():
         for position, (value, time) in enumerate(zip(held.values, held.times, strict=True), held.first):
             workload.sinks.observed.note(topic, position, value, time)
     staged = {value for attempt in workload.sinks.attempts for _, value in attempt.records}
-    check_history(workload.appends, kept, staged)
-    check_sinks(workload.sinks, {topic: held.first for topic, held in kept.items()})
-    check_states({member.id: member.machine for member in world.members})
-    check_calls(workload.calls, _journals(world.members[0], workload))
+    journals = journals_of(world.members[0], workload)
+    check_appends(workload.appends, kept, staged)
+    committed = check_sinks(workload.sinks, {topic: held.first for topic, held in kept.items()})
+    check_calls(workload.calls, journals)
+    return _check_history(history_of(workload, committed, kept, journals))
 
 
-def _contents(member: Member) -> dict[str, Kept]:
-    """Read every topic from the member's own log on disk: of its state only where each topic begins is asked."""
-    node = member.node
-    assert node is not None
-    assert node.wal is not None
-    topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
-    batches = _batches(node.wal)
-    contents = {}
-    for topic in topics:
-        kept = contents[topic["name"]] = Kept(topic["first_position"], [], [])
-        located = node.machine.query("locate", topic=topic["id"], position=kept.first)
-        index, at = cast("tuple[int, int]", located)
-        for batch in batches:
-            if batch.first_index < index:
-                continue
-            for found in _made_visible(batch, topic["id"], node.wal, node.machine):
-                if batch.kind is Kind.RECORDS and found.first_position != at:
-                    raise Violation(
-                        "PositionsHaveNoGap", f"{member.id}: {found!r} at {found.first_position} after {at - 1}"
-                    )
-                gone = max(0, kept.first - at)
-                kept.values.extend(found.values()[gone:])
-                kept.times.extend([batch.log_time] * max(0, found.count - gone))
-                at += found.count
-        if kept.first + len(kept.values) != topic["last_position"] + 1:
-            raise Violation(
-                "TopicsAreWhole", f"{member.id} holds {len(kept.values)} records from {kept.first} of {topic}"
-            )
-    return contents
-
-
-def _batches(wal: Wal) -> list[Batch]:
-    batches: list[Batch] = []
-    index = wal.first_index
-    while index < wal.durable_end:
-        batches += wal.read(index, 1024 * 1024)
-        index = batches[-1].end
-    return batches
-
-
-def _made_visible(batch: Batch, topic: int, wal: Wal, machine: StateMachine) -> list[Batch]:
-    """Return the batches of a topic that become visible with ``batch``: itself, or what it commits."""
-    if batch.kind is Kind.RECORDS:
-        return [batch] if batch.topic == topic else []
-    if batch.kind is not Kind.COMMIT or not machine.query("has_effect", index=batch.first_index):
-        return []
-    entries = [entry for _, entries in decode_commit(batch).parts for entry in entries_of(entries)]
-    found = [wal.read(Index(entry.index), 1)[0] for entry in entries if entry.topic == topic]
-    for entry, each in zip((entry for entry in entries if entry.topic == topic), found, strict=True):
-        if (each.kind, each.first_index, each.topic, each.count) != (Kind.STAGED, entry.index, topic, entry.count):
-            raise Violation("CommitsAreTrue", f"{batch!r} names {entry}, in the log is {each!r}")
-    return found
-
-
-def _journals(member: Member, workload: Workload) -> dict[str, list[str]]:
-    """Return the entries of every journal, by its key, as a member holds them."""
-    journals = {}
-    for key in workload.keys:
-        packed = member.machine.query(
-            "call_query", actor="journal", key=key, method="read", arguments=encode_arguments([], {})
-        )
-        assert isinstance(packed, bytes)
-        journals[key] = decode_result(packed)
-    return journals
+def _check_history(history: Sequence[Operation]) -> bool:
+    """Judge the clients' history; return whether there was a verdict on all of it."""
+    judgement = judge(history, Log())
+    if judgement.answer is Answer.VIOLATED:
+        raise Violation("Linearizable", f"{judgement.partition}: {judgement.detail}")
+    return judgement.answer is Answer.LINEARIZABLE

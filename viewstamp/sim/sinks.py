@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import math
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -78,7 +79,7 @@ class Commit:
     """One COMMIT that a driver asked for: what it named, in its order, and what it was told.
 
     ``size`` is how many records the whole batch has, ``after`` by topic the highest position that was acknowledged to
-    anybody before.
+    anybody before. ``called`` and ``returned`` are times of the history, infinite = there was no answer.
     """
 
     batch: Batch
@@ -87,6 +88,8 @@ class Commit:
     after: dict[str, Position]
     fate: Fate = Fate.PENDING
     answer: SinkCommit | None = None
+    called: float = 0.0
+    returned: float = math.inf
 
     def records_of(self, topic: str) -> list[bytes]:
         """Return the values that the topic gets by it, in their order."""
@@ -233,7 +236,7 @@ class SinkWorkload:
         entropy = self.world.loop.entropy("reader")
         members: list[str | None] = [None, *(member.id for member in self.world.members)]
         topics = self.workload.topics
-        reader = _Reader(self._client("r0"), self.observed, self.world.loop)
+        reader = _Reader(self._client("r0"), self.workload, self.observed, self.world.loop)
         async with reader.client:
             while not self.is_over:
                 await asyncio.sleep(entropy.expovariate(1 / 0.15))
@@ -250,10 +253,10 @@ class SinkWorkload:
 class _Reader:
     """Reads topics on from where it was."""
 
-    def __init__(self, client: Client, observed: Observed, loop: SimulatedLoop) -> None:
+    def __init__(self, client: Client, workload: Workload, observed: Observed, loop: SimulatedLoop) -> None:
         self.client = client
+        self._workload = workload
         self._loop = loop
-        self._observed = observed
         self._ends: list[tuple[str, int]] = []
         observed.ends.append(self._ends)
         self._following: dict[str, int] = {}
@@ -269,9 +272,8 @@ class _Reader:
                 info = await self.client.describe_topic(topic)
                 self._ends.append((topic, info.last_position))
             start = following - back
-            async for record in self.client.read(topic, start if start >= 1 else None, node=node):
-                self._observed.note(topic, record.position, record.value, record.timestamp)
-                self._following[topic] = max(self._following.get(topic, 1), record.position + 1)
+            end = await self._workload.read(self.client, topic, start if start >= 1 else None, node=node)
+            self._following[topic] = max(following, end)
         except TrimmedError as error:
             self._following[topic] = max(following, error.first)
             return False
@@ -453,7 +455,8 @@ class _Driver:
     async def _commit(self, batch: Batch, attempts: list[Attempt], sealed: list[Sealed]) -> bool:
         """Commit; return whether the batch is known to be committed."""
         workload = self._record.workload
-        commit = Commit(batch, attempts, len(self._plan(batch)), dict(workload.acknowledged))
+        now = workload.history.now
+        commit = Commit(batch, attempts, len(self._plan(batch)), dict(workload.acknowledged), called=now())
         self._record.commits.append(commit)
         self._maybe_die(self._entropy.expovariate(1 / self._swarm.step_seconds))
         try:
@@ -471,6 +474,7 @@ class _Driver:
             return False
         commit.fate = Fate.APPLIED
         commit.answer = answer
+        commit.returned = now()
         for topic, first, count in answer.ranges or []:
             workload.acknowledge(topic, Position(first + count - 1))
         return True

@@ -47,6 +47,10 @@ class Swarm:
     """The mean time that a dead node stays down, a partition lasts."""
     pause_seconds: float = 0.05
     """The mean time that a caller rests between two appends."""
+    read_seconds: float = 0.3
+    """The mean time between two reads of a client."""
+    visit_seconds: float = 0.0
+    """The mean time after which a client is killed, and followed by a new one; 0 = it stays to the end."""
     faults: dict[str, float] = field(default_factory=lambda: dict.fromkeys(FAULTS, 1.0))
     """How often each kind of fault happens, relative to the others; 0 or missing = never."""
     links: LinkOptions = field(default_factory=LinkOptions)
@@ -118,6 +122,9 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         fault_seconds=entropy.choice((0.15, 0.4, 1.0)),
         down_seconds=entropy.choice((0.1, 0.5, 1.5, 3.0)) if commands_only else entropy.choice((0.1, 0.5, 1.5)),
         pause_seconds=entropy.choice((0.005, 0.05, 0.2)),
+        read_seconds=entropy.choice((0.03, 0.3)),
+        strike_seconds=entropy.choice((0.0, 0.0, 0.0, 0.6)),
+        visit_seconds=entropy.choice((0.0, 0.0, 0.4, 2.0)),
         faults=chosen,
         links=links,
         disk_stall=entropy.choice((0.0, 0.0, 0.02)),

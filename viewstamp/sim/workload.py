@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,9 +13,16 @@ from typing import TYPE_CHECKING
 from viewstamp.client.aio import Client
 from viewstamp.client.options import Options
 from viewstamp.client.results import Receipt
-from viewstamp.errors import OutcomeUnknownError, StaleSessionError, StorageFullError, UnavailableError
+from viewstamp.errors import (
+    OutcomeUnknownError,
+    StorageFullError,
+    TrimmedError,
+    UnavailableError,
+    UnknownTopicError,
+)
 from viewstamp.ids import Position
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.checkers import linearizability
+from viewstamp.sim.checkers.linearizability import Operation, ReadEnd, ReadFrom, Recorder
 from viewstamp.sim.fate import Fate
 from viewstamp.sim.journal import Journal, TornError
 from viewstamp.sim.sinks import SinkWorkload
@@ -20,35 +30,33 @@ from viewstamp.sim.sinks import SinkWorkload
 if TYPE_CHECKING:
     from viewstamp.sim.world import World
 
-__all__ = ["Append", "Call", "Workload"]
+__all__ = ["Append", "Call", "Workload", "journal_of"]
+
+_PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
+"""What calls for trying again."""
+_READ_BACK = 20
+"""A reader begins so many records before the last one that somebody knows of."""
 
 
 @dataclass(slots=True)
 class Append:
-    """One append: what was asked, what was answered, and what was known when it was asked.
-
-    ``caller`` appends one after the other; ``after`` is the highest position of the topic that was acknowledged to
-    anybody before this append was called: it has to come behind.
-    """
+    """One append: what was asked, what was answered. ``caller`` appends one after the other."""
 
     topic: str
     value: bytes
     caller: str
-    after: Position
+    operation: Operation
     fate: Fate = Fate.PENDING
     position: Position = Position(0)
 
 
 @dataclass(slots=True)
 class Call:
-    """One call of a journal: what was to be written, and under which number it was.
-
-    ``before`` is how many entries of the journal were known to be written before the call.
-    """
+    """One call of a journal: what was to be written, and under which number it was."""
 
     key: str
     entry: str
-    before: int
+    operation: Operation
     fate: Fate = Fate.PENDING
     number: int = 0
 
@@ -66,13 +74,13 @@ class Workload:
         self.calls: list[Call] = []
         self.keys = ["", "second"]
         """The journals' keys."""
-        self.reads = 0
+        ticks = itertools.count(1)
+        self.history = Recorder(lambda: next(ticks))
+        """Everything that clients did, in the order of its happening. Each topic is a partition, and each journal."""
         self._world = world
         self._entropy = entropy
         self.acknowledged: dict[str, Position] = {}
         """By topic, the highest position that somebody knows to be taken."""
-        self._written: dict[str, int] = {}
-        """The highest number of an entry of each journal that was answered."""
         self._is_over = False
         self._callers: list[asyncio.Task[None]] = []
         self._clients: list[Client] = []
@@ -104,6 +112,26 @@ class Workload:
             self._world.fail(error)
 
     async def _run_client(self, name: str) -> None:
+        """Be one client after the other; each but the last is killed, whatever it waits for.
+
+        One that comes anew finds another leader than those that hold on to theirs.
+        """
+        loop, seconds = self._world.loop, self._world.swarm.visit_seconds
+        entropy = loop.entropy(f"visits of {name}")
+        visit = 0
+        while not self._is_over:
+            visit += 1
+            process = loop.process(f"{name}.{visit}")
+            task = process.spawn(self._visit(process.name))
+            await asyncio.wait([task], timeout=entropy.expovariate(1 / seconds) if seconds else None)
+            if task.done():
+                task.result()
+            elif self._is_over:
+                await task
+            else:
+                process.kill()
+
+    async def _visit(self, name: str) -> None:
         swarm = self._world.swarm
         client = Client(
             self._world.addresses,
@@ -129,7 +157,8 @@ class Workload:
             number += 1
             topic = entropy.choice(self.topics)
             value = f"{name}-{number}-".encode() + b"x" * entropy.randrange(self._world.swarm.value_bytes_max)
-            append = Append(topic, value, name, self.acknowledged.get(topic, Position(0)))
+            operation = self.history.call(topic, linearizability.Append((value,)))
+            append = Append(topic, value, name, operation)
             self.appends.append(append)
             await self._append(client, append)
             await asyncio.sleep(entropy.expovariate(1 / self._world.swarm.pause_seconds))
@@ -140,7 +169,7 @@ class Workload:
             try:
                 await client.create_topic(topic, retain_bytes=self._world.swarm.retain_bytes)
                 return
-            except (UnavailableError, OutcomeUnknownError, StorageFullError):
+            except _PASSING:
                 await asyncio.sleep(0.1)
 
     async def _append(self, client: Client, append: Append) -> None:
@@ -149,7 +178,7 @@ class Workload:
         except OutcomeUnknownError as error:
             await self._find_out(client, append, error)
         except (UnavailableError, StorageFullError):
-            append.fate = Fate.NEVER
+            self._end_never(append)
         else:
             self._acknowledge(append, receipt)
 
@@ -161,7 +190,8 @@ class Workload:
             number += 1
             key = entropy.choice(self.keys)
             journal = client.actor("journal", Journal, key=key)
-            call = Call(key, f"{name}-{number}", self._written.get(key, 0))
+            entry = f"{name}-{number}"
+            call = Call(key, entry, self.history.call(journal_of(key), linearizability.Append((entry,))))
             self.calls.append(call)
             padding = bytes(entropy.randrange(self._world.swarm.value_bytes_max))
             await self._put(client, journal, call, padding)
@@ -178,58 +208,59 @@ class Workload:
             await self._find_out_call(client, call, error)
             return
         except (UnavailableError, StorageFullError):
-            call.fate = Fate.NEVER
+            self._end_never(call)
             return
-        self._note_written(call, number)
+        call.fate = Fate.APPLIED
+        call.number = number
+        self.history.answered(call.operation, number)
 
     async def _find_out_call(self, client: Client, call: Call, error: OutcomeUnknownError) -> None:
         while error.token is not None:
             try:
                 outcome = await client.outcome(error.token)
-            except (UnavailableError, OutcomeUnknownError, StorageFullError):
+            except _PASSING:
                 await asyncio.sleep(0.1)
                 continue
-            except StaleSessionError:
+            if outcome.expired:
                 break
-            call.fate = Fate.APPLIED if outcome.applied else Fate.NEVER
+            if outcome.applied:
+                call.fate = Fate.APPLIED
+            else:
+                self._end_never(call)
             return
         call.fate = Fate.UNKNOWN
 
-    def _note_written(self, call: Call, number: int) -> None:
-        call.fate = Fate.APPLIED
-        call.number = number
-        self._written[call.key] = max(number, self._written.get(call.key, 0))
+    def _end_never(self, asked: Append | Call) -> None:
+        asked.fate = Fate.NEVER
+        self.history.never(asked.operation)
 
     async def _count(self, journal: type[Journal], key: str) -> None:
-        """Ask linearizably: whatever was answered before must be counted."""
-        written = self._written.get(key, 0)
-        try:
-            count = await journal.count()
-        except (UnavailableError, OutcomeUnknownError, StorageFullError):
-            return
-        if count < written:
-            raise Violation("QueriesAreLinearizable", f"journal {key!r} counts {count} after {written} were answered")
+        """Ask linearizably how many entries there are."""
+        operation = self.history.call(journal_of(key), ReadEnd())
+        with contextlib.suppress(*_PASSING):
+            self.history.answered(operation, await journal.count())
 
     async def _find_out(self, client: Client, append: Append, error: OutcomeUnknownError) -> None:
         """Ask what became of an append, until the answer comes."""
         while error.token is not None:
             try:
                 outcome = await client.outcome(error.token)
-            except (UnavailableError, OutcomeUnknownError, StorageFullError):
+            except _PASSING:
                 await asyncio.sleep(0.1)
                 continue
-            except StaleSessionError:
+            if outcome.expired:
                 break
             if outcome.applied:
                 self._acknowledge(append, outcome.receipts[0])
             else:
-                append.fate = Fate.NEVER
+                self._end_never(append)
             return
         append.fate = Fate.UNKNOWN
 
     def _acknowledge(self, append: Append, receipt: Receipt) -> None:
         append.fate = Fate.APPLIED
         append.position = receipt.position
+        self.history.answered(append.operation, receipt.position)
         self.acknowledge(append.topic, receipt.position)
 
     def acknowledge(self, topic: str, position: Position) -> None:
@@ -237,20 +268,41 @@ class Workload:
         self.acknowledged[topic] = max(position, self.acknowledged.get(topic, Position(0)))
 
     async def _run_reader(self, client: Client) -> None:
-        """Read linearizably now and then: everything acknowledged before the read began must be in it."""
+        """Ask linearizably now and then, where a topic ends or what its last records are."""
         while not self._is_over:
-            await asyncio.sleep(self._entropy.expovariate(1 / 0.5))
+            await asyncio.sleep(self._entropy.expovariate(1 / self._world.swarm.read_seconds))
             topic = self._entropy.choice(self.topics)
-            acknowledged = self.acknowledged.get(topic, Position(0))
-            if acknowledged == 0:
-                continue
-            try:
-                info = await client.describe_topic(topic)
-            except (UnavailableError, OutcomeUnknownError, StorageFullError):
-                continue
-            self.reads += 1
-            if info.last_position < acknowledged:
-                raise Violation(
-                    "ReadsAreLinearizable",
-                    f"{topic} ended at {info.last_position} after {acknowledged} had been acknowledged",
-                )
+            with contextlib.suppress(*_PASSING, UnknownTopicError, TrimmedError):
+                if self._entropy.random() < 0.5:
+                    operation = self.history.call(topic, ReadEnd())
+                    self.history.answered(operation, (await client.describe_topic(topic)).last_position)
+                else:
+                    await self.read(client, topic, max(1, self.acknowledged.get(topic, 0) - _READ_BACK))
+
+    async def read(self, client: Client, topic: str, start: int | None, *, node: str | None = None) -> int:
+        """Read a topic from ``start`` on (None = all that it keeps), and write down what was seen.
+
+        Return the position behind the last record that was there, 0 = there was none.
+
+        Without ``node`` that is all that there was at one moment of it. A named member may be behind: what it says was
+        there at some time before it said so.
+        """
+        operation = self.history.call(topic, ReadFrom(start or 1, is_whole=node is None))
+        if node is not None:
+            operation.called = -math.inf
+        values: list[bytes] = []
+        end = 0
+        async for record in client.read(topic, start, node=node):
+            if not values:
+                operation.request = ReadFrom(record.position, is_whole=node is None)
+            values.append(record.value)
+            end = record.position + 1
+            self.sinks.observed.note(topic, record.position, record.value, record.timestamp)
+        if values or (start is not None and node is None):
+            self.history.answered(operation, tuple(values))
+        return end
+
+
+def journal_of(key: str) -> str:
+    """Return the name of a journal's partition of the history."""
+    return f"journal {key!r}"

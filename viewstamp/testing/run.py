@@ -11,7 +11,7 @@ from typing import Any
 from viewstamp.actors.replicated import MACHINE_FAILURES, ReplicatedActor
 from viewstamp.errors import DivergedError, OutdatedCodeError
 from viewstamp.ids import NodeId
-from viewstamp.sim.checkers.calls import check_states
+from viewstamp.sim.checkers.replicas import check_states
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop

@@ -118,24 +118,29 @@ class Recorder:
     """Writes a history down. ``now`` gives the time; it must not fall."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self.operations: list[Operation] = []
-        self._now = now
+        self.now = now
+        self._operations: dict[int, Operation] = {}
 
     def call(self, partition: str, request: Hashable) -> Operation:
         """Take note that something is called now."""
-        operation = Operation(partition, request, self._now())
-        self.operations.append(operation)
+        operation = Operation(partition, request, self.now())
+        self._operations[id(operation)] = operation
         return operation
 
     def answered(self, operation: Operation, answer: Any) -> None:
         """Take note of the answer, which came now; a first answer stays."""
         if operation.is_open:
             operation.answer = answer
-            operation.returned = self._now()
+            operation.returned = self.now()
 
     def never(self, operation: Operation) -> None:
-        """Take note that it did not happen, and will not."""
-        self.operations.remove(operation)
+        """Take note that it did not happen, and will not: it is no operation."""
+        del self._operations[id(operation)]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The history so far, in the order of the calls."""
+        return list(self._operations.values())
 
 
 def judge(operations: Iterable[Operation], model: Model, *, steps_max: int = STEPS_MAX) -> Judgement:
@@ -296,9 +301,13 @@ class ReadEnd:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """Read from a position on. Answer: a tuple of values, not necessarily all; () = there was nothing yet."""
+    """Read from a position on. Answer: a tuple of values; () = there was nothing yet.
+
+    ``is_whole``: all that there was then, and not only some of it.
+    """
 
     first: int
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +359,7 @@ class Log:
         match operation.request:
             case Append(values) if not operation.is_open:
                 first = operation.answer
-            case ReadFrom(first) if not operation.is_open:
+            case ReadFrom(first=first) if not operation.is_open:
                 values = operation.answer
             case _:
                 return ""
@@ -381,8 +390,10 @@ class Log:
                 return None if any(position in self._stands for position in range(state + 1, end + 1)) else end
             case ReadEnd():
                 return state if answer == state else None
-            case ReadFrom(first):
-                return state if (first + len(answer) - 1 <= state if answer else state < first) else None
+            case ReadFrom(first, is_whole):
+                end = first + len(answer) - 1
+                fits = end == max(state, first - 1) if is_whole else end <= state if answer else state < first
+                return state if fits else None
             case request:
                 raise TypeError(f"a log knows no {request!r}")
 

@@ -34,12 +34,15 @@ Places = dict[str, dict[int, bytes]]
 """By topic and position, the values of one batch."""
 
 
-def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> None:
+def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> dict[Batch, Commit]:
     """Judge what drivers were told by all that anybody saw in the topics. Raises Violation.
 
     Args:
       sinks: what was asked for, and what was seen, to the end of every topic.
       first_positions: what each topic kept in the end: below, some may have gone before it was seen.
+
+    Returns:
+      for each batch that is known to be committed a COMMIT that can have done it.
     """
     for topic, seen in sinks.observed.topics.items():
         _check_times(topic, seen)
@@ -64,6 +67,7 @@ def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> None
     for sink, info in sinks.left.items():
         if info.attempts or info.bytes:
             raise Violation("NothingLeftStaged", f"{sink}: {info}")
+    return committed
 
 
 def _check_times(topic: str, seen: Mapping[int, tuple[bytes, int]]) -> None:

@@ -1,0 +1,32 @@
+"""Liveness: once faults have stopped, all that was asked for comes about, within a minute.
+
+| invariant | sentence |
+| --- | --- |
+| Liveness | then the group is RUNNING, all members have applied the same log, what was damaged is repaired, and every
+client has been answered |
+
+The minute is simulated; it is some two hundred election timeouts, so what misses it does not come at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from viewstamp.sim.checkers.violation import Violation
+
+if TYPE_CHECKING:
+    from viewstamp.sim.world import World
+
+__all__ = ["RECOVERY_SECONDS", "check_liveness"]
+
+RECOVERY_SECONDS = 60.0
+
+
+def check_liveness(world: World, is_answered: Callable[[], bool]) -> None:
+    """Run a world without faults until it has recovered and ``is_answered`` holds. Raises Violation."""
+    if not world.loop.run_until(lambda: is_answered() and world.has_settled, seconds=RECOVERY_SECONDS):
+        missing = "" if is_answered() else "clients wait; "
+        raise Violation(
+            "Liveness", f"not recovered {RECOVERY_SECONDS:g} s after the last fault: {missing}{world.describe()}"
+        )

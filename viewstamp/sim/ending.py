@@ -1,0 +1,133 @@
+"""What is there in the end: on the members' disks, in their states, and so in the clients' history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from viewstamp.ids import Index
+from viewstamp.sim.checkers.linearizability import Append, Operation, ReadFrom
+from viewstamp.sim.checkers.replicas import Contents, Kept
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.fate import Fate
+from viewstamp.sim.workload import Workload, journal_of
+from viewstamp.wire.batch import Batch as LogBatch
+from viewstamp.wire.batch import Kind
+from viewstamp.wire.commands import decode_result, encode_arguments
+from viewstamp.wire.staged import decode_commit, entries_of
+
+if TYPE_CHECKING:
+    from viewstamp.node.state_machine import StateMachine
+    from viewstamp.sim.sinks import Batch, Commit, SinkWorkload
+    from viewstamp.sim.world import Member
+    from viewstamp.wal.wal import Wal
+
+__all__ = ["contents_of", "history_of", "journals_of"]
+
+
+def contents_of(member: Member) -> dict[str, Kept]:
+    """Read every topic from the member's own log on disk: of its state only where each topic begins is asked."""
+    node = member.node
+    assert node is not None
+    assert node.wal is not None
+    topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
+    batches = _batches(node.wal)
+    contents = {}
+    for topic in topics:
+        kept = contents[topic["name"]] = Kept(topic["first_position"], [], [])
+        located = node.machine.query("locate", topic=topic["id"], position=kept.first)
+        index, at = cast("tuple[int, int]", located)
+        for batch in batches:
+            if batch.first_index < index:
+                continue
+            for found in _made_visible(batch, topic["id"], node.wal, node.machine):
+                if batch.kind is Kind.RECORDS and found.first_position != at:
+                    raise Violation(
+                        "PositionsHaveNoGap", f"{member.id}: {found!r} at {found.first_position} after {at - 1}"
+                    )
+                gone = max(0, kept.first - at)
+                kept.values.extend(found.values()[gone:])
+                kept.times.extend([batch.log_time] * max(0, found.count - gone))
+                at += found.count
+        if kept.first + len(kept.values) != topic["last_position"] + 1:
+            raise Violation(
+                "TopicsAreWhole", f"{member.id} holds {len(kept.values)} records from {kept.first} of {topic}"
+            )
+    return contents
+
+
+def _batches(wal: Wal) -> list[LogBatch]:
+    batches: list[LogBatch] = []
+    index = wal.first_index
+    while index < wal.durable_end:
+        batches += wal.read(index, 1024 * 1024)
+        index = batches[-1].end
+    return batches
+
+
+def _made_visible(batch: LogBatch, topic: int, wal: Wal, machine: StateMachine) -> list[LogBatch]:
+    """Return the batches of a topic that become visible with ``batch``: itself, or what it commits."""
+    if batch.kind is Kind.RECORDS:
+        return [batch] if batch.topic == topic else []
+    if batch.kind is not Kind.COMMIT or not machine.query("has_effect", index=batch.first_index):
+        return []
+    entries = [entry for _, entries in decode_commit(batch).parts for entry in entries_of(entries)]
+    found = [wal.read(Index(entry.index), 1)[0] for entry in entries if entry.topic == topic]
+    for entry, each in zip((entry for entry in entries if entry.topic == topic), found, strict=True):
+        if (each.kind, each.first_index, each.topic, each.count) != (Kind.STAGED, entry.index, topic, entry.count):
+            raise Violation("CommitsAreTrue", f"{batch!r} names {entry}, in the log is {each!r}")
+    return found
+
+
+def journals_of(member: Member, workload: Workload) -> dict[str, list[str]]:
+    """Return the entries of every journal, by its key, as a member holds them."""
+    journals = {}
+    for key in workload.keys:
+        packed = member.machine.query(
+            "call_query", actor="journal", key=key, method="read", arguments=encode_arguments([], {})
+        )
+        assert isinstance(packed, bytes)
+        journals[key] = decode_result(packed)
+    return journals
+
+
+def history_of(
+    workload: Workload, committed: Mapping[Batch, Commit], contents: Contents, journals: Mapping[str, list[str]]
+) -> list[Operation]:
+    """Return all that clients did, with the commits of sinks, and with what everything comes to in the end."""
+    history = workload.history.operations
+    history += _commits(workload.sinks, committed)
+    for topic, kept in contents.items():
+        history.append(_read_now(workload, topic, kept.first, tuple(kept.values)))
+    for key, entries in journals.items():
+        history.append(_read_now(workload, journal_of(key), 1, tuple(entries)))
+    return history
+
+
+def _read_now(workload: Workload, partition: str, first: int, values: tuple[object, ...]) -> Operation:
+    now = workload.history.now
+    return Operation(partition, ReadFrom(first, is_whole=True), now(), values, now())
+
+
+def _commits(sinks: SinkWorkload, committed: Mapping[Batch, Commit]) -> list[Operation]:
+    """Return each batch of a sink, in each topic, as one append: all its COMMITs together are one that came through.
+
+    Of what nobody knows to be committed, it did not, or it has been trimmed before anybody saw it.
+    """
+    batches: dict[Batch, list[Commit]] = {}
+    for commit in sinks.commits:
+        if commit.fate is not Fate.NEVER:
+            batches.setdefault(commit.batch, []).append(commit)
+    operations = []
+    for batch, commits in batches.items():
+        made = committed.get(batch, commits[0])
+        called = min(commit.called for commit in commits)
+        returned = min(commit.returned for commit in commits)
+        ranges = next((each.answer.ranges for each in commits if each.answer and each.answer.ranges is not None), [])
+        starts = {each.topic: each.first_position for each in ranges}
+        for topic in dict.fromkeys(topic for attempt in made.attempts for topic, _ in attempt.records):
+            operation = Operation(topic, Append(tuple(made.records_of(topic))), called)
+            if topic in starts:
+                operation.answer, operation.returned = starts[topic], returned
+            operations.append(operation)
+    return operations
