@@ -10,6 +10,7 @@ stored, then the log is cut there; the core follows silently until it has reache
 | no whole snapshot, and the log begins above 1 | its beginning is fetched, or else a snapshot that reaches the log |
 | no other member keeps what is missing; the whole log is lost | as the second row, and the log begins anew, at 1 |
 | intact records that contradict each other, or the history | refused: never guessed (rule 20) |
+| neither copy of the control file can be read | everything is set aside, and it joins anew (rule 18) |
 | a group of one voter | refused: nobody has a copy |
 
 Known to be committed is what the control file, the intact groups' headers and the newest whole snapshot say. What is
@@ -32,11 +33,12 @@ from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.node.identity import name_of, reborn
 from viewstamp.node.refetch import GoneError, Progress, Refetcher
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
-from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, settle_mark
+from viewstamp.wal.control_file import ControlFile, ControlState, is_control_lost
+from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
 from viewstamp.wal.truncation import MARK_NAME
 
 __all__ = ["UNKNOWN_END", "Repairer", "silent_pair"]
@@ -181,6 +183,8 @@ class Repairer:
         self.progress = Progress(sentence=f"{self._node} is repairing: it looks what is left of its log")
         aside = Aside(self._host.disk, self._data_dir)
         try:
+            if await in_thread(is_control_lost, self._host.disk, self._data_dir):
+                return await in_thread(self._begin_reborn, error, f"{self._host.entropy.getrandbits(64):016x}")
             look = await in_thread(self._look, error)
             if look is None:
                 return False
@@ -209,8 +213,7 @@ class Repairer:
         """Read everything that is there; None = there is nothing to repair, or nobody to repair it from. Blocking."""
         disk = self._host.disk
         control = ControlFile.open(disk, self._data_dir)
-        if control.state is None:
-            return None
+        assert control.state is not None, "it is not lost"
         store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
         snapshot = _newest_whole(store)
         begin = snapshot.end if snapshot is not None else 1
@@ -223,7 +226,7 @@ class Repairer:
             store=store,
             snapshot=snapshot,
             found=found,
-            membership=self._membership(control.state, snapshot, found),
+            membership=self._membership(control.state.membership, snapshot, found),
         )
         if found.contradiction:
             error.message += f"; not repaired, as what is intact contradicts itself: {found.contradiction}"
@@ -233,9 +236,9 @@ class Repairer:
             return None
         return look if found.is_damaged else None
 
-    def _membership(self, state: ControlState, snapshot: StoredSnapshot | None, found: Assessment) -> Membership:
+    def _membership(self, stored: bytes, snapshot: StoredSnapshot | None, found: Assessment) -> Membership:
         """Return the newest membership that anything says."""
-        packed = found.membership or (snapshot.meta.membership if snapshot is not None else b"") or state.membership
+        packed = found.membership or (snapshot.meta.membership if snapshot is not None else b"") or stored
         return Membership.decode(packed) if packed else self._members
 
     # -- What is done ---------------------------------------------------------------------------------------
@@ -302,6 +305,35 @@ class Repairer:
         )
         look.control.write(look.state)
         self._log.warning("= silent until the log is what it was", pair=pair, cut=cut)
+
+    def _begin_reborn(self, error: CorruptionError, incarnation: str) -> bool:
+        """Set everything aside: without term and vote this is a lost disk (rule 18). Blocking.
+
+        The new id is stored at once: under its name, with an empty log, the node would vote until somebody refuses it,
+        and where a majority has lost its control files nobody would.
+        """
+        disk = self._host.disk
+        store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
+        found = assess(disk, self._wal)
+        if not found.parts and not store.stored and not store.damaged:
+            return False
+        membership = self._membership(b"", _newest_whole(store), found)
+        if {name_of(elector) for elector in membership.electors} <= {self._node}:
+            error.message += f"; {self._node} is the only voter, so nobody else answers for what it has promised"
+            return False
+        aside = set_everything_aside(disk, self._data_dir)
+        member = reborn(self._node, incarnation)
+        state = ControlState(
+            cluster_id=self._cluster,
+            node_id=self._node,
+            incarnation=incarnation,
+            member_id=member,
+            membership=membership.encode(),
+        )
+        ControlFile.open(disk, self._data_dir).write(state)
+        begin_anew(disk, self._wal, Aside(disk, self._data_dir))
+        self._log.error("! term and vote are lost: it joins anew", reason=error.message, member=member, aside=aside)
+        return True
 
     def _begin_anew(self, look: _Look, aside: Aside) -> None:
         """Set log and snapshots aside; what is left is who this node is, and what it promised. Blocking."""

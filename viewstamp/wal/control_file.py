@@ -41,7 +41,7 @@ from crc32c import crc32c
 from viewstamp.errors import ConfigError, CorruptionError, StorageError
 from viewstamp.host.seam import Disk
 
-__all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "read_control_state"]
+__all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "is_control_lost", "read_control_state"]
 
 FORMAT_VERSION = 1
 CONTROL_NAMES = ("control-a", "control-b")
@@ -241,6 +241,15 @@ def read_control_state(disk: Disk, directory: str) -> ControlState | None:
     copies = [_read(disk, f"{directory}/{name}") for name in CONTROL_NAMES]
     newest = _choose(directory, copies)
     return None if newest is None else copies[newest].state
+
+
+def is_control_lost(disk: Disk, directory: str) -> bool:
+    """Say whether no copy can be read, be it there or not: then nobody knows what the node has promised.
+
+    Raises:
+      ConfigError, StorageError: as :meth:`ControlFile.open`.
+    """
+    return all(_read(disk, f"{directory}/{name}").state is None for name in CONTROL_NAMES)
 
 
 def _choose(directory: str, copies: list[_Copy]) -> int | None:
