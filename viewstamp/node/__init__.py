@@ -14,7 +14,10 @@
 | ``snapshot_store`` ``snapshot_file`` | the files of snapshots, whole or not there | when and why |
 | ``transfer`` | fetching a leader's snapshot | installing it |
 | ``digests`` | comparing states; who stops when they differ | what a state is |
-| ``peers`` | one outgoing connection to each other member | what the messages say |
+| ``peering`` | who this member talks to: links, addresses, who is let in | what the messages say |
+| ``peers`` | one outgoing connection to another member | what the messages say |
+| ``identity`` | what a node is called in its group, also since its disk was lost | connections |
+| ``changes`` | changes of members and leader, followed to their end for who asked | how they are made |
 | ``codec`` | consensus messages as frames | connections |
 | ``state_machine`` | the seam upwards, a Protocol | topics, actors |
 
@@ -35,6 +38,8 @@ What it promises
     nothing; it gets a snapshot, on a connection of its own.
   * Members whose states differ are found by comparing chains; the odd one stops, and names the first command.
   * Half a node is worse than none: the first part that fails stops all others. A failed write or sync is final.
+  * A node that lost its disk is noticed by its peers and joins anew, under another id (``identity``).
+  * A leader that is stopped cleanly hands over first.
   * A directory is used by one process, and by the node and cluster that it was made for.
 
 What it assumes
@@ -42,7 +47,6 @@ What it assumes
   * The state machine is deterministic, quick, and never awaits.
 
 What it lacks, and where it would go
-  * Repair of damage from peers: today a damaged node refuses to start, and says why.
   * TLS and tokens: in ``server`` and ``peers``, at the handshake.
 """
 
