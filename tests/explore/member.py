@@ -1,0 +1,365 @@
+"""One member as it is explored: the real core, its disk, the writes on their way to it; and all that can happen to it.
+
+Time is taken out. What the core does when a timeout is over is an input of its own, and between inputs every timer
+stands where it restrains nothing: nobody withholds a vote because it hears a leader. This allows more than the real
+thing, never less. A pre-vote writes nothing and promises nothing, so a campaign begins with the vote.
+
+Durable and told are one input: what is written and not told is seen by nobody but a crash, and a crash keeps any
+prefix of what is under way.
+
+With ``slow_disks`` a write is an input like others. Without, it follows the input that asks for it at once, and a crash
+amid the two is an input of its own (:class:`Taken`). That leaves nothing out but what completions that overtake each
+other could do: until its write is durable, a member that votes, takes an announcement or wins is silent, so it could as
+well hear later of what it writes; an append that is not durable is not acknowledged and cannot be voted with, so it
+could as well arrive later, or be cut off by a crash. The exception are a leader's own records: they are at its
+followers before they are on its disk, and stay in its way when it leads no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tests.explore.copies import clone
+from tests.explore.disk import Disk, left_by_a_crash
+from tests.explore.scope import Scope
+from viewstamp.consensus import leader
+from viewstamp.consensus.core import Campaign, Core, Options
+from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
+from viewstamp.consensus.messages import Message, PreVoteRequest, PreVoteResponse, TermResponse, VoteResponse
+from viewstamp.consensus.progress import ProgressState
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import AppendLog, Write
+from viewstamp.errors import RequestError, UnavailableError
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.wire.batch import build_batch
+
+__all__ = ["Input", "Member", "Pending", "Sent", "Taken", "inputs", "start", "take"]
+
+FOR_EVER = (Term(2**31), Index(2**62))
+"""A pair that nobody regains: a member that holds another's identity, or knows nothing of its own."""
+
+Input = tuple[str] | tuple[str, int] | tuple[str, str]
+"""What happens to a member: a word, and a number or a name."""
+
+
+class _NoEntropy:
+    def randrange(self, start: int, stop: int) -> int:
+        return start
+
+
+class Sent(NamedTuple):
+    """A message that has left, and what its sender had on its disk then."""
+
+    message: Message
+    disk: Disk
+
+
+@dataclass(slots=True)
+class Pending:
+    """The writes of one Ready on their way to the disk, and what follows when the last is durable."""
+
+    writes: list[Write]
+    notice: Viewstamp
+    after: list[Message]
+    is_own: bool = False
+    """Whether there are records among them that this member has appended as the leader."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What an input makes of a member: the member then, what it has sent, and what a crash amid it leaves."""
+
+    member: Member
+    sent: list[Sent] = field(default_factory=list)
+    crashed: list[tuple[Disk, list[Sent]]] = field(default_factory=list)
+    """The disk, and what it had sent until then."""
+
+
+@dataclass(slots=True)
+class Member:
+    """The state of one member."""
+
+    raft: Raft
+    disk: Disk
+    queue: list[Pending] = field(default_factory=list)
+    is_resumed: bool = False
+    """Whether its process has started in the term that it is in: what it then wrote in that term is another thing."""
+
+    @property
+    def core(self) -> Core:
+        return self.raft.core
+
+    @property
+    def is_leading(self) -> bool:
+        return self.core.leader == self.core.me
+
+
+def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
+    """Start a member from what its disk holds."""
+    options = Options(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=not scope.has_gate)
+    member = Member(Raft(me, options, disk.stored(hint), _NoEntropy()), disk, is_resumed=disk.term > 0)
+    sent: list[Sent] = []
+    _turn(member, sent, scope)
+    while not scope.slow_disks and member.queue:
+        _write(member, sent)
+        _turn(member, sent, scope)
+    assert not sent, "a member that starts says nothing"
+    _calm(member, scope)
+    return member
+
+
+def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -> Iterator[Input]:
+    """Return what can happen to a member by itself."""
+    core = member.core
+    if member.queue:
+        yield ("write",)
+    if member.is_leading:
+        if not core.installing:
+            if core.log.end <= scope.records:
+                yield ("propose",)
+            is_news = any(
+                each.sent_commit_end < core.log.commit_end and each.next_end == core.log.end
+                for each in core.progress.values()
+            )
+            if scope.changes or (scope.tells and is_news):
+                yield ("tell",)
+            if scope.asks and any(each.state is not ProgressState.REPLICATING for each in core.progress.values()):
+                yield ("ask",)
+            if scope.transfers and core.transferee is None:
+                yield from (("transfer", voter) for voter in core.membership.voters if voter != core.me)
+            if may_change:
+                yield from (("remove", each) for each in scope.removed)
+                yield from (("add", each) for each in scope.added)
+        if scope.quits:
+            yield ("quit",)
+    elif core.term < scope.terms:
+        yield ("campaign",)
+    if may_crash:
+        kept = left_by_a_crash(member.disk, [write for pending in member.queue for write in pending.writes])
+        yield from (("crash", each) for each in range(len(kept)))
+        if scope.damages:
+            yield from (("damage", batch.first_index) for batch in member.disk.batches)
+        if scope.wipes and member.disk != Disk():
+            yield ("wipe",)
+
+
+def take(before: Member, what: Input, message: Message | None, hint: Membership, scope: Scope) -> Taken | None:
+    """Return what an input makes of a member; None = the input is not possible, or out of bounds.
+
+    Raises:
+      AssertionError, PeerError: the core says that something is broken.
+    """
+    if what[0] in _RESTARTS:
+        return Taken(_RESTARTS[what[0]](before, what[1] if len(what) > 1 else 0, hint, scope))
+    member: Member = clone(before)
+    sent: list[Sent] = []
+    crashed: list[tuple[Disk, list[Sent]]] = []
+    if message is not None:
+        member.raft.step(message)
+    elif what[0] == "write":
+        _write(member, sent)
+    elif not _INPUTS[what[0]](member, what[1] if len(what) > 1 else ""):
+        return None
+    _turn(member, sent, scope)
+    while not scope.slow_disks and member.queue and not member.queue[0].is_own:
+        writes = [write for pending in member.queue for write in pending.writes]
+        crashed += [(disk, list(sent)) for disk in left_by_a_crash(member.disk, writes)]
+        _write(member, sent)
+        _turn(member, sent, scope)
+    member.is_resumed &= member.core.term == before.core.term
+    _calm(member, scope)
+    if any(progress.number > scope.announcements for progress in member.core.progress.values()):
+        return None
+    return Taken(member, sent, crashed)
+
+
+def _is_said(message: Message, scope: Scope) -> bool:
+    """Say whether a message is sent; any may be lost, these are in a scope without them."""
+    match message:
+        case TermResponse():
+            return scope.answers_terms
+        case VoteResponse():
+            return scope.refuses or message.granted
+        case _:
+            return True
+
+
+def _turn(member: Member, sent: list[Sent], scope: Scope) -> None:
+    """Do what the core wants done."""
+    ready = member.raft.ready()
+    if ready is None:
+        return
+    assert not ready.fetches, "the whole log is in memory"
+    sent += [Sent(each, member.disk) for each in ready.messages if _is_said(each, scope)]
+    if ready.durable is None:
+        return
+    after = [each for each in ready.messages_after_durable if _is_said(each, scope)]
+    last = member.queue[-1] if member.queue else None
+    if last is not None and not ready.writes and not last.writes and last.notice == ready.durable:
+        # As if it had come in the turn before: the same question, asked again and again, is one answer more.
+        last.after.extend(each for each in after if each not in last.after)
+        last.after.sort(key=repr)
+    else:
+        is_own = member.is_leading and any(isinstance(write, AppendLog) for write in ready.writes)
+        member.queue.append(Pending(list(ready.writes), ready.durable, after, is_own))
+
+
+# -- Inputs -----------------------------------------------------------------------------------------------------
+
+
+def _write(member: Member, sent: list[Sent]) -> None:
+    core = member.core
+    pending = member.queue.pop(0)
+    disk = member.disk
+    for write in pending.writes:
+        disk = disk.written(write)
+    member.raft.durable(pending.notice)
+    hint = max(disk.commit_hint, min(core.log.handed_end, core.log.durable_end, disk.end))
+    member.disk = replace(disk, commit_hint=hint)
+    for message in pending.after:
+        if message.target == core.me:
+            member.raft.step(message)
+        else:
+            sent.append(Sent(message, member.disk))
+
+
+def _campaign(member: Member, _: str) -> bool:
+    core = member.core
+    if core.campaign is Campaign.PRE_VOTE:
+        core.campaign = None
+    core.ticks_since_leader = core.election_ticks
+    member.raft.tick(0)
+    for voter in core.membership.electors:
+        if core.campaign is Campaign.PRE_VOTE:
+            granted = PreVoteResponse(source=voter, target=core.me, term=Term(core.term + 1), granted=True)
+            member.raft.step(granted)
+    core.messages = [each for each in core.messages if not isinstance(each, PreVoteRequest)]
+    return bool(core.campaign is Campaign.VOTE and core.writes)
+
+
+def _propose(member: Member, _: str) -> bool:
+    core = member.core
+    batch = build_batch([b"again" if member.is_resumed else b"once"])
+    if core.options.sync_only:
+        leader._append_own(core, batch)
+        return True
+    try:
+        member.raft.propose(batch)
+    except UnavailableError:
+        return False
+    return True
+
+
+def _tell(member: Member, _: str) -> bool:
+    member.core.heartbeat_elapsed = 0
+    member.raft.tick(0)
+    return True
+
+
+def _ask(member: Member, _: str) -> bool:
+    core = member.core
+    core.heartbeat_elapsed = core.options.heartbeat_ticks
+    for progress in core.progress.values():
+        progress.ticks_in_state = 1000
+    member.raft.tick(0)
+    return True
+
+
+def _quit(member: Member, _: str) -> bool:
+    core = member.core
+    core.ticks_since_leader = core.options.election_timeout_ticks
+    for progress in core.progress.values():
+        progress.is_heard = False
+    member.raft.tick(0)
+    return core.leader is None
+
+
+def _transfer(member: Member, target: str) -> bool:
+    try:
+        member.raft.transfer(NodeId(target))
+    except UnavailableError:
+        return False
+    return True
+
+
+def _remove(member: Member, node: str) -> bool:
+    try:
+        member.raft.change(RemoveMember(NodeId(node)))
+    except (UnavailableError, RequestError):
+        return False
+    return bool(member.core.writes)
+
+
+def _add(member: Member, what: str) -> bool:
+    node, _, replaced = what.partition(">")
+    try:
+        member.raft.change(AddMember(NodeId(node), f"at-{node}", replaces=NodeId(replaced) if replaced else None))
+    except (UnavailableError, RequestError):
+        return False
+    return bool(member.core.writes)
+
+
+_INPUTS = {
+    "campaign": _campaign,
+    "propose": _propose,
+    "tell": _tell,
+    "ask": _ask,
+    "quit": _quit,
+    "transfer": _transfer,
+    "remove": _remove,
+    "add": _add,
+}
+
+
+# -- Crashes ----------------------------------------------------------------------------------------------------
+
+
+def _crash(before: Member, kept: object, hint: Membership, scope: Scope) -> Member:
+    writes = [write for pending in before.queue for write in pending.writes]
+    assert isinstance(kept, int)
+    return start(before.core.me, left_by_a_crash(before.disk, writes)[kept], hint, scope)
+
+
+def _damage(before: Member, end: object, hint: Membership, scope: Scope) -> Member:
+    """Lose durable records: recovery stores the pair that it would have advertised, and only then cuts (rule 17)."""
+    assert isinstance(end, int)
+    disk = before.disk
+    pair = max(disk.pair, disk.silent_until or disk.pair)
+    return start(before.core.me, replace(disk.cut(Index(end)), silent_until=pair), hint, scope)
+
+
+def _wipe(before: Member, _: object, hint: Membership, scope: Scope) -> Member:
+    """Lose the disk: the old identity stays a voter, and is silent for ever (rule 18)."""
+    return start(before.core.me, Disk(silent_until=FOR_EVER), hint, scope)
+
+
+_RESTARTS = {"crash": _crash, "damage": _damage, "wipe": _wipe}
+
+
+# -- Between inputs ---------------------------------------------------------------------------------------------
+
+
+def _calm(member: Member, scope: Scope) -> None:
+    """Set every timer to where it restrains nothing, and what only counts to where it began."""
+    core = member.core
+    core.wall_us = 0
+    core.ticks_since_leader = 0 if core.leader == core.me else core.options.election_timeout_ticks
+    core.election_ticks = core.options.election_timeout_ticks
+    core.heartbeat_elapsed = core.transfer_ticks = core.uncommitted_bytes = 0
+    core.unfinished = len(member.queue)
+    if not core.installing:
+        core.completions_left = 0
+    for progress in core.progress.values():
+        progress.is_heard = True
+        progress.silent_ticks = progress.ticks_in_state = progress.round_ticks = 0
+        if not scope.tells:
+            progress.sent_commit_end = Index(0)
+    if core.leader != core.me:
+        core.term_start = Index(0)
+        core.is_reached = False
+    if core.campaign is None:
+        core.votes = {}
+        if core.leader != core.me or not core.installing:
+            core.vote_responses = {}

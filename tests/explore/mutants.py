@@ -1,0 +1,145 @@
+"""Mistakes that the explorer finds, beside those of ``tests.mutants``: planted in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+from tests.explore.disk import Disk
+from tests.mutants.mutants import MUTANTS, Mutant, patched
+from viewstamp.consensus import follower, leader, raft
+from viewstamp.consensus.core import Core, Entropy, Options, Stored
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
+from viewstamp.consensus.progress import Progress
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import EndSilence, WriteHistory
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.ids import Index, NodeId, Viewstamp
+
+__all__ = ["EXPLORED"]
+
+
+def completion_by_record() -> AbstractContextManager[None]:
+    """The notice carries the term in the header of the last record, and is believed if that record is still there."""
+
+    def durable_viewstamp(self: Core) -> Viewstamp:
+        last = Index(self.log.end - 1)
+        return Viewstamp(self.history.term_at(last), last)
+
+    def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
+        return viewstamp.index < core.log.end and core.history.term_at(viewstamp.index) == viewstamp.term
+
+    @contextmanager
+    def plant() -> Iterator[None]:
+        with (
+            patched(Core, durable_viewstamp=durable_viewstamp),
+            patched(raft, is_current_completion=is_current_completion),
+        ):
+            yield
+
+    return plant()
+
+
+def resume_term() -> AbstractContextManager[None]:
+    original = Raft.__init__
+
+    def __init__(self: Raft, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+        original(self, me, options, stored, entropy)
+        core = self.core
+        begin = stored.history.begin_of(stored.term)
+        if stored.vote == me and begin is not None and begin <= stored.end:
+            core.leader = me
+            core.accept_term = core.term
+            core.term_start = begin
+            core.progress = {each: Progress() for each in core.membership.addresses if each != me}
+
+    return patched(Raft, __init__=__init__)
+
+
+def extend_stored_history() -> AbstractContextManager[None]:
+    original = leader.become_leader
+
+    def become_leader(core: Core) -> None:
+        stored = core.history
+        original(core)
+        core.history = stored.extended(core.term, core.term_start)
+        core.writes[-1] = WriteHistory(core.history)
+
+    return patched(leader, become_leader=become_leader)
+
+
+def commit_unannounced() -> AbstractContextManager[None]:
+    original = follower.is_announced
+
+    def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
+        follower._take_commit(core, message.commit_end)
+        return original(core, message)
+
+    return patched(follower, is_announced=is_announced)
+
+
+def votes_acknowledge() -> AbstractContextManager[None]:
+    original = leader._announce
+
+    def announce(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
+        original(core, member, progress, history, end)
+        if member in core.vote_responses:
+            progress.counted_end = progress.durable_end = progress.next_end = min(end, core.log.end)
+
+    return patched(leader, _announce=announce)
+
+
+def commit_by_counting() -> AbstractContextManager[None]:
+    def maybe_commit(core: Core) -> None:
+        ends = {member: progress.counted_end for member, progress in core.progress.items()}
+        ends[core.me] = core.log.durable_end
+        end = core.membership.quorum_end(ends)
+        if not core.installing and end > core.log.commit_end:
+            core.is_reached = True
+            core.log.commit_end = end
+            core.forget_committed_memberships()
+
+    return patched(leader, _maybe_commit=maybe_commit)
+
+
+def forget_silence() -> AbstractContextManager[None]:
+    """A member whose disk lost something, or all, goes on as if nothing had been there."""
+    original = Disk.stored
+
+    def stored(self: Disk, hint: Membership) -> Stored:
+        return replace(original(self, hint), silent_until=None)
+
+    return patched(Disk, stored=stored)
+
+
+def silent_until_committed() -> AbstractContextManager[None]:
+    """Having all that is committed, as the leader says, is taken for having all that was lost."""
+
+    def maybe_end_silence(self: Core) -> None:
+        is_caught_up = self.announced_number > 0 and self.log.durable_end >= self.log.commit_end
+        if self.silent_until is not None and not self.installing and is_caught_up:
+            self.silent_until = None
+            self.writes.append(EndSilence())
+
+    return patched(Core, maybe_end_silence=maybe_end_silence)
+
+
+EXPLORED: dict[str, Mutant] = {
+    **{name: mutant for name, mutant in MUTANTS.items() if mutant.mix},
+    **{
+        mutant.name: mutant
+        for mutant in (
+            Mutant("completion-by-record", "a completion is matched by its record's header", completion_by_record),
+            Mutant("resume-term", "a restarted leader goes on in its stored term", resume_term),
+            Mutant("extend-stored-history", "a winner extends the stored history", extend_stored_history),
+            Mutant("commit-unannounced", "the commit end is taken before the announcement", commit_unannounced),
+            Mutant("votes-acknowledge", "an end in a vote counts as an acknowledgement", votes_acknowledge),
+            Mutant("commit-by-counting", "what a quorum holds is committed, term start or not", commit_by_counting),
+            Mutant("forget-silence", "a damaged or wiped disk comes back as if it were whole", forget_silence),
+            Mutant("silent-until-committed", "silence ends at the leader's commit end", silent_until_committed),
+        )
+    },
+}
+"""By name."""
