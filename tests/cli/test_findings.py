@@ -170,11 +170,18 @@ def test_a_node_that_the_others_refuse_says_why() -> None:
 
 
 def test_a_repair_says_how_much_comes_from_whom() -> None:
-    repair = {"from": "n3", "bytes": 3 * MIB, "bytes_total": 14 * MIB, "ranges": [[5, 9]]}
+    repair = {
+        "sentence": "n2 is repairing: ...",
+        "from": "n3",
+        "bytes": 3 * MIB,
+        "bytes_total": 14 * MIB,
+        "ranges": [[5, 9]],
+    }
     finding = only(look(node("n2", lifecycle="bootstrapping", repair=repair)), "repairing")
-    assert finding.sentence == (
-        "n2 has lost part of its log and is repairing 14.0 MiB from n3, 3.0 MiB of it are there"
-    )
+    assert finding.sentence == "n2 is repairing 14.0 MiB of its log from n3: 3.0 MiB are there"
+    asking = {"sentence": "n2 is repairing: it asks n1 and n3", "from": "", "bytes": 0, "bytes_total": 0, "ranges": []}
+    finding = only(look(node("n2", lifecycle="bootstrapping", repair=asking)), "repairing")
+    assert finding.sentence == "n2 is repairing: it asks n1 and n3"
 
 
 def test_a_node_that_is_silent_says_until_when() -> None:
@@ -293,7 +300,8 @@ def test_a_member_that_came_back_with_another_disk_is_known_by_its_name() -> Non
 
 
 def test_every_code_has_a_row_on_the_page_and_is_tested_here() -> None:
-    rows = re.findall(r"^\| `([a-z_]+)` \|", OPERATING.partition("## What the doctor says")[2], re.MULTILINE)
+    page = OPERATING.partition("## What the doctor says")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)
     assert rows == list(CODES)
     tested = set(re.findall(r'"([a-z_]+)"', Path(__file__).read_text(encoding="utf-8")))
     assert set(CODES) - tested == set()

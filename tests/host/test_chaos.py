@@ -20,6 +20,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection, Disk, Host, Network
 
+MIB = 1024 * 1024
 FULL = Fault(kind=FaultKind.FILL_DISK)
 
 
@@ -86,28 +87,32 @@ async def test_a_peer_is_cut_off_while_others_are_not_and_reached_again_after_th
         await listener.close()
 
 
-async def test_a_full_disk_has_nothing_free_and_takes_what_is_preallocated_and_no_more(tmp_path: Path) -> None:
-    disk = RealDisk()
-    file = disk.open(f"{tmp_path}/segment", create=True)
+async def test_a_full_disk_has_little_free_takes_what_is_preallocated_and_soon_no_more(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/segment", create=True)
     file.write(0, [bytes(100)])
     write_faults(str(tmp_path), [FULL])
     chaos = Chaos(str(tmp_path), real_host())  # A node that starts again obeys from the beginning.
     full = chaos.host.disk
-    assert full.free_bytes(str(tmp_path)) == 0
+    assert full.free_bytes(str(tmp_path)) == 16 * MIB
     inside = full.open(f"{tmp_path}/segment")
     inside.write(90, [b"0123456789"])
+    assert full.free_bytes(str(tmp_path)) == 16 * MIB
+    inside.write(95, [b"01234", b"56789"])
+    assert full.free_bytes(str(tmp_path)) == 16 * MIB - 5
     with pytest.raises(StorageFullError, match="No space left on device"):
-        inside.write(91, [b"01234", b"56789"])
-    assert file.read(0, 200) == bytes(90) + b"0123456789"
+        inside.write(105, [bytes(8 * MIB), bytes(8 * MIB)])
+    assert file.size() == 105
     snapshot = await full.open_async(f"{tmp_path}/snapshot", create=True)
+    await snapshot.write(0, bytes(16 * MIB - 5))
+    assert full.free_bytes(str(tmp_path)) == 0
     with pytest.raises(StorageFullError, match="chaos fill-disk"):
-        await snapshot.write(0, b"x")
+        await snapshot.write(16 * MIB - 5, b"x")
+    inside.write(0, [b"x" * 105])
     write_faults(str(tmp_path), [])
     await until(lambda: not chaos.faults)
-    inside.write(100, [b"x"])
-    await snapshot.write(0, b"x")
+    inside.write(105, [b"x"])
+    await snapshot.write(16 * MIB - 5, b"x")
     await snapshot.close()
-    assert full.free_bytes(str(tmp_path)) > 0
 
 
 @pytest.mark.slow  # A disk is slow for as long as it takes to be sure of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -132,20 +133,39 @@ def _damage(
     runs = node.pid() is not None
     if output is Output.TABLE:
         print(f"{name}: {done.sentence}")
+    mended: list[str] = []
     if restart:
         run_async(cluster.wait_running([node], timeout))
+        mended = _mended(node)
     if output is Output.JSON:
         fields = {"path": done.path, "byte": done.byte, "bytes": done.bytes, "sentence": done.sentence}
-        print_json({"fault": kind, "node": name, **fields, "restarted": restart})
+        print_json({"fault": kind, "node": name, **fields, "restarted": restart, "mended": mended})
         return
     where, command = dir_flag(directory, DEFAULT_DIRECTORY), program()
-    print(f"see it:     {command} wal verify {node.directory}")
     if restart:
-        print(f"{name} was killed and started again, and is RUNNING: {command} doctor{where}")
-    elif runs:
+        print(f"{name} was killed and started again: {'; '.join(mended) or 'it did not mind'}")
+        print(f"look at it: {command} doctor{where}")
+        return
+    print(f"see it:     {command} wal verify {os.path.relpath(node.directory)}")
+    if runs:
         print(f"{name} notices when it looks through its files, or now:  {command} cluster restart {name}{where}")
     else:
         print(f"{name} is not running, and notices when it starts:  {command} cluster restart {name}{where}")
+
+
+def _mended(node: LocalNode) -> list[str]:
+    """Return what a node that was started has done about damage, by its log."""
+    told = []
+    for event in node.events("! damaged", "= repaired", "= silent until the log is what it was"):
+        match event["event"]:
+            case "! damaged":
+                told.append("it found the damage")
+            case "= repaired":
+                aside = f", and keeps the damaged file in {os.path.relpath(event['aside'])}" if event["aside"] else ""
+                told.append(f"fetched {event['bytes']:,} bytes from {event['peer']}{aside}")
+            case _:
+                told.append("has no vote until it has again what it had")
+    return told
 
 
 @app.command()
@@ -236,7 +256,7 @@ def fill_disk(
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Have a node find its disk full. The real one stays as it is; what the log has preallocated is still written."""
+    """Have a node find its disk all but full. The real one stays as it is; what is preallocated is still written."""
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen = _open(directory, node)

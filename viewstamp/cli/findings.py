@@ -270,12 +270,15 @@ def _not_whole(report: Report) -> Iterator[Finding]:
         name, repair, silent = _name(node), node.get("repair"), node.get("silent_until")
         if repair:
             total, done = int(repair.get("bytes_total") or 0), int(repair.get("bytes") or 0)
-            source = f" from {repair['from']}" if repair.get("from") else ""
+            sentence = str(repair["sentence"])
+            if total and repair["from"]:
+                sentence = (
+                    f"{name} is repairing {_size(total)} of its log from {repair['from']}: {_size(done)} are there"
+                )
             yield Finding(
                 code="repairing",
                 node=name,
-                sentence=f"{name} has lost part of its log and is repairing {_size(total)}{source}, "
-                f"{_size(done)} of it are there",
+                sentence=sentence,
                 remedy="wait; it needs a member that has those records, and goes on by itself",
             )
         elif silent:
@@ -338,7 +341,7 @@ def _late(report: Report) -> Iterator[Finding]:
     membership = report.membership
     joining = membership.get("joining") or {}
     for node in report.up:
-        if member_id(node) == member_id(leader):
+        if node is leader or node["lifecycle"] == "bootstrapping":
             continue
         end, goal = node.get("durable_index") or 0, leader["commit_index"] or 0
         lag = f"it has {end:,} of {goal:,} records of the log"

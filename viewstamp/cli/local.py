@@ -188,6 +188,16 @@ class LocalNode:
         last = lines[-1] if lines else "it printed nothing"
         return UnavailableError(f"{self.id} did not start: {last}", remedy=f"look into {self.log_file}")
 
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        """Return what the process that was spawned last has logged under these names, as far as its log is at hand."""
+        found = []
+        for line in self._log_lines():
+            with suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("event") in names:
+                    found.append(event)
+        return found
+
     def epitaph(self) -> ViewstampError | None:
         """Return the error with which the process ended that ran last; None = it was stopped, or killed."""
         lines = self._log_lines()

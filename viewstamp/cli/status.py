@@ -162,6 +162,8 @@ def print_summary(result: Mapping[str, Any], *, with_processes: bool = False) ->
     for node in result["nodes"]:
         if node["reachable"]:
             told = [node[key] for key in ("role", "lifecycle", "term", "commit_index", "durable_index", "last_index")]
+            if node.get("repair") or node.get("silent_until"):
+                told[1] = "repairing" if node.get("repair") else "silent"
             history = " ".join(f"{term}@{first}" for term, first in (node["history"] or [])[-4:])
         else:
             told, history = ["unreachable", *[None] * 5], ""

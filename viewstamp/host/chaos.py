@@ -11,7 +11,7 @@ the event loop; where there is none, nothing is done.
 | ----------- | ------------------------ | ------------------------------------------------------------------------ |
 | `partition` | peers: node to address   | connections to the peers are cut, and none comes about                   |
 | `slow-disk` | milliseconds             | every sync takes so much longer                                          |
-| `fill-disk` |                          | no byte is free, and no file becomes longer; what is preallocated does   |
+| `fill-disk` |                          | 16 MiB are free, less what files have become longer since; then none     |
 
 ``until``, seconds since 1970, ends a fault by itself; 0 = only when it is taken out of the file.
 
@@ -25,6 +25,7 @@ import asyncio
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -55,6 +56,8 @@ ResultT = TypeVar("ResultT")
 Accept = Callable[[Connection], ConnectionHandler]
 
 _LOOK_SECONDS: Final = 0.05
+_FULL_BYTES: Final = 16 * 1024 * 1024
+"""What a full disk has: disks fill by and by, and who leaves a reserve alone is to notice before the last byte."""
 _NAP_SECONDS: Final = 0.02
 """A sync that is held looks this often whether it still has to be."""
 
@@ -140,6 +143,9 @@ class Chaos:
         disk = ChaosDisk(host.disk, self)
         self.host = replace(host, disk=disk, network=self._network, chaos=self.describe)
         self._seen: tuple[int, ...] = ()
+        self._growing = threading.Lock()
+        self._grown = 0
+        """By how much files have become longer since the disk is full."""
         self._timer: asyncio.TimerHandle | None = None
         self._look()
 
@@ -170,13 +176,20 @@ class Chaos:
         """Whether the disk has no room."""
         return any(fault.kind == FaultKind.FILL_DISK for fault in self.faults)
 
-    def check_growth(self, path: str) -> None:
-        """Refuse to make a file longer. Raises StorageFullError."""
-        if self.is_full:
-            raise StorageFullError(
-                f"cannot write {path}: {os.strerror(errno.ENOSPC)} (viewstamp chaos fill-disk)",
-                remedy="viewstamp chaos heal",
-            )
+    @property
+    def free_bytes(self) -> int:
+        """What a full disk has left."""
+        return _FULL_BYTES - self._grown
+
+    def grow(self, path: str, size: int) -> None:
+        """Make a file ``size`` bytes longer, as far as this goes. Raises StorageFullError where there is no room."""
+        with self._growing:  # The disk's threads come here, several at once.
+            if size > self.free_bytes:
+                raise StorageFullError(
+                    f"cannot write {path}: {os.strerror(errno.ENOSPC)} (viewstamp chaos fill-disk)",
+                    remedy="viewstamp chaos heal, and start the node again",
+                )
+            self._grown += size
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
@@ -193,6 +206,8 @@ class Chaos:
                 faults = read_faults(self._directory)
         lasting = tuple(_lasting(faults))
         if lasting != self.faults:
+            if not self.is_full:
+                self._grown = 0
             self.faults = lasting
             self._network.cut()
 
@@ -264,8 +279,8 @@ class _ChaosFile(File):
         return self._file.read(offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        if self._chaos.is_full and offset + sum(map(len, buffers)) > self._file.size():
-            self._chaos.check_growth(self.path)
+        if self._chaos.is_full and (growth := offset + sum(map(len, buffers)) - self._file.size()) > 0:
+            self._chaos.grow(self.path, growth)
         self._file.write(offset, buffers)
 
     def sync_data(self) -> None:
@@ -298,8 +313,8 @@ class _ChaosAsyncFile(AsyncFile):
         return await self._file.read(offset, size)
 
     async def write(self, offset: int, data: Buffer) -> None:
-        if self._chaos.is_full and offset + len(data) > await self._file.size():
-            self._chaos.check_growth(self.path)
+        if self._chaos.is_full and (growth := offset + len(data) - await self._file.size()) > 0:
+            self._chaos.grow(self.path, growth)
         await self._file.write(offset, data)
 
     async def sync(self) -> None:
@@ -366,7 +381,7 @@ class ChaosDisk(Disk):
 
     def free_bytes(self, path: str) -> int:
         """Return how many bytes may still be written."""
-        return 0 if self._chaos.is_full else self._disk.free_bytes(path)
+        return self._chaos.free_bytes if self._chaos.is_full else self._disk.free_bytes(path)
 
     def filesystem(self, path: str) -> str:
         """Return the file system's type."""
