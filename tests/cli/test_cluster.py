@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,9 @@ def test_lines_come_back_as_they_were_from_every_node(run: Run, tmp_path: Path) 
     assert run("topic", "create", "lines")["name"] == "lines"
     assert run("topic", "create", "lines")["last_position"] == 0
     appended = run("append", "lines", str(tmp_path / "lines"))
-    assert appended == {"topic": "lines", "acknowledged": 4, "first_position": 1, "last_position": 4, "unknown": 0}
+    positions = {"first_position": 1, "last_position": 4}
+    described = {"topic": "lines", "durability": "majority, synced"}
+    assert appended == {"acknowledged": 4, "unknown": 0, **positions, **described}
     records = run("read", "lines")
     assert [record["position"] for record in records] == [1, 2, 3, 4]
     assert [record.get("value") for record in records] == ["one", "", None, "last"]
@@ -82,6 +85,27 @@ def test_lines_come_back_as_they_were_from_every_node(run: Run, tmp_path: Path) 
     assert run("read", "lines", "--from", "2", "--to", "3") == records[1:3]
     assert run("topic", "describe", "lines")["last_position"] == 4
     assert run("topic", "list")["topics"][0] == run("topic", "describe", "lines")
+
+
+def test_lines_are_appended_where_they_are_expected_or_not_at_all(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "many").write_bytes(b"".join(b"%d\n" % n for n in range(5000)))
+    (tmp_path / "one").write_bytes(b"late\n")
+    run("topic", "create", "expected")
+    appended = run("append", "expected", str(tmp_path / "many"), "--expected-position", "1")
+    assert (appended["first_position"], appended["last_position"]) == (1, 5000)
+    refused = run("append", "expected", str(tmp_path / "one"), "--expected-position", "7", code=5)
+    assert refused["error"] == "PositionMismatchError"
+    assert "is 5001, not 7" in refused["message"]
+    assert [record["value"] for record in run("read", "expected")] == [str(n) for n in range(5000)]
+
+
+def test_a_stale_read_says_how_stale_it_is(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run("topic", "create", "stale")
+    command = ["read", "stale", "--dir", str(directory)]
+    for options in (["--stale"], ["--max-staleness", "0", "--node", "n2"]):
+        assert main.run([*command, *options]) == 0
+        assert re.fullmatch(r"as of 0\.\d{3} s ago, index \d+\n", capfd.readouterr().err)
+    assert run("read", "stale", "--stale", "--follow", code=2)["error"] == "UsageError"
 
 
 def test_a_bad_append_says_how_far_it_came(run: Run, directory: Path, tmp_path: Path) -> None:

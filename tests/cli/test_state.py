@@ -82,6 +82,8 @@ def test_an_actor_is_called_with_positional_or_named_arguments(run: Run) -> None
     assert run("actor", "call", "inventory", "all", "--key", "another") == {"result": {}}
     stale = run("actor", "call", "inventory", "all", "--stale")
     assert set(stale) == {"result", "applied_index", "age_seconds"}
+    fresh = run("actor", "call", "inventory", "all", "--max-staleness", "0")
+    assert (fresh["result"], fresh["age_seconds"]) == ({"positional": 3, "named": 2, "defaults": 1}, 0)
     (told,) = run("actor", "list")["actors"]
     assert (told["name"], told["class"], told["version"], told["instances"]) == ("inventory", "Inventory", 1, 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
+import math
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +13,12 @@ import typer
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
+    MaxStalenessOption,
     Output,
     OutputOption,
     TimeoutOption,
     print_json,
+    print_staleness,
     print_table,
 )
 from viewstamp.cli.target import Target
@@ -55,8 +57,9 @@ def call(
     ] = "[]",
     key: Annotated[str, typer.Option("--key", metavar="K", help="Which instance of the actor.")] = "",
     stale: Annotated[
-        bool, typer.Option("--stale", help="Answer a query from what the asked node has, and say how old that is.")
+        bool, typer.Option("--stale", help="Answer a query from what the asked node has, and say how stale that is.")
     ] = False,
+    max_staleness: MaxStalenessOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -69,17 +72,17 @@ def call(
 
     async def ask(client: Client) -> dict[str, Any]:
         # Without a class of its own the client asks a node whether the method is a command or a query.
-        called = getattr(client.actor(name, key=key, timeout=timeout), method)
-        if not stale:
+        called = getattr(client.actor(name, key=key, timeout=timeout, max_staleness=max_staleness), method)
+        if not stale and max_staleness is None:
             return {"result": await called(*positional, **named)}
         answer = await called.stale(*positional, **named)
-        return {"result": answer.value, "applied_index": answer.applied_index, "age_seconds": answer.age_seconds}
+        if output is Output.TABLE:
+            print_staleness(answer)
+        age = answer.age_seconds if math.isfinite(answer.age_seconds) else None
+        return {"result": answer.value, "applied_index": answer.applied_index, "age_seconds": age}
 
     answer = as_json(Target.resolve(directory, cluster).ask(ask))
     print_json(answer if output is Output.JSON else answer["result"])
-    if stale and output is Output.TABLE:
-        # Beside the result, not in it: what is piped on is JSON.
-        print(f"as of {answer['age_seconds']:.3f} s ago, index {answer['applied_index']}", file=sys.stderr)
 
 
 def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:

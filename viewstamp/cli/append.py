@@ -37,6 +37,8 @@ class Appended:
     acknowledged: int = 0
     first_position: int | None = None
     last_position: int | None = None
+    durability: str | None = None
+    """How durable what was acknowledged is, in the node's words; None = nothing was."""
     unknown: int = 0
     error: BaseException | None = None
     on_receipts: Callable[[list[Receipt]], None] | None = None
@@ -48,6 +50,7 @@ class Appended:
         first, last = receipts[0].position, receipts[-1].position
         self.first_position = first if self.first_position is None else min(first, self.first_position)
         self.last_position = last if self.last_position is None else max(last, self.last_position)
+        self.durability = receipts[-1].durability
         if self.on_receipts is not None:
             self.on_receipts(receipts)
 
@@ -56,17 +59,34 @@ def append(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An existing topic.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where the lines are; - is stdin.")] = "-",
     raw: Annotated[bool, typer.Option("--raw", help="The whole input is one record.")] = False,
+    expected_position: Annotated[
+        int | None,
+        typer.Option(
+            "--expected-position", metavar="P", min=1, help="Append there or not at all; the other records follow it."
+        ),
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Append each line of a file, without its newline, as one record. Bytes are kept as they are."""
+    """Append each line of a file, without its newline, as one record. Bytes are kept as they are.
+
+    With --expected-position each record stands right behind the one before, or nothing more is appended: exit 5.
+    """
     target = Target.resolve(directory, cluster)
     appended = Appended()
     try:
         with opened(file) as descriptor, _progress(descriptor, output) as advance:
-            run_async(_append(target, topic, descriptor, appended, raw=raw, timeout=timeout, advance=advance))
+            run_async(
+                _append(
+                    *(target, topic, descriptor, appended),
+                    raw=raw,
+                    expected_position=expected_position,
+                    timeout=timeout,
+                    advance=advance,
+                )
+            )
         if appended.error is None and not appended.acknowledged:
             appended.error = RequestError(f"{_name(file)} is empty: nothing was appended", remedy="give it a line")
     finally:
@@ -83,6 +103,7 @@ async def _append(
     appended: Appended,
     *,
     raw: bool,
+    expected_position: int | None,
     timeout: float,
     advance: Callable[[int], None],
 ) -> None:
@@ -96,7 +117,7 @@ async def _append(
             chunks = _one([data] if data else [])
         else:
             chunks = chunks_of(read_lines(descriptor, limit), advance)
-        await append_chunks(client, topic, chunks, appended, timeout=timeout)
+        await append_chunks(client, topic, chunks, appended, timeout=timeout, expected_position=expected_position)
 
 
 async def _one(values: list[bytes]) -> AsyncIterator[list[bytes]]:
@@ -123,14 +144,21 @@ async def chunks_of(
 
 
 async def append_chunks(
-    client: Client, topic: str, chunks: AsyncIterator[list[bytes]], appended: Appended, *, timeout: float
+    client: Client,
+    topic: str,
+    chunks: AsyncIterator[list[bytes]],
+    appended: Appended,
+    *,
+    timeout: float,
+    expected_position: int | None = None,
 ) -> None:
     """Append the chunks in order, several at a time, and count in ``appended`` what became of them.
 
+    With an ``expected_position`` one at a time: where one is refused, the next one must not be where it expected to be.
     Stops reading at the first failure, which is left in ``appended.error``. Cancelled: what was on its way
     is counted as unknown.
     """
-    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT)
+    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT if expected_position is None else 1)
     tasks: dict[asyncio.Task[list[Receipt]], int] = {}
 
     def settle(task: asyncio.Task[list[Receipt]]) -> None:
@@ -150,7 +178,11 @@ async def append_chunks(
                 await room.acquire()
                 if appended.error is not None:
                     break
-                task = asyncio.create_task(client.append_many(topic, chunk, timeout=timeout))
+                task = asyncio.create_task(
+                    client.append_many(topic, chunk, timeout=timeout, expected_position=expected_position)
+                )
+                if expected_position is not None:
+                    expected_position += len(chunk)
                 tasks[task] = len(chunk)
                 task.add_done_callback(settle)
         except ViewstampError as error:
@@ -173,6 +205,7 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
                 "acknowledged": appended.acknowledged,
                 "first_position": appended.first_position,
                 "last_position": appended.last_position,
+                "durability": appended.durability,
                 "unknown": appended.unknown,
             }
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -10,20 +11,25 @@ import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from viewstamp.wire.commands import Stale
 
 __all__ = [
     "ClusterOption",
     "DirOption",
     "LocalDirOption",
+    "MaxStalenessOption",
     "Output",
     "OutputOption",
     "TimeoutOption",
     "cluster_flag",
     "dir_flag",
     "print_json",
+    "print_staleness",
     "print_table",
     "program",
     "say",
@@ -47,6 +53,18 @@ ClusterOption = Annotated[
     typer.Option("--cluster", metavar="HOST:PORT,...", help="Any cluster, by addresses. [env: VIEWSTAMP_CLUSTER]"),
 ]
 TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait at most.")]
+MaxStalenessOption = Annotated[
+    float | None,
+    typer.Option("--max-staleness", metavar="S", min=0, help="As --stale, and at most so many seconds stale."),
+]
+
+
+def print_staleness(answer: Stale[Any]) -> None:
+    """Say how stale an answer is: beside the result, not in it, because that may be piped on."""
+    if math.isinf(answer.age_seconds):
+        say(f"nobody can say how stale: the node has not heard since its start; index {answer.applied_index}")
+    else:
+        say(f"as of {answer.age_seconds:.3f} s ago, index {answer.applied_index}")
 
 
 def print_json(value: object) -> None:

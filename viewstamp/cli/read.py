@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from viewstamp.cli.options import ClusterOption, DirOption, TimeoutOption
+from viewstamp.cli.options import ClusterOption, DirOption, MaxStalenessOption, TimeoutOption, print_staleness
 from viewstamp.cli.target import Target, run_async
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ def read(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NODE", help="What this member alone has applied.")
     ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="What the asked node has applied, and say how stale that is.")
+    ] = False,
+    max_staleness: MaxStalenessOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -59,13 +63,22 @@ def read(
     """
     if last is not None and start is not None and last < start:
         raise typer.BadParameter(f"--to {last} is before --from {start}")
+    stale = stale or max_staleness is not None
+    if stale and follow:
+        raise typer.BadParameter("what is followed does not end, so nobody can say how stale its end is: drop --follow")
     target = Target.resolve(directory, cluster)
 
     async def copy() -> None:
         printer = RecordPrinter(output, at_once=follow)
         async with target.connect(timeout) as client:
             end = None if last is None else last + 1
-            async for record in client.read(topic, start, end=end, follow=follow, node=node):
+            if stale:
+                answer = await client.read_stale(topic, start, end=end, max_staleness=max_staleness, node=node)
+                print_staleness(answer)
+                records = answer.value
+            else:
+                records = client.read(topic, start, end=end, follow=follow, node=node)
+            async for record in records:
                 printer.write(record)
         printer.flush()
 

@@ -1,13 +1,13 @@
 """The client of a cluster: appends and commands that happen once, reads in order, and no guess about either.
 
-``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries. ``connection.py`` is one connection,
-``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py`` the link to the leader, ``line.py`` the
-waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the changes of an actor, ``actors.py`` how
-calls of actors are written, ``sink.py`` how whole batches are. ``sender.py`` puts them together, ``client.py`` is
-what callers see of it, and ``administrator.py`` the part of that which asks the cluster about itself and changes who belongs
-to it (``members.py``). All of it stands
-on ``shell.py``, a seam of waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``, and
-``viewstamp.trio`` has another one. Randomness and the network are handed in: the same client runs in the simulator.
+``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries, what refusals mean (``refusals.py``).
+``connection.py`` is one connection, ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py``
+the link to the leader, ``line.py`` the waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the
+changes of an actor, ``actors.py`` how calls of actors are written, ``sink.py`` how whole batches are. ``sender.py``
+puts them together, ``client.py`` is what callers see of it, and ``administrator.py`` the part of that which asks the
+cluster about itself and changes who belongs to it (``members.py``). All of it stands on ``shell.py``, a seam of
+waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``, and ``viewstamp.trio`` has
+another one. Randomness and the network are handed in: the same client runs in the simulator.
 
 How appends travel
   * Concurrent calls join the draft of their topic. A draft becomes a batch, and takes its sequence in the session,
@@ -16,6 +16,8 @@ How appends travel
     while fewer than ``batches_in_flight`` are. There is no lingering and no limit of records: bytes decide.
   * Each record is checked before it joins; a wrong one fails alone. An atomic group is never split.
   * Within a topic records stand in the order of the calls. Between topics there is no order.
+  * An append that expects a position is a batch of its own (APPEND_AT): where it begins is where the append stands. A
+    leader refuses it by a record of the log, so the refusal decides its sequence, and needs no fence.
   * Held bytes are bounded; above the bound callers wait, in order. Nothing is dropped.
 
 How calls of actors travel
@@ -28,7 +30,8 @@ How calls of actors travel
     before is left out: its token names the batch that was refused.
   * An error that a command raised is its result; it comes back as the class of that name in the caller's code.
   * A query is answered by any node, after that has applied all that was committed when the query came, and all that
-    this client was told. A stale one is answered by a node as it stands, with how far behind that may be.
+    this client was told. A stale one is answered by a node as it stands, with how far behind that may be; where that is
+    bounded, a node that is not fresh enough asks the leader, or is left for another one.
   * A watcher asks for changes from an index on, at whichever node answers, and hands out each one once. Where a node
     does not keep them any more, as after a restart, all others are asked before the watcher is told: TrimmedError.
 
@@ -55,7 +58,8 @@ What is promised when things go wrong
     no attempt was lost.
   * A timeout of a record that was not sent is UnavailableError: nothing was written, nothing will be. Of one that was
     sent it is OutcomeUnknownError with a token; the batch goes on being sent, because those behind it need its
-    sequence. ``outcome(token)`` then waits for its answer, or asks the leader, who fences what is not in the log.
+    sequence. ``outcome(token)`` then waits for its answer, or asks the leader, who fences what is not in the log. Of a
+    session that has ended the answer is "expired", which is neither yes nor no.
   * Whoever else asks for the outcome of an unanswered batch fences it and all before it that are not in the log: they
     fail with UnavailableError, and certainly were not written.
   * A command that was applied, but so long ago that its result is not kept, is neither unknown nor unwritten: its
@@ -64,8 +68,9 @@ What is promised when things go wrong
   * A cancelled append may still be committed, unless it was not sent yet; then it never is.
   * A receipt for another number of records than were sent, and batches that do not follow on each other, end the
     connection: an answer is believed only if it fits the question.
-  * Reads are linearizable and each position comes once, in order, whichever nodes answer; ``node=`` alone reads what
-    one member has. A node that misses a committed record is an error, never the end of the topic.
+  * Reads are linearizable and each position comes once, in order, whichever nodes answer; ``node=`` alone, or
+    ``read_stale``, reads what one member has. A node that misses a committed record is an error, never the end of the
+    topic.
 
 What is assumed
   * a refusal with UnavailableError or RequestError is certain: that attempt is not in the log. Errors that say
@@ -81,6 +86,7 @@ The state of a batch
   draft       | (never sent)                   | UnavailableError, ClosedError: nothing was written
   unanswered  | yes, same sequence             | OutcomeUnknownError
   refused     | no: its sequence is fenced     | the refusal, at once if no attempt was lost, else after the fence
+  mismatched  | no: the refusal was decided    | PositionMismatchError
   answered    | no                             | receipt or results; or UnavailableError where somebody fenced it
 
 Addresses are a start: members that nodes name are learnt. With ``cluster_id=""`` the first cluster that answers is

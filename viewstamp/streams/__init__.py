@@ -14,6 +14,10 @@ What it promises
   * A topic keeps its records until somebody trims them or its retention does; what is gone stays gone, and
     who asks for it is told so (TrimmedError). Trims and retention are applied from the log like everything
     else, so all members keep the same.
+  * Which sessions end is decided by a record, whatever a member's clock or settings are. A session that has ended takes
+    nothing any more, and what became of its sequences can not be told: neither yes nor no.
+  * A batch of records that expects a position has it, or takes none. A refusal is decided in the log, behind the record
+    that has the position: the one is cut with the other.
   * Members that applied the same prefix of the log have the same state, byte for byte (``digest``), and the
     same ``chain``, where they run the same code of actors (``lineage``).
   * A cut is the whole state at one index, whatever is applied while it is handed out; a machine that adopts it
@@ -32,9 +36,10 @@ The state
              a COMMIT, whose staged batches lie before it
   sinks      by name: owner, run and last batch; and their attempts, by id (the index of their BEGIN): how many batches
              were staged, how many bytes, and a checksum over their entries, never the entries. At most ``SINKS_MAX``
-  sessions   by id (the index of the record that opened it), ordered by last use in the log; at most
-             ``SESSIONS_MAX``, the least recently used is forgotten when one more is opened. Each has the receipts
-             of its newest 256 batches, and the results of those of the newest 64 that held commands, up to 1 MiB
+  sessions   by id (the index of the record that opened it), ordered by last use in the log, whose log time each has;
+             at most ``SESSIONS_MAX``, the least recently used is forgotten when one more is opened. Each has the
+             receipts of its newest 256 batches, and the results of those of the newest 64 that held commands, up to
+             1 MiB; all together up to ``RESULT_BYTES_MAX``: who called longest ago loses them first
   actors     their instances: ``actors/replicated``
   log bytes  bytes of all batches applied; it spaces the entries of the sparse maps
   chain      a checksum over what was decided here, a step a batch; the actors have their own, a step a command
@@ -46,6 +51,8 @@ Decisions per kind of batch
   RECORDS         | n = last + 1: Accepted with the topic's next position   | checks position and sequence,
                   | n <= last, applied: Answered (receipt, None = fenced)   | advances both, returns the receipt
                   | n <= last, still in the log: Waiting                    |
+                  | expects another position than the next one: Accepted,   |
+                  | as a FENCE that names the topic                         |
                   | n <= last, under a fence in the log: UnavailableError   |
                   | n > last + 1: UnavailableError (a gap: resend from last)|
                   | older than the kept receipts: StaleSessionError         |
@@ -54,9 +61,13 @@ Decisions per kind of batch
                   | RequestError); position 0                               | results. Unknown: OutdatedCodeError
   FENCE           | n <= applied last: Answered; else Accepted              | n <= last: what it was answered, or
                   |                                                        | None; else last + 1 .. n become
-                  |                                                        | "not applied", last = n, None
+                  |                                                        | "not applied", last = n, None. With a
+                  |                                                        | topic: PositionMismatchError, kept
   OPEN_SESSION    | Accepted; OverloadedError while another one that has to | forgets the oldest when full;
                   | forget a session is in the log                          | returns {"session": id}
+  EXPIRE_SESSIONS | Accepted; UnavailableError while a session that it    | forgets those that it names; {}
+                  | names is used in the log, or another batch there has   |
+                  | to forget one                                          |
   CREATE_TOPIC    | Accepted where apply would not refuse it now            | {"topic": ...}, also where it exists;
                   |                                                        | TopicExistsError: it keeps something
                   |                                                        | else than is asked for
@@ -89,8 +100,12 @@ applied: next positions and last sequences, as differences to the applied state.
 pipelines: batch n + 1 arrives long before n is applied. A deterministic refusal of records or commands must therefore
 happen in ``admit``: a batch that is in the log and takes no position would leave a gap behind the positions that were
 stamped after it. The one refusal that could come later is a session forgotten between admission and
-application. It is excluded: an OPEN_SESSION that will forget session v is the only such one in the log, and
-until it is applied batches of v are refused with UnavailableError, so the session that it forgets is known.
+application. It is excluded: a batch that will forget sessions (OPEN_SESSION, EXPIRE_SESSIONS) is the only such one in
+the log, and until it is applied batches of those are refused with UnavailableError, so which ones it forgets is known.
+
+EXPIRE_SESSIONS is what a leader proposes by itself (``upkeep``, once a second): its record is the msgpack list of at
+most 1000 ids, of sessions that nobody has used for ``session_seconds``, reckoned from the time that the record itself
+will have. The ids and not the time stand there, so that members need not agree on when a session was used.
 The view also holds the commands that were decoded to be checked, so that the leader decodes them once.
 
 COMMITs and the admission view. A COMMIT may be refused when it is applied, though it was admitted: an abort or another
@@ -130,7 +145,7 @@ Invariants
 What it deliberately lacks
   * logs of their own for topics: later, in this package
   * the text of records: a batch of records is never opened
-  * clocks: sessions expire by log order, records by the log's time, never by this machine's
+  * clocks: records go by the log's time, sessions by a record that a leader wrote by its clock, never by this machine's
 """
 
 from viewstamp.streams.machine import Streams
