@@ -26,7 +26,7 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark test test-core check fix sim soak mutants bench bench-spark setup
+.PHONY: help demo demo-spark test test-core check fix sim soak fuzz mutants bench bench-spark setup
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ soak: $(VENV)/.dev ## the long form of the crash tests: every kill and every pow
 
 mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds it
 	@$(PY) -m tests.mutants $(ARGS)
+
+fuzz: $(VENV)/.dev ## every decoder against spoilt bytes, some minutes, other bytes each time (ARGS="tests/fuzz/test_disk.py")
+	@VIEWSTAMP_SOAK=1 $(PY) -m pytest $(if $(ARGS),$(ARGS),tests/fuzz)
 
 bench: $(VENV)/.installed $(if $(filter commands,$(WHAT)),$(VENV)/.rival) ## measure (WHAT="append", commands, snapshot or sync_threads; ARGS="--callers 256")
 	@$(PY) -m $(if $(filter append,$(WHAT)),viewstamp bench append,benchmarks.$(WHAT)) $(ARGS)

@@ -21,7 +21,7 @@ from viewstamp.errors import ViewstampError
 T = TypeVar("T")
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
-SOAK_FACTOR = 100
+SOAK_FACTOR = 40
 SECONDS_MAX = 5.0
 """One decoder on some kilobytes: a hundred times what it may take on a busy machine, and far less than for ever."""
 

@@ -27,6 +27,7 @@ from viewstamp.host.seam import Buffer
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.shown import shown
 
 __all__ = ["ERRORS", "Link", "error_from", "open_link", "parse_addresses"]
 
@@ -167,9 +168,9 @@ class Link:
         for frame in self._decoder.feed(data):
             try:
                 self._on_frame(frame)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
                 raise PeerError(
-                    f"{self.address} sent a frame of kind {frame.kind} with a wrong body: {error!r}"
+                    f"{self.address} sent a frame of kind {frame.kind} with a wrong body: {error!r:.200}"
                 ) from error
         if self.on_chunk is not None:
             self.on_chunk()
@@ -202,7 +203,7 @@ class Link:
                 if not future.done():
                     future.set_exception(error_from(frame.body))
             elif not is_answer(kind, frame.body):
-                raise PeerError(f"{self.address} answered {kind.name} with {frame.body!r}")
+                raise PeerError(f"{self.address} answered {kind.name} with {shown(frame.body)}")
             elif not future.done():
                 future.set_result(frame)
         elif frame.kind == FrameKind.WELCOME:

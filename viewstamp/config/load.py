@@ -137,6 +137,8 @@ def _read_file(file: str) -> dict[str, Any]:
             return tomllib.load(stream)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is no TOML: {error}", remedy="mend the line that it names") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file} is no TOML of ours: it is nested too deep", remedy="mend the file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8: {error}", remedy="save it as UTF-8") from error
     except OSError as error:

@@ -6,6 +6,7 @@ of "sessions" and "topics" (lists of images, in the state's order) and of "actor
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -159,6 +160,8 @@ def load_state(pieces: Iterator[bytes]) -> State:
             remedy="start this node with the release that wrote the snapshot, or a newer one",
         )
     with _reading():
+        if not type(topics) is type(sessions) is int:
+            raise TypeError("the numbers of topics and sessions are none")
         state = State.from_image(image)
     while len(state.sessions.by_id) < sessions:
         images = _load_section(pieces, "sessions")
@@ -178,6 +181,8 @@ def load_state(pieces: Iterator[bytes]) -> State:
 def load_actors(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the actors' pieces out of those that :func:`load_state` has left. Raises CorruptionError."""
     while (piece := _load_section(pieces, "actors", "end")) is not None:
+        if type(piece) is not bytes:
+            raise _damaged("a piece of actors that is none")
         yield piece
 
 
@@ -190,6 +195,12 @@ def _load_section(pieces: Iterator[bytes], *names: str) -> Any:
     return content
 
 
+_MALFORMED = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError),
+    *(struct.error, msgpack.exceptions.UnpackException),
+)
+
+
 @contextmanager
 def _reading() -> Iterator[None]:
     """Turn what malformed values raise into CorruptionError."""
@@ -197,7 +208,7 @@ def _reading() -> Iterator[None]:
         yield
     except StopIteration:
         raise _damaged("it ends too early") from None
-    except (ValueError, TypeError, LookupError, AssertionError, msgpack.exceptions.UnpackException) as error:
+    except _MALFORMED as error:
         raise _damaged(repr(error)) from error
 
 

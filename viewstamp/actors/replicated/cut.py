@@ -20,6 +20,7 @@ from typing import Any
 
 from viewstamp.actors.replicated.hosted import Hosted, Instance
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
+from viewstamp.wire.shown import shown
 from viewstamp.wire.values import pack, unpack
 
 __all__ = ["FORMAT", "ActorCut", "Image", "read_pieces"]
@@ -163,6 +164,7 @@ def read_pieces(pieces: Iterable[bytes]) -> Image:
                         f"the snapshot of the actors has format {head['format']}, this code knows {FORMAT}",
                         remedy="upgrade this node",
                     )
+                _check_head(head)
                 rows = {name: [] for name in head["actors"]}
             else:
                 name, more = value
@@ -176,7 +178,15 @@ def read_pieces(pieces: Iterable[bytes]) -> Image:
     return Image(head, rows)
 
 
+def _check_head(head: dict[str, Any]) -> None:
+    numbers = [head[name] for name in ("end", "log_time", "chain", "era", "lineage")]
+    numbers += [number for each in head["actors"].values() for number in each]
+    is_head = type(head["fingerprint"]) is bytes and all(map(len, head["actors"].values()))
+    if not is_head or not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
+        raise ValueError(f"{shown(head)} is no head of a cut")
+
+
 def _checked(row: Any) -> Row:
     if list(map(type, row)) != [str, int, int, int, int, bytes]:
-        raise ValueError(f"{row!r:.100} is no [key, version, credit, size, era, packed state]")
+        raise ValueError(f"{shown(row)} is no [key, version, credit, size, era, packed state]")
     return row  # type: ignore[no-any-return]

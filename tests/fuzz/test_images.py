@@ -1,0 +1,91 @@
+"""The pieces of a snapshot, under right checksums and yet not a state: refused by name, and the old state stays."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzz.material import DEEP, altered, only, spoilt, tries
+from tests.streams.actors import CLASSES, call, commands
+from tests.streams.log import Log, pieces, trim_topic
+from viewstamp.actors.replicated.cut import read_pieces
+from viewstamp.errors import CorruptionError, OutdatedCodeError
+from viewstamp.streams import Streams
+from viewstamp.wire.values import pack, unpack
+
+REFUSED = (CorruptionError, OutdatedCodeError)
+
+
+@cache
+def handed_out() -> list[bytes]:
+    """Return a small cut with topics, sessions, actors and their results."""
+    log = Log(Streams(CLASSES))
+    sessions = [log.session() for _ in range(3)]
+    for n in range(3):
+        log.topic(f"t{n}", retain_bytes=100_000 * (n % 2), retain_seconds=100.0 * (n % 3))
+    for n, session in enumerate(sessions):
+        log.append(1 + n, session, 1, size=300)
+        log.run(commands(session, 2, call("add", n, key=str(n)), call("write", "a", actor="journal")))
+    log.run(trim_topic("t1", 2))
+    return list(pieces(log.machine.begin_snapshot(), 300))
+
+
+def prepare(changed: list[bytes]) -> None:
+    only(REFUSED, lambda: Streams(CLASSES).prepare(iter(changed)))
+
+
+def test_the_cut_as_it_was_handed_out_is_a_state() -> None:
+    names = [msgpack.unpackb(piece, strict_map_key=False)[0] for piece in handed_out()]
+    assert {"state", "sessions", "topics", "actors", "end"} <= set(names)
+    assert Streams(CLASSES).prepare(iter(handed_out())) is not None
+
+
+@tries(200)
+@given(st.data())
+def test_pieces_that_are_spoilt_missing_doubled_or_in_another_order_are_refused(data: st.DataObject) -> None:
+    whole = handed_out()
+    changed = list(whole)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    match data.draw(st.sampled_from(["spoil", "spoil", "drop", "double", "swap", "none"])):
+        case "spoil":
+            changed[at] = data.draw(spoilt(whole[at], tuple(whole)))
+        case "drop":
+            del changed[at]
+        case "double":
+            changed.insert(at, changed[at])
+        case "swap":
+            other = data.draw(st.integers(0, len(whole) - 1))
+            changed[at], changed[other] = changed[other], changed[at]
+        case _:
+            changed = changed[:at]
+    prepare(changed)
+
+
+@tries(150)
+@given(st.data())
+def test_an_image_of_a_topic_a_session_a_sink_or_an_actor_that_is_none_is_refused(data: st.DataObject) -> None:
+    changed = list(handed_out())
+    at = data.draw(st.integers(0, len(changed) - 1))
+    section, content = msgpack.unpackb(changed[at], strict_map_key=False)
+    if section == "actors":
+        inner: Any = unpack(content)
+        content = pack(data.draw(altered(inner)))
+        only(REFUSED, lambda: read_pieces([content]))
+    else:
+        content = data.draw(altered(content))
+    changed[at] = msgpack.packb([section, content])
+    prepare(changed)
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_piece_nested_a_thousand_deep_is_refused(at: int) -> None:
+    changed = list(handed_out())
+    section = msgpack.unpackb(changed[at], strict_map_key=False)[0]
+    for content in (DEEP[20:], msgpack.packb(DEEP[20:])):
+        changed[at] = b"\x92" + msgpack.packb(section) + content
+        prepare(changed)
