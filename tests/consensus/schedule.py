@@ -337,7 +337,8 @@ class Schedule:
         """Let a member lose the end of its log; never more than may fail, in any membership that may be in force."""
         group, entropy = self.group, self.entropy
         member = self._any(list(group.members.values()))
-        known = [group.hint] + [
+        known = [group.hint, *(entry.membership for each in group.up() for entry in each.core.memberships)]
+        known += [
             Membership.decode(batch.values()[0])
             for each in group.members.values()
             for batch in each.disk.batches
