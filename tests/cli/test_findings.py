@@ -237,11 +237,12 @@ def test_a_node_that_runs_and_is_no_member_is_to_be_stopped() -> None:
 
 
 def test_a_node_that_takes_nothing_any_more_says_why_and_what_makes_room() -> None:
-    finding = only(look(node("n1", full=["the log is full: 0 bytes", "trim topic orders"])), "full")
-    assert (finding.sentence, finding.remedy) == (
-        "n1 takes no appends: the log is full: 0 bytes",
-        "trim topic orders",
-    )
+    full = {"full": ["the log is full: 0 bytes", "trim topic orders"]}
+    finding = only(look(node("n2", **full)), "full")
+    assert finding.sentence == "n2 takes no appends: the log is full: 0 bytes"
+    assert finding.remedy == "trim topic orders"
+    leading = only(look(node("n1", **full)), "full")
+    assert leading.remedy == "viewstamp leader transfer: one that has room leads then; trim topic orders"
 
 
 def test_a_log_and_a_disk_that_are_nearly_full_are_told_before_they_are() -> None:

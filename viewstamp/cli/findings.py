@@ -393,6 +393,8 @@ def _room(report: Report) -> Iterator[Finding]:
         left, segment = node.get("log_bytes_left"), node.get("segment_bytes") or 0
         if node.get("full"):
             reason, remedy = node["full"]
+            if node is report.leader and any(not other.get("full") for other in report.up):
+                remedy = f"{report.command('leader transfer')}: one that has room leads then; {remedy}"
             yield Finding(code="full", node=name, sentence=f"{name} takes no appends: {reason}", remedy=remedy)
         elif total and used > FULL * total:
             yield Finding(

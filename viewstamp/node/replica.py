@@ -549,6 +549,14 @@ class Replica(Actor[Item]):
         """How many linearizable reads wait for a leader to confirm them; those that gave up only until the next try."""
         return len(self._unconfirmed) + sum(len(question.readers) for question in self._reads.values())
 
+    def _full_now(self) -> list[str] | None:
+        """Say why this member takes no batches, and what would help; looks again, as nobody may have asked it since."""
+        if self.full is not None:
+            with suppress(StorageFullError):
+                self._wal.check_room(_LEADING_BYTES)
+                self.full = None
+        return None if self.full is None else [self.full.message, self.full.remedy]
+
     @property
     def status(self) -> dict[str, object]:
         """What ``viewstamp status`` shows of this member."""
@@ -565,7 +573,7 @@ class Replica(Actor[Item]):
             "last_index": core.log.end - 1,
             "led_terms": self.led_terms,
             "silent_until": list(core.silent_until) if core.silent_until is not None else None,
-            "full": None if self.full is None else [self.full.message, self.full.remedy],
+            "full": self._full_now(),
             **self.pace.status(self._clock.monotonic()),
         }
 
