@@ -1,0 +1,191 @@
+"""Members, leaders, chaos and the doctor against a cluster of real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli import main
+from viewstamp.cli.local import LocalCluster
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Any]
+Doctor = Callable[[], dict[str, dict[str, Any]]]
+BUSY = {"slow_disk", "slow_loop", "behind"}
+"""What a machine that is busy with other tests may have found, too."""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("operating") / "cluster"
+    lines = path.parent / "lines"
+    lines.write_bytes(b"".join(b"%0100d\n" % number for number in range(5_000)))
+    try:
+        assert main.run(["cluster", "start", "--dir", str(path), "--set", "wal.segment_bytes=65536"]) == 0
+        for command in (["topic", "create", "t"], ["append", "t", str(lines)]):
+            assert main.run([*command, "--dir", str(path)]) == 0
+        yield path
+    finally:
+        for node in LocalCluster.open(path).nodes.values():
+            asyncio.run(node.kill())
+
+
+@pytest.fixture
+def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command against the cluster; return what it prints as JSON, or its error."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
+        captured = capfd.readouterr()
+        return json.loads(captured.err if code > 1 else captured.out)
+
+    return run
+
+
+@pytest.fixture
+def doctor(directory: Path, capfd: pytest.CaptureFixture[str]) -> Doctor:
+    """Ask the doctor; return the findings by their codes."""
+
+    def doctor() -> dict[str, dict[str, Any]]:
+        capfd.readouterr()
+        code = main.run(["doctor", "--dir", str(directory), "--output", "json"])
+        told = json.loads(capfd.readouterr().out)
+        assert (code, told["healthy"]) == ((1, False) if told["findings"] else (0, True))
+        assert all(set(each) == {"code", "node", "sentence", "remedy"} for each in told["findings"])
+        return {each["code"]: each for each in told["findings"] if each["code"] not in BUSY}
+
+    return doctor
+
+
+def names(run: Run) -> dict[str, str]:
+    """Return each member and what it is."""
+    return {each["node"]: each["role"].replace("leader", "voter") for each in run("members", "list")["members"]}
+
+
+def others(run: Run) -> tuple[str, list[str]]:
+    """Return who leads, and who does not."""
+    leader = run("leader", "show")["leader"]
+    return leader, [name for name in names(run) if name != leader]
+
+
+def test_members_come_lead_and_go_while_the_records_stay(run: Run, doctor: Doctor, directory: Path) -> None:
+    assert doctor() == {}
+    assert run("members", "add") == {
+        "node": "n4",
+        "address": LocalCluster.open(directory).node("n4").address,
+        "role": "voter",
+    }
+    assert run("members", "add", "n4")["role"] == "voter"
+    assert names(run) == dict.fromkeys(("n1", "n2", "n3", "n4"), "voter")
+    assert run("leader", "transfer", "n4") == {"leader": "n4"}
+    assert run("leader", "show")["leader"] == "n4"
+    assert run("members", "replace", "n3")["node"] == "n5"
+    assert run("members", "remove", "n4") == {"node": "n4", "removed": True}
+    assert names(run) == dict.fromkeys(("n1", "n2", "n5"), "voter")
+    assert run("members", "add", "--learner")["role"] == "learner"
+    assert names(run)["n6"] == "learner"
+    assert run("members", "remove", "n6")["removed"]
+    # Those that went are stopped, their data is there, their names are not given again, nobody starts them.
+    assert sorted(path.name for path in directory.glob("*.removed")) == [f"n{k}.toml.removed" for k in (3, 4, 6)]
+    assert (directory / "n4" / "wal").is_dir()
+    assert [node["id"] for node in run("cluster", "start")["nodes"]] == ["n1", "n2", "n5"]
+    assert "is there already" in run("members", "add", "n4", code=2)["message"]
+    assert "n9 is no member" in run("members", "remove", "n9", code=5)["message"]
+    assert "n9 is no member" in run("leader", "transfer", "n9", code=5)["message"]
+    assert doctor() == {}
+    assert run("topic", "describe", "t")["last_position"] == 5_000
+
+
+def test_a_partition_is_told_by_both_sides_ends_by_itself_or_is_healed(run: Run, doctor: Doctor) -> None:
+    leader, (first, second) = others(run)
+    assert run("chaos", "partition", first, "--one-way")["others"] == [name for name in names(run) if name != first]
+    assert doctor()["unheard"]["sentence"].startswith(f"{' and '.join(sorted((leader, second)))} cannot hear {first}")
+    assert run("chaos", "heal") == {"healed": {first: ["partition"]}}
+    run("chaos", "partition", leader)
+    told = doctor()
+    assert set(told) == {"unheard", "chaos"}
+    assert told["unheard"]["node"] == leader
+    assert run("leader", "show")["leader"] != leader
+    warnings = run("status")["warnings"]
+    assert any(warning.startswith(f"CHAOS: {leader} was told to suffer: partition from") for warning in warnings)
+    run("chaos", "partition", second, "--from", first, "--seconds", "600")
+    told = doctor()
+    assert (
+        "nobody leads, because no member and a majority of the voters hear each other" in told["no_leader"]["sentence"]
+    )
+    assert "viewstamp" in told["no_leader"]["remedy"]
+    assert "chaos heal" in told["no_leader"]["remedy"]
+    assert set(run("chaos", "heal")["healed"]) == {leader, first, second}
+    assert doctor() == {}
+    assert "cannot be cut off from itself" in run("chaos", "partition", first, "--from", first, code=2)["message"]
+
+
+def test_a_slow_disk_and_a_full_one_are_named_and_a_cluster_goes_on(run: Run, doctor: Doctor) -> None:
+    _, (slow, full) = others(run)
+    run("chaos", "slow-disk", slow, "--milliseconds", "600")
+    run("chaos", "fill-disk", full)
+    run("topic", "create", "meanwhile")
+    told = doctor()
+    assert told["chaos"]["sentence"] == (
+        "faults are made on purpose: " + "; ".join(sorted([f"{slow}: slow-disk by 600 ms", f"{full}: fill-disk"]))
+    )
+    status = {node["id"]: node for node in run("status")["nodes"]}
+    assert status[slow]["write_ms"] > 600
+    run("chaos", "heal")
+    assert "chaos" not in doctor()
+
+
+def test_a_paused_process_and_a_dead_one_are_told_apart_and_ctrl_c_lets_it_go_on(
+    run: Run, doctor: Doctor, directory: Path
+) -> None:
+    _, (paused, dead) = others(run)
+    command = [sys.executable, "-m", "viewstamp", "chaos", "pause", paused, "--seconds", "600", "--dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as pause:
+        assert pause.stderr is not None
+        assert b"is paused for 600 s" in pause.stderr.readline()
+        run("cluster", "kill", dead)
+        told = doctor()
+        assert set(told) == {"no_leader", "paused", "down"}
+        assert f"{dead} is down" in told["no_leader"]["sentence"]
+        assert f"{paused} is paused" in told["no_leader"]["sentence"]
+        assert f"cluster restart {dead}" in told["down"]["remedy"]
+        pause.send_signal(signal.SIGINT)
+        assert pause.wait(10) == 130
+    assert set(doctor()) == {"down"}
+    assert f"{dead} is not running" in run("chaos", "partition", dead, code=3)["message"]
+    run("cluster", "restart", dead)
+    assert doctor() == {}
+
+
+def test_a_bit_that_was_flipped_is_found_and_fetched_and_the_log_is_whole_again(
+    run: Run, doctor: Doctor, directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, (node, _) = others(run)
+    done = run("chaos", "flip-bit", node, "--restart")
+    assert done["mended"][0] == "it found the damage"
+    assert done["mended"][1].startswith("fetched ")
+    damaged = os.path.basename(done["path"])
+    assert [path.name for path in (directory / node).glob("damaged-*/wal/*")] == [damaged]
+    assert doctor() == {}
+    assert main.run(["wal", "verify", str(directory / node), "--output", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["verdict"] == "clean"
+
+
+def test_a_cluster_that_is_down_is_told_with_how_to_start_it(run: Run, doctor: Doctor) -> None:
+    stopped = run("cluster", "stop")["stopped"]
+    told = doctor()
+    assert set(told) == {"no_answer", "down"}
+    assert "cluster start" in told["no_answer"]["remedy"]
+    assert run("leader", "show", code=3)["message"] == "nobody leads"
+    assert len(stopped) == 3
