@@ -13,7 +13,8 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, NodeId
-from viewstamp.node.node import Node, Options
+from viewstamp.node.node import Node
+from viewstamp.node.options import Options
 from viewstamp.streams.machine import Streams
 
 

@@ -243,6 +243,9 @@ class LimitsSection:
     session_seconds: float = field(default=7 * 24 * 3600.0, metadata=_seconds(1, 1e9))
     """After so long without use a session is forgotten, with what became of its appends; the leader's counts."""
 
+    scrub_bytes_per_second: int = field(default=8 * MIB, metadata=_integer(0, GIB))
+    """How fast the node reads its old segments and snapshots to find rot, once an hour at most; 0 = it does not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutsSection:

@@ -16,7 +16,9 @@ from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Host
-from viewstamp.node.node import Node, Options
+from viewstamp.node.node import Node
+from viewstamp.node.options import Options
+from viewstamp.node.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.streams.machine import Streams
@@ -85,6 +87,7 @@ def node_options(settings: NodeSettings) -> Options:
             in_flight_bytes_max=settings.limits.in_flight_bytes_max,
             staged_keep_bytes=settings.wal.bytes_max // 4,
         ),
+        scrub=ScrubOptions(bytes_per_second=settings.limits.scrub_bytes_per_second),
         tick_seconds=timeouts.tick_ms / 1000,
         request_seconds=timeouts.request_s,
     )

@@ -50,6 +50,7 @@ What it lacks, and where it would go
   * TLS and tokens: in ``server`` and ``peers``, at the handshake.
 """
 
-from viewstamp.node.node import Node, Options
+from viewstamp.node.node import Node
+from viewstamp.node.options import Options
 
 __all__ = ["Node", "Options"]

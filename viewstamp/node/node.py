@@ -7,15 +7,14 @@ left as they are. What was acknowledged is on a majority's disks by then; what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import Failure, Ref, System
-from viewstamp.consensus import core as consensus
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch
@@ -31,13 +30,14 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.host.seam import Host, Lane, Listener, Lock
-from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.ids import Index, NodeId
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, parse_change
 from viewstamp.node.digests import Digests
 from viewstamp.node.identity import Joiner, reborn
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
+from viewstamp.node.options import Options
 from viewstamp.node.peering import Peering
 from viewstamp.node.present_term import PresentTerm
 from viewstamp.node.reading import Reading
@@ -54,44 +54,23 @@ from viewstamp.node.replica import (
     RememberPeer,
     Replica,
 )
-from viewstamp.node.server import Limits, Server
-from viewstamp.node.snapshots import SnapshotOptions, Snapshotter
+from viewstamp.node.scrubber import Scrubber
+from viewstamp.node.server import Server
+from viewstamp.node.snapshots import Snapshotter
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.node.transfer import SnapshotFetcher
-from viewstamp.wal import wal as wal_module
 from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.requests import PROTOCOL_VERSION
 
-__all__ = ["INTERVAL", "SYNCED", "Node", "Options"]
+__all__ = ["INTERVAL", "SYNCED", "Node"]
 
 SYNCED = "majority, synced"
 INTERVAL = "interval_may_lose_acknowledged_writes"
 """The two meanings of an acknowledgement: on the disks of a majority; or handed to them, and synced a moment later."""
 
 ResultT = TypeVar("ResultT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What one node is told. ``members`` and ``learners`` count only where the log holds no membership yet."""
-
-    node: NodeId
-    cluster: ClusterId
-    data_dir: str
-    listen: str
-    advertise: str = ""
-    members: Mapping[NodeId, str]
-    learners: Mapping[NodeId, str] = field(default_factory=dict)
-    leader_hint: str = ""
-    core: consensus.Options = field(default_factory=consensus.Options)
-    wal: wal_module.Options = field(default_factory=wal_module.Options)
-    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
-    limits: Limits = field(default_factory=Limits)
-    tick_seconds: float = 0.01
-    request_seconds: float = 30.0
-    peer_unsent_bytes_max: int = 32 * 1024 * 1024
 
 
 class Node:
@@ -124,6 +103,7 @@ class Node:
         """Takes snapshots and drops what they cover; others only look, and ask."""
         self.fetcher: SnapshotFetcher | None = None
         self.digests: Digests | None = None
+        self.scrubber: Scrubber | None = None
         self.log_store: LogStore | None = None
         """Where the core's writes go; others only look."""
         self.me = options.node
@@ -404,6 +384,20 @@ class Node:
         self._system.spawn(self.snapshotter, name="snapshotter")
         self._system.spawn(self.fetcher, name="snapshot-fetcher")
         self._system.spawn(self.digests, name="digests")
+        self.scrubber = Scrubber(
+            host.disk,
+            wal,
+            recovered.snapshots,
+            options=options.scrub,
+            clock=host.clock,
+            on_rot=self._on_rot,
+            replace_snapshot=snapshotter.create,
+            find_lost_beginning=lambda: self.repairer.find_lost_beginning(
+                recovered, raft.core.membership, wal.first_index
+            ),
+            log=self._log,
+        )
+        self._system.spawn(self.scrubber, name="scrubber")
         if self.me != options.node:
             joiner = Joiner(is_member=lambda: self.me in raft.core.membership.addresses, ask=peering.ask_to_join)
             self._system.spawn(joiner, name="joiner")
@@ -650,6 +644,7 @@ class Node:
                 "damaged_snapshots": [each.path for each in self.snapshotter.store.damaged],
                 "restart_seconds_estimate": round(self.snapshotter.restart_seconds, 3),
                 "fetching_snapshot": self.fetcher.progress,
+                "scrub": self.scrubber.status if self.scrubber is not None else {},
             }
         return status
 

@@ -104,6 +104,18 @@ class Refetcher:
             await asyncio.sleep(delay)
             delay = min(2 * delay, _RETRY_SECONDS_MAX)
 
+    async def has(self, start: int, end: int) -> bool:
+        """Ask everybody once whether they still keep what is from index ``start`` on."""
+        for peer in self._in_turn():
+            try:
+                session = await self._open(peer)
+                frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": end, "bytes_max": 1})
+            except (OSError, PeerError, TrimmedError, TimeoutError):
+                self.close()
+            else:
+                return len(frame.payload) > 0
+        return False
+
     async def fetch_snapshot(self, store: SnapshotStore, begin: int, end: int) -> StoredSnapshot:
         """Fetch the newest snapshot that ends at ``begin`` or later, and at ``end`` at most.
 

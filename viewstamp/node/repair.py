@@ -21,9 +21,8 @@ stored pair stays once it is there: a silent node promises nothing new, so what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -34,6 +33,7 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.identity import name_of, reborn
+from viewstamp.node.recovery import Recovered
 from viewstamp.node.refetch import GoneError, Progress, Refetcher
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
@@ -42,8 +42,6 @@ from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_
 from viewstamp.wal.truncation import MARK_NAME
 
 __all__ = ["UNKNOWN_END", "Repairer", "silent_pair"]
-
-RecoveredT = TypeVar("RecoveredT")
 
 _REPAIRS_MAX = 4
 """How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
@@ -66,7 +64,7 @@ class _Look:
     @property
     def name(self) -> NodeId:
         """What this node is called in its group."""
-        return NodeId(self.state.member_id or self.state.node_id)
+        return _id_of(self.state)
 
     @property
     def begin(self) -> int:
@@ -141,7 +139,7 @@ class Repairer:
     def _wal(self) -> str:
         return f"{self._data_dir}/wal"
 
-    async def recovered(self, recover: Callable[[], Awaitable[RecoveredT]]) -> RecoveredT:
+    async def recovered(self, recover: Callable[[], Awaitable[Recovered]]) -> Recovered:
         """Return what ``recover`` does; where it finds damage, repair and recover again, as long as that helps.
 
         Waits for other members as long as it takes. Cancelled, it leaves the damaged directory, or a repaired one.
@@ -153,14 +151,46 @@ class Repairer:
         """
         suspicion, self.suspicion = self.suspicion, None
         if suspicion is not None:
-            await self._repaired(suspicion)
+            await self._run(self._repair(suspicion))
         for _ in range(_REPAIRS_MAX):
             try:
-                return await recover()
+                recovered = await recover()
             except CorruptionError as error:
-                if not await self._repaired(error):
+                if not await self._run(self._repair(error)):
                     raise
+                continue
+            keep_from = recovered.applier.machine.keep_from()
+            if keep_from is None or keep_from >= recovered.stored.first_index:
+                return recovered
+            # A file that was lost from the beginning of a log cannot be told from one that was dropped; the state can.
+            if not await self._run(self._repair_beginning(keep_from)):
+                return recovered
         return await recover()
+
+    async def find_lost_beginning(
+        self, recovered: Recovered, membership: Membership, first_index: Index
+    ) -> CorruptionError | None:
+        """Say whether a running node's log, from ``first_index`` on, lacks records that its state refers to.
+
+        Only where another member still has them: what was trimmed since is missing too, and not missed.
+        """
+        keep_from = recovered.applier.machine.keep_from()
+        if keep_from is None or keep_from >= first_index:
+            return None
+        state = recovered.log_store.state
+        refetcher = self._refetcher(state, membership, Progress(sentence=""))
+        try:
+            if not await refetcher.has(keep_from, first_index):
+                return None
+        finally:
+            refetcher.close()
+        return CorruptionError(
+            f"the log in {self._wal} begins at index {first_index}, its records from index {keep_from} on are in use",
+            path=self._wal,
+            expected=f"a log that begins at index {keep_from} or below",
+            found=f"one that begins at {first_index}",
+            remedy="nothing: it is repaired from the other members",
+        )
 
     async def close(self) -> None:
         """Give up a repair that is under way. Idempotent."""
@@ -169,15 +199,26 @@ class Repairer:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _repaired(self, error: CorruptionError) -> bool:
-        """Repair; False = nothing can be done."""
-        self._task = asyncio.get_running_loop().create_task(self._repair(error))
+    async def _run(self, work: Coroutine[None, None, bool]) -> bool:
+        """Do ``work`` as a task that :meth:`close` can end."""
+        self._task = asyncio.get_running_loop().create_task(work)
         try:
             return await self._task
         except asyncio.CancelledError:
             if self._is_closed:
                 raise ClosedError(f"{self._node} is stopping", remedy="ask another node") from None
             raise
+
+    def _refetcher(self, state: ControlState, membership: Membership, progress: Progress) -> Refetcher:
+        own = _id_of(state)
+        return Refetcher(
+            {peer: at for peer, at in membership.addresses.items() if peer != own},
+            node=self._node,
+            hello={**self._hello(), "node": own, "incarnation": state.incarnation},
+            network=self._host.network,
+            progress=progress,
+            log=self._log,
+        )
 
     async def _repair(self, error: CorruptionError) -> bool:
         self.progress = Progress(sentence=f"{self._node} is repairing: it looks what is left of its log")
@@ -189,14 +230,7 @@ class Repairer:
             if look is None:
                 return False
             self._log.error("! damaged", reason=error.message, gaps=str(look.found.gaps), end=look.found.end)
-            refetcher = Refetcher(
-                {peer: at for peer, at in look.membership.addresses.items() if peer != look.name},
-                node=self._node,
-                hello={**self._hello(), "node": look.name, "incarnation": look.state.incarnation},
-                network=self._host.network,
-                progress=self.progress,
-                log=self._log,
-            )
+            refetcher = self._refetcher(look.state, look.membership, self.progress)
             try:
                 await self._mend(look, refetcher, aside)
             except GoneError:
@@ -209,7 +243,32 @@ class Repairer:
         finally:
             self.progress = None
 
-    def _look(self, error: CorruptionError) -> _Look | None:
+    async def _repair_beginning(self, begin: Index) -> bool:
+        """Fetch what is missing from index ``begin`` on to the first one of an intact log; False = nobody has it."""
+        self.progress = Progress(sentence=f"{self._node} looks for the beginning of its log")
+        error = CorruptionError(f"the records of {self._wal} from index {begin} on are in use")
+        try:
+            look = await in_thread(self._look, error, begin)
+            if look is None:
+                return False
+            region = look.found.regions[0]
+            assert region.end is not None, "something follows"
+            refetcher = self._refetcher(look.state, look.membership, self.progress)
+            aside = Aside(self._host.disk, self._data_dir)
+            try:
+                if not _has_room(region) or not await refetcher.has(region.start, region.end):
+                    return False
+                self._log.error("! the beginning of the log is lost", start=region.start, end=region.end)
+                await self._rebuild(look, region, None, refetcher, aside)
+            except GoneError:
+                return False
+            finally:
+                refetcher.close()
+            return True
+        finally:
+            self.progress = None
+
+    def _look(self, error: CorruptionError, begin_max: int | None = None) -> _Look | None:
         """Read everything that is there; None = there is nothing to repair, or nobody to repair it from. Blocking."""
         disk = self._host.disk
         control = ControlFile.open(disk, self._data_dir)
@@ -219,7 +278,7 @@ class Repairer:
         begin = snapshot.end if snapshot is not None else 1
         settle_mark(disk, self._wal)
         hint = max(control.state.commit_hint, begin)
-        found = assess(disk, self._wal, begin_max=begin, commit_hint=hint)
+        found = assess(disk, self._wal, begin_max=begin if begin_max is None else begin_max, commit_hint=hint)
         look = _Look(
             control=control,
             state=control.state,
@@ -341,6 +400,17 @@ class Repairer:
         for stored in look.store.stored:
             aside.move(stored.path)
         begin_anew(self._host.disk, self._wal, aside)
+
+
+def _id_of(state: ControlState) -> NodeId:
+    """Return what a node is called in its group."""
+    return NodeId(state.member_id or state.node_id)
+
+
+def _has_room(region: Region) -> bool:
+    """Say whether a lost beginning can have stood before what is there: its numbers are left."""
+    header = region.behind.header if region.behind is not None else None
+    return region.parts[0].number > 0 and header is not None and header.generation > 1 and header.first_group > 2
 
 
 def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:

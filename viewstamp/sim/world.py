@@ -18,12 +18,15 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import StorageError, ViewstampError
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
-from viewstamp.node.node import Node, Options
+from viewstamp.node.node import Node
+from viewstamp.node.options import Options
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.consensus import ConsensusChecker
+from viewstamp.sim.checkers.durability import DurabilityChecker
 from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.damage import Damages
 from viewstamp.sim.disk import DiskOptions, SimulatedDisk
 from viewstamp.sim.journal import Journal
 from viewstamp.sim.loop import Process, SimulatedClock, SimulatedLoop
@@ -42,22 +45,27 @@ _RESTART_SECONDS = 0.3
 class Member:
     """One machine of the world, and the node that runs on it at present."""
 
-    def __init__(self, world: World, node_id: NodeId, address: str) -> None:
-        self.id = node_id
+    def __init__(self, world: World, name: NodeId, address: str) -> None:
+        self.name = name
+        self.id = name
+        """What it is called in its group: its name, or another one since its disk was lost."""
         self.address = address
-        self.disk = SimulatedDisk(f"{node_id}-disk", loop=world.loop)
+        self.data_dir = f"/{name}"
+        self.disk = SimulatedDisk(f"{name}-disk", loop=world.loop)
         self.clock = SimulatedClock(world.loop, offset=world.entropy.uniform(0, 1000))
         self.host = Host(
             self.clock,
             self.disk,
-            world.network.view(node_id),
-            world.loop.entropy(f"node {node_id}"),
+            world.network.view(name),
+            world.loop.entropy(f"node {name}"),
         )
         self.process: Process | None = None
         self.node: Node | None = None
         self.starts = 0
         self.is_sync_only = False
         """Whether it proposes nothing in its present life."""
+        self.is_retired = False
+        """Whether it was removed, and is never started again."""
 
     @property
     def is_up(self) -> bool:
@@ -106,8 +114,13 @@ class World:
         self.members = [
             Member(self, NodeId(f"n{number}"), f"127.0.0.1:{7000 + number}") for number in range(1, swarm.nodes + 1)
         ]
+        self._first_members = list(self.members)
         self.checker = ConsensusChecker(self)
-        self.loop.after_event = self.checker.after_event
+        self.damages = Damages(self)
+        self.durability = DurabilityChecker(self, self.checker.facts)
+        self.loop.after_event = self._after_event
+        self.retired: list[Member] = []
+        self._joined = 0
         self.is_calm = False
         for member in self.members:
             self.calm_disk(member)
@@ -115,13 +128,13 @@ class World:
     # -- Life and death ----------------------------------------------------------------------------------------
 
     def bring_up(self, member: Member) -> None:
-        """Start the member's node in a new process; nothing happens where one runs."""
-        if member.is_up:
+        """Start the member's node in a new process; nothing happens where one runs, or where none is to run again."""
+        if member.is_up or member.is_retired:
             return
         member.starts += 1
         self.note(member.id, "=", f"start {member.starts}")
         member.is_sync_only = self._draw_sync_only(member)
-        process = self.loop.process(f"{member.id}.{member.starts}")
+        process = self.loop.process(f"{member.name}.{member.starts}")
         member.process = process
         member.node = None
         process.spawn(self._live(member, process))
@@ -130,14 +143,35 @@ class World:
         """End the member's process at once; with ``power`` the disk keeps only what a power cut leaves."""
         member.node = None
         if power:
-            self.network.isolate(member.id, [other.id for other in self.members if other is not member])
+            self.isolate(member)
         if member.process is not None:
             member.process.kill()
         if power:
             member.disk.crash()
-            self.heal(member.id)
+            self.heal(member.name)
         else:
             member.disk.kill()
+
+    def isolate(self, member: Member) -> None:
+        """Let no other member hear this one, nor it any other."""
+        self.network.isolate(member.name, [other.name for other in self.members if other is not member])
+
+    def join(self) -> Member:
+        """Make one more machine, whose node has yet to be started and added."""
+        self._joined += 1
+        number = len(self._first_members) + self._joined
+        member = Member(self, NodeId(f"n{number}"), f"127.0.0.1:{7000 + number}")
+        self.members.append(member)
+        self.calm_disk(member)
+        return member
+
+    def retire(self, member: Member) -> None:
+        """Take a machine out of the world for good: it is no member any more."""
+        member.is_retired = True
+        self.take_down(member, power=False)
+        self.members.remove(member)
+        self.retired.append(member)
+        self.heal(member.name)
 
     def heal(self, node: str) -> None:
         """End the partitions of one node."""
@@ -181,7 +215,7 @@ class World:
 
     async def _live(self, member: Member, process: Process) -> None:
         """Run one node until it fails; one that its disk failed is started again, like any service."""
-        node = Node(self._options(member), member.host, self._make_machine(member.id), _node_log(self, member.id))
+        node = Node(self._options(member), member.host, self._make_machine(member.name), _node_log(self, member.name))
         member.node = node
         try:
             await node.start()
@@ -214,12 +248,13 @@ class World:
 
     def _options(self, member: Member) -> Options:
         return Options(
-            node=member.id,
+            node=member.name,
             cluster=ClusterId("simulated"),
-            data_dir=f"/{member.id}",
+            data_dir=member.data_dir,
             listen=member.address,
-            members={other.id: other.address for other in self.members},
-            leader_hint=self.members[0].id,
+            members={other.name: other.address for other in self._first_members},
+            learners={} if member in self._first_members else {member.name: member.address},
+            leader_hint=self._first_members[0].name,
             core=consensus.Options(
                 election_timeout_ticks=15,
                 heartbeat_ticks=3,
@@ -237,6 +272,14 @@ class World:
 
     def _make_journals(self, _: NodeId) -> StateMachine:
         return Streams(classes={"journal": Journal}, staged_bytes_max=self.swarm.staged_bytes_max)
+
+    def _after_event(self) -> None:
+        for member in self.members:
+            node = member.node
+            if node is not None and node.replica is not None:
+                member.id = node.replica.raft.core.me
+        self.checker.after_event()
+        self.durability.after_event()
 
     # -- Looking ------------------------------------------------------------------------------------------------
 
@@ -257,9 +300,11 @@ class World:
 
     @property
     def has_settled(self) -> bool:
-        """Whether every member is RUNNING, with the same log, of which nothing is outstanding."""
+        """Whether every member is RUNNING, with the same log, of which nothing is outstanding, and none is damaged."""
         end = self.members[0].settled_end
-        return end is not None and all(member.settled_end == end for member in self.members)
+        return (
+            end is not None and not self.damages.present and all(member.settled_end == end for member in self.members)
+        )
 
     def describe(self) -> str:
         """Say how each member is, for people."""

@@ -1,0 +1,37 @@
+"""What one node is told when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from viewstamp.consensus import core as consensus
+from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.scrubber import ScrubOptions
+from viewstamp.node.server import Limits
+from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.wal import wal as wal_module
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one node is told. ``members`` and ``learners`` count only where the log holds no membership yet."""
+
+    node: NodeId
+    cluster: ClusterId
+    data_dir: str
+    listen: str
+    advertise: str = ""
+    members: Mapping[NodeId, str]
+    learners: Mapping[NodeId, str] = field(default_factory=dict)
+    leader_hint: str = ""
+    core: consensus.Options = field(default_factory=consensus.Options)
+    wal: wal_module.Options = field(default_factory=wal_module.Options)
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
+    limits: Limits = field(default_factory=Limits)
+    scrub: ScrubOptions = field(default_factory=ScrubOptions)
+    tick_seconds: float = 0.01
+    request_seconds: float = 30.0
+    peer_unsent_bytes_max: int = 32 * 1024 * 1024

@@ -1,0 +1,178 @@
+"""Reading slowly what nobody reads: rot in old segments and snapshots is found while the others still have copies.
+
+A pass reads every sealed segment and every snapshot, in small pieces, one at a time and off the event loop, and sleeps
+in between: for the bytes that it may read a second, and so that it never takes more than a twentieth of a processor.
+The open segment is left out: it is being written, and its groups are checked when the node starts.
+
+| found | done |
+| --- | --- |
+| a snapshot that is not intact | it is set aside, and a new one is taken |
+| a segment that is not intact, twice at the same place | ``on_rot``: the node begins again, with a repair |
+| the log begins behind what the state refers to | the same, if another member still has it |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from viewstamp.actors import AsyncActor
+from viewstamp.errors import CorruptionError, ViewstampError
+from viewstamp.host.blocking import in_thread
+from viewstamp.host.seam import Clock, Disk
+from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.scrub import scrub_segment
+from viewstamp.wal.wal import Wal
+
+__all__ = ["ScrubOptions", "Scrubber"]
+
+_DUTY = 20
+"""At most one part in so many of the time is spent reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubOptions:
+    """How a node looks for rot; ``bytes_per_second`` 0 = it does not."""
+
+    bytes_per_second: int = 8 * 1024 * 1024
+    period_seconds: float = 3600.0
+    """From the beginning of one pass to that of the next."""
+    first_seconds: float = 60.0
+    """From the start of the node to the first pass."""
+
+
+class Scrubber(AsyncActor[None]):
+    """Owns the passes over one node's files.
+
+    Invariants:
+      * one piece is read at a time, and none on the event loop
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        wal: Wal,
+        store: SnapshotStore,
+        *,
+        options: ScrubOptions,
+        clock: Clock,
+        on_rot: Callable[[CorruptionError], None],
+        replace_snapshot: Callable[[], Awaitable[object]],
+        find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Know the files; :meth:`run` reads them.
+
+        Args:
+          disk: where they are.
+          wal: the log.
+          store: the snapshots.
+          options: how fast, how often.
+          clock: for the pace.
+          on_rot: hears of rot in the log; may be told again by the next pass.
+          replace_snapshot: takes a new snapshot, where one was damaged.
+          find_lost_beginning: says whether the log lacks what the state refers to, and another member has.
+          log: where what was found is told.
+        """
+        self.status: dict[str, object] = {}
+        """The last pass: {"bytes", "seconds", "finished" (microseconds since 1970), "damaged" (paths)}; {} = none."""
+        self._disk = disk
+        self._wal = wal
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._on_rot = on_rot
+        self._replace_snapshot = replace_snapshot
+        self._find_lost_beginning = find_lost_beginning
+        self._log = log
+        self._bytes = 0
+        self._damaged: list[str] = []
+
+    async def run(self) -> None:
+        """Pass after pass: for ever."""
+        if self._options.bytes_per_second == 0:
+            return
+        await asyncio.sleep(self._options.first_seconds)
+        while True:
+            started = self._clock.monotonic()
+            await self.run_pass()
+            await asyncio.sleep(max(0.0, started + self._options.period_seconds - self._clock.monotonic()))
+
+    async def run_pass(self) -> None:
+        """Read everything once."""
+        started = self._clock.monotonic()
+        self._bytes, self._damaged = 0, []
+        for segment in self._wal.segments():
+            if segment.sealed:
+                await self._look_at_segment(segment)
+        for stored in list(self._store.stored):
+            await self._look_at_snapshot(stored)
+        lost = await self._find_lost_beginning()
+        if lost is not None:
+            self._damaged.append(self._wal.directory)
+            self._on_rot(lost)
+        self.status = {
+            "bytes": self._bytes,
+            "seconds": round(self._clock.monotonic() - started, 3),
+            "finished": self._clock.wall_us(),
+            "damaged": self._damaged,
+        }
+
+    async def _look_at_segment(self, segment: Segment) -> None:
+        """Read a segment; what seems damaged is read again, as it may have been trimmed or cut meanwhile."""
+        error = await self._read_segment(segment)
+        again = await self._read_segment(segment) if error is not None else None
+        if again is not None and self._is_there(segment):
+            self._damaged.append(segment.path)
+            self._log.error("! rot in the log", path=again.path, reason=again.message)
+            self._on_rot(again)
+
+    async def _read_segment(self, segment: Segment) -> CorruptionError | None:
+        if not self._is_there(segment):
+            return None
+        try:
+            await self._go_through(scrub_segment(self._disk, segment))
+        except FileNotFoundError:
+            return _missing(segment)
+        except CorruptionError as error:
+            return error
+        return None
+
+    def _is_there(self, segment: Segment) -> bool:
+        """Say whether the log still consists of this segment as it was."""
+        return any(each is segment and each.sealed for each in self._wal.segments())
+
+    async def _look_at_snapshot(self, stored: StoredSnapshot) -> None:
+        try:
+            await self._go_through(len(piece) for piece in self._store.load(stored))
+        except CorruptionError as error:
+            if stored not in self._store.stored:
+                return  # removed meanwhile
+            self._damaged.append(stored.path)
+            self._log.error("! damaged snapshot", path=stored.path, reason=error.message)
+            self._store.set_aside(stored, error)
+            with suppress(ViewstampError):
+                await self._replace_snapshot()
+
+    async def _go_through(self, pieces: Generator[int, None, None]) -> None:
+        """Do one piece after another, each of which says how many bytes it read, and sleep between them."""
+        with closing(pieces):
+            while True:
+                started = self._clock.monotonic()
+                size = await in_thread(next, pieces, None)
+                if size is None:
+                    return
+                self._bytes += size
+                taken = self._clock.monotonic() - started
+                await asyncio.sleep(max(size / self._options.bytes_per_second, _DUTY * taken) - taken)
+
+
+def _missing(segment: Segment) -> CorruptionError:
+    return CorruptionError(
+        f"{segment.path} is gone", path=segment.path, expected="a segment of the log", found="no such file"
+    )
