@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.client.cluster import Act, Cluster, Refuse
-from viewstamp.client import Receipt
-from viewstamp.errors import OutcomeUnknownError, OverloadedError, UnavailableError, ViewstampError
+from viewstamp.client import Client, Outcome, Receipt
+from viewstamp.errors import (
+    OutcomeUnknownError,
+    OverloadedError,
+    PositionMismatchError,
+    UnavailableError,
+    UnknownTopicError,
+    ViewstampError,
+)
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork
+from viewstamp.testing import SimulatedCluster
+from viewstamp.testing.run import Plan, Run
 
 CALLERS = 8
 APPENDS = 12
@@ -28,14 +38,17 @@ async def history(loop: SimulatedLoop, seed: int) -> list[object]:
     acts: list[str | Refuse] = [Act.OK] * 12 + [Act.LOSE, Act.APPLY_AND_LOSE, Refuse(OverloadedError("later"))]
     cluster.script.extend(entropy.choices(acts, k=100))
     results: dict[bytes, Receipt | ViewstampError] = {}
+    expected: dict[bytes, int] = {}
 
     async def caller(n: int) -> None:
         for m in range(APPENDS):
             await asyncio.sleep(entropy.uniform(0, 1))
             value = b"%02d.%02d" % (n, m)
+            if entropy.random() < 0.3:
+                expected[value] = len(cluster.values()) + entropy.choice([1, 1, 1, 2])
             try:
-                results[value] = await client.append("orders", value)
-            except (UnavailableError, OutcomeUnknownError) as error:
+                results[value] = await client.append("orders", value, expected_position=expected.get(value))
+            except (UnavailableError, OutcomeUnknownError, PositionMismatchError) as error:
                 results[value] = error
 
     async def trouble() -> None:
@@ -61,9 +74,10 @@ async def history(loop: SimulatedLoop, seed: int) -> list[object]:
     values = cluster.values()
     assert len(values) == len(set(values)), "nothing is applied twice"
     for value, result in results.items():
+        assert value not in values or values.index(value) + 1 == expected.get(value, values.index(value) + 1)
         if isinstance(result, Receipt):
             assert values[result.position - 1] == value
-        elif isinstance(result, UnavailableError):
+        elif isinstance(result, UnavailableError | PositionMismatchError):
             assert value not in values
         else:
             assert isinstance(result, OutcomeUnknownError)
@@ -97,3 +111,98 @@ def test_whatever_the_network_does_what_callers_are_told_is_true() -> None:
 def test_the_same_seed_is_the_same_history() -> None:
     """No wall clock, no random number of its own, no order that depends on hashes."""
     assert run(3) == run(3)
+
+
+def test_on_nodes_that_break_an_append_stands_where_it_was_expected_or_nowhere() -> None:
+    """Whoever is refused was refused by a record: what stood at the position is there for good."""
+    refusals = 0
+
+    async def append_in_turn(cluster: SimulatedCluster) -> None:
+        nonlocal refusals
+        client, reader = cluster.client(timeout=cluster.random.choice([0.3, 30.0])), cluster.client(timeout=60)
+        await reader.create_topic("orders")
+        position = 1
+        while not cluster.is_calm:
+            try:
+                receipt = await client.append("orders", b"%d" % position, expected_position=position)
+            except PositionMismatchError as refused:
+                refusals += 1
+                first, position = position, refused.actual
+                stands = [r.value async for r in reader.read("orders", first, end=position)]
+                if not len(stands) == position - first > 0:
+                    raise AssertionError(f"{position} was next instead of {first}, and {stands} stands there") from None
+            except OutcomeUnknownError as error:
+                position += (await until_told(client, error)).applied
+            except UnavailableError:
+                await asyncio.sleep(0.05)
+            else:
+                assert receipt.position == position
+                position += 1
+            await asyncio.sleep(cluster.random.uniform(0, 0.05))
+        values = [record.value async for record in reader.read("orders")]
+        assert values == [b"%d" % (n + 1) for n in range(len(values))]
+
+    for seed in range(8):
+        on_nodes_that_break(seed, append_in_turn, append_in_turn, append_in_turn)
+    assert refusals > 20
+
+
+def on_nodes_that_break(seed: int, *scenarios: Callable[[SimulatedCluster], Awaitable[None]]) -> None:
+    """Run scenarios with real clients, beside real nodes that die, are cut off and stand still."""
+    plan = Plan(
+        actors={},
+        scenarios=scenarios,
+        invariant=None,
+        check_each_command=False,
+        nodes=None,
+        faults=None,
+        seconds=3.0,
+    )
+    verdict = Run(plan, seed).run()
+    assert not verdict.finding, f"seed {seed}: {verdict.finding}: {verdict.detail}"
+
+
+async def until_told(client: Client, error: OutcomeUnknownError) -> Outcome:
+    assert error.token is not None
+    while True:
+        try:
+            return await client.outcome(error.token)
+        except OutcomeUnknownError:
+            await asyncio.sleep(0.1)
+
+
+def test_on_nodes_that_break_a_stale_answer_holds_all_that_was_acknowledged_so_long_ago() -> None:
+    ages: list[float] = []
+
+    async def append(cluster: SimulatedCluster) -> None:
+        client = cluster.client()
+        await client.create_topic("orders", timeout=60)
+        while not cluster.is_calm:
+            receipt = await client.append("orders", b"x")
+            acknowledged.append((asyncio.get_running_loop().time(), receipt.position))
+            await asyncio.sleep(cluster.random.uniform(0, 0.05))
+
+    async def read(cluster: SimulatedCluster) -> None:
+        client = cluster.client(timeout=1.0)
+        while not cluster.is_calm:
+            member = cluster.random.choice(cluster.members)
+            bound = cluster.random.choice([None, 0.0, 0.1, 1.0])
+            asked_at = asyncio.get_running_loop().time()
+            try:
+                stale = await client.read_stale("orders", node=member, max_staleness=bound)
+                last = [record.position async for record in stale.value][-1:] or [0]
+            except (UnavailableError, UnknownTopicError):
+                await asyncio.sleep(0.1)
+                continue
+            age = stale.age_seconds
+            ages.append(age)
+            assert bound is None or age <= bound
+            must_hold = [position for at, position in acknowledged if at <= asked_at - age]
+            assert last[0] >= max(must_hold, default=0), f"{member} lacks some of what was there {age} s ago"
+            await asyncio.sleep(cluster.random.uniform(0, 0.1))
+
+    for seed in range(8):
+        acknowledged: list[tuple[float, int]] = []
+        on_nodes_that_break(seed, append, read, read)
+    assert any(0 < age < 1 for age in ages)
+    assert any(age > 1 for age in ages)

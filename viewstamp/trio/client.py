@@ -18,6 +18,7 @@ from viewstamp.trio.network import TrioNetwork
 from viewstamp.trio.nursery import inner_nursery
 from viewstamp.trio.shell import TrioShell
 from viewstamp.wire.batch import Batch, Record
+from viewstamp.wire.commands import Stale
 
 __all__ = ["Client", "connect", "run_client"]
 
@@ -108,6 +109,19 @@ class Client(BaseClient):
         """
         reader = self._reader(topic, start, end=end, follow=follow, node=node)
         return Items(reader.next_chunk, reader.close)
+
+    async def read_stale(  # type: ignore[override]  # as ``read``
+        self,
+        topic: str,
+        start: int | None = None,
+        *,
+        end: int | None = None,
+        max_staleness: float | None = None,
+        node: str | None = None,
+    ) -> Stale[Items[Record]]:
+        """Read a topic's records up to where one node has applied them; see :meth:`BaseClient.read_stale`."""
+        answer = await super().read_stale(topic, start, end=end, max_staleness=max_staleness, node=node)
+        return cast(Stale[Items[Record]], answer)
 
     def watch(  # type: ignore[override]  # as ``read``
         self, name: str, cls: type[Any] | None = None, *, key: str | None = None, index: int = 0
