@@ -19,6 +19,7 @@ __all__ = [
     "Term",
     "TopicId",
     "Viewstamp",
+    "name_of",
 ]
 
 ClusterId = NewType("ClusterId", str)
@@ -41,6 +42,11 @@ SessionId = NewType("SessionId", int)
 
 Sequence = NewType("Sequence", int)
 """The number of a batch within its session, from 1; 0 = none."""
+
+
+def name_of(member: NodeId | str) -> NodeId:
+    """Return the name of the node that a member is: since its disk was lost, its group calls it by a longer one."""
+    return NodeId(member.partition("~")[0])
 
 
 class Viewstamp(NamedTuple):

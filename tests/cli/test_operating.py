@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,6 +181,23 @@ def test_a_bit_that_was_flipped_is_found_and_fetched_and_the_log_is_whole_again(
     assert doctor() == {}
     assert main.run(["wal", "verify", str(directory / node), "--output", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["verdict"] == "clean"
+
+
+def test_a_node_that_has_lost_its_disk_is_a_member_again_under_a_longer_name_and_found_by_its_own(
+    run: Run, doctor: Doctor, directory: Path
+) -> None:
+    _, (node, _) = others(run)
+    run("cluster", "kill", node)
+    shutil.rmtree(directory / node)
+    run("cluster", "restart", node)
+    while not (
+        longer := [name for name, role in names(run).items() if name.startswith(f"{node}~") and role == "voter"]
+    ):
+        pass
+    assert node not in names(run)
+    assert run("snapshot", "list", "--node", node) == {"snapshots": []}
+    assert run("leader", "transfer", node) == {"leader": longer[0]}
+    assert doctor() == {}
 
 
 def test_a_cluster_that_is_down_is_told_with_how_to_start_it(run: Run, doctor: Doctor) -> None:

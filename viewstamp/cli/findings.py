@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from viewstamp.cli.status import FULL, base_name, divergences, member_id
+from viewstamp.cli.status import FULL, divergences, member_id
+from viewstamp.ids import name_of
 
 __all__ = ["CODES", "Finding", "Process", "Report", "findings"]
 
@@ -369,8 +370,8 @@ def _no_member(report: Report) -> Iterator[Finding]:
     membership = report.membership
     if not membership:
         return
-    names = {base_name(name) for _, voters in _voter_sets(membership) for name in voters}
-    names |= {base_name(name) for name in membership.get("learners") or ()}
+    names = {name_of(name) for _, voters in _voter_sets(membership) for name in voters}
+    names |= {name_of(name) for name in membership.get("learners") or ()}
     for node in report.nodes:
         name, process = _name(node), report.processes.get(_name(node))
         if (node["reachable"] or (process is not None and process.pid is not None)) and name not in names:
@@ -533,7 +534,7 @@ def _name(node: Mapping[str, Any]) -> str:
 
 
 def _is(node: Mapping[str, Any], name: str) -> bool:
-    return name in (member_id(node), _name(node)) or (not node["reachable"] and _name(node) == base_name(name))
+    return name in (member_id(node), _name(node)) or (not node["reachable"] and _name(node) == name_of(name))
 
 
 def _voter_sets(membership: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
@@ -578,7 +579,7 @@ def _cost(report: Report, name: str) -> str:
     """Say what the absence of a member costs, to be put behind a sentence about it."""
     for _, voters in _voter_sets(report.membership):
         spare = sum(not _unable(report, voter) for voter in voters) - (len(voters) // 2 + 1)
-        if name in map(base_name, voters):
+        if name in [name_of(voter) for voter in voters]:
             if spare < 0:
                 return "; without it there is no majority"
             if report.leader is None:

@@ -22,10 +22,10 @@ from viewstamp.cli.options import (
     program,
     say,
 )
-from viewstamp.cli.status import base_name, member_id, summary
+from viewstamp.cli.status import member_id, summary
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
 from viewstamp.errors import ConfigError, RequestError, UnavailableError
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 
 if TYPE_CHECKING:
     from viewstamp.cli.local import LocalCluster, LocalNode
@@ -167,14 +167,14 @@ class _Change:
             await self._wait_votes(client, name, made)
         self._tell(f"{name} votes{place}", node=name, address=address, role="voter")
         if old:
-            await self._retire(base_name(old))
+            await self._retire(name_of(old))
 
     async def remove(self, name: str) -> None:
         """Remove a member, and stop it where it is local; one that is none any more is stopped all the same."""
         async with self._target.connect() as client:
             members = await client.list_members(timeout=self._timeout)
             is_local = self._local is not None and name in self._local.nodes
-            if is_local and name not in map(base_name, members.addresses):
+            if is_local and NodeId(name) not in map(name_of, members.addresses):
                 self._tell(f"{name} is no member", node=name, removed=False)
             else:
                 member = resolve(members, name)
@@ -279,7 +279,7 @@ def resolve(members: Members, name: str) -> str:
     Raises:
       RequestError: there is none, or several.
     """
-    found = [name] if name in members.addresses else [one for one in members.addresses if base_name(one) == name]
+    found = [name] if name in members.addresses else [one for one in members.addresses if name_of(one) == name]
     if len(found) != 1:
         what = "more than one member" if found else "no member"
         raise RequestError(

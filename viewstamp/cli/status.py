@@ -8,7 +8,7 @@ from typing import Any, Final
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table
 from viewstamp.cli.target import Target
 
-__all__ = ["FULL", "base_name", "divergences", "member_id", "print_summary", "show", "status", "summary", "warnings_of"]
+__all__ = ["FULL", "divergences", "member_id", "print_summary", "show", "status", "summary", "warnings_of"]
 
 KEYS: Final = (
     "id",
@@ -119,11 +119,6 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             )
     warnings += [f"DIVERGED: {sentence}" for sentence in divergences(nodes)]
     return warnings
-
-
-def base_name(member: str) -> str:
-    """Return the name of the node behind a member: one that has lost its disk is a member under a longer name."""
-    return member.partition("~")[0]
 
 
 def member_id(node: Mapping[str, Any]) -> str:

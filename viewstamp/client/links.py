@@ -13,7 +13,7 @@ from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.options import Options
 from viewstamp.client.shell import Dialer, Shell
 from viewstamp.errors import ClosedError, RequestError, UnavailableError, ViewstampError, WrongClusterError
-from viewstamp.ids import ClusterId
+from viewstamp.ids import ClusterId, name_of
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
@@ -106,14 +106,14 @@ class Links:
             return link
 
     async def to_node(self, node: str) -> Link:
-        """Return a connection to the member with this id.
+        """Return a connection to the member with this id, or to the node of this name.
 
         Raises:
           UnavailableError: it cannot be reached, or is unknown and not everybody could be asked.
           RequestError: everybody answers, and none of them is that node.
         """
         for link in self._links.values():
-            if link.is_open and link.node == node:
+            if link.is_open and node in (link.node, name_of(link.node)):
                 return link
         failures: list[ViewstampError] = []
         seen: list[str] = []
@@ -121,7 +121,7 @@ class Links:
         for address in self.search.addresses:
             try:
                 link = await self.to(address)
-                if link.node == node:
+                if node in (link.node, name_of(link.node)):
                     return link
                 seen.append(link.node)
                 await self._learn_members(link)

@@ -13,16 +13,11 @@ from collections.abc import Callable
 
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.membership import AddMember, Change, Membership, RemoveMember
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 
 __all__ = ["Joiner", "joining_change", "name_of", "reborn"]
 
 _ASK_SECONDS = 0.5
-
-
-def name_of(member: NodeId) -> NodeId:
-    """Return the name of the node that a member is."""
-    return NodeId(member.partition("~")[0])
 
 
 def reborn(name: NodeId, incarnation: str) -> NodeId:
