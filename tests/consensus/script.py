@@ -2,10 +2,16 @@
 
 Lines of output: ``<`` a message comes in, ``>`` one goes out, ``=`` state, ``!`` a fault or an error. Commands:
 
-``cluster members=3 learners=0 disk=quick|slow sync_only=1 append_bytes=N nK=1,1,2``  (terms of the records found)
+``cluster members=3 learners=0 disk=quick|slow sync_only=1 append_bytes=N nK=1,1,2/3``  (terms of the
+records found, and the term that is stored where it is higher)
 ``campaign N`` · ``tick N count=1`` · ``propose N VALUE...`` · ``read N`` · ``sync N count=1``
-``deliver [KIND] from=N to=N keep=1`` · ``drop [KIND] from=N to=N`` · ``pending`` · ``stabilize [N...]`` · ``run TICKS``
-``partition N...`` · ``heal`` · ``crash N writes=0`` · ``restart N`` · ``status [N...]`` · ``log [N...]`` · ``disk N``
+``reads N`` · ``deliver [KIND] from=N to=N count=N keep=1`` · ``drop [KIND] from=N to=N`` · ``pending``
+``stabilize [N...]`` · ``run TICKS [N...]`` (the time of the others stands still)
+``partition N...`` (from all others) · ``cut N N`` (one way) · ``links N-N ...`` (no others) · ``heal``
+``crash N writes=0`` · ``restart N`` · ``damage N END unknown=1`` (what a recovery leaves that lost the log from there)
+``snapshot N`` · ``trim N [INDEX]`` · ``fetch N`` · ``install N``
+``add N`` (a node without anything) · ``change N add|learn|remove|replace NODE [OLD]`` · ``transfer N [TARGET]``
+``status [N...]`` · ``members [N...]`` · ``log [N...]`` · ``disk N``
 """
 
 from __future__ import annotations
@@ -15,9 +21,11 @@ from dataclasses import fields, replace
 from tests.consensus.group import OPTIONS, Group, Member
 from tests.consensus.test_announcement import disk_of
 from tests.datadriven import Command
+from viewstamp.consensus.membership import AddMember, Change, RemoveMember
 from viewstamp.consensus.messages import MESSAGES, Message
+from viewstamp.consensus.ready import Ready
 from viewstamp.errors import ViewstampError
-from viewstamp.ids import NodeId
+from viewstamp.ids import Index, NodeId
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["Script"]
@@ -53,12 +61,12 @@ class _Told(Group):
     """A group that tells what happens in it."""
 
     lines: list[str]
-    alone: frozenset[str] = frozenset()
+    cut: frozenset[tuple[str, str]] = frozenset()
+    """(source, target) of what never arrives."""
 
     def step(self, me: str, *messages: Message) -> None:
         for message in messages:
-            is_cut = (message.source in self.alone) != (message.target in self.alone)
-            if is_cut or not self[me].is_up:
+            if (message.source, message.target) in self.cut or not self[me].is_up:
                 self.lines.append(f"! {describe(message)}")
             else:
                 self.lines.append(f"< {describe(message)}")
@@ -72,6 +80,12 @@ class _Told(Group):
         before = len(member.disk.log)
         super()._write_one(member)
         self.lines.extend(f"= {member.me} disk: {line}" for line in member.disk.log[before:])
+
+    def _act(self, member: Member, ready: Ready) -> None:
+        super()._act(member, ready)
+        self.lines.extend(
+            f"= {member.me} reads what is below {index + 1} (token {token})" for token, index in ready.reads
+        )
 
     def _apply(self, member: Member, batch: Batch) -> None:
         super()._apply(member, batch)
@@ -103,7 +117,7 @@ class Script:
             append_bytes_max=command.number("append_bytes", OPTIONS.append_bytes_max),
         )
         disks = {
-            NodeId(me): disk_of(*(int(term) for term in terms.split(",")))
+            NodeId(me): disk_of(*map(int, terms.partition("/")[0].split(",")), term=int(terms.partition("/")[2] or 0))
             for me, terms in command.options.items()
             if me[0] == "n" and me[1:].isdigit()
         }
@@ -133,6 +147,11 @@ class Script:
     def _read(self, command: Command) -> None:
         self.group.read(command.word())
 
+    def _reads(self, command: Command) -> None:
+        reads = self.group[command.word()].reads
+        told = [f"token {token} what is below {index + 1}" for token, index in reads.items()]
+        self.group.lines.append(f"= {command.word()} has read: {', '.join(told) or 'nothing'}")
+
     def _sync(self, command: Command) -> None:
         count = int(command.options["count"]) if "count" in command.options else None
         self.group.sync(command.word(), count)
@@ -142,7 +161,13 @@ class Script:
         return {"kind": kind, "source": command.options.get("from"), "target": command.options.get("to")}
 
     def _deliver(self, command: Command) -> None:
-        self.group.deliver(**self._found(command), keep="keep" in command.options)  # type: ignore[arg-type]
+        found = self._found(command)
+        if "count" in command.options:
+            for message in self.group.matching(**found)[: int(command.options["count"])]:  # type: ignore[arg-type]
+                self.group._take(message)
+                self.group.step(message.target, message)
+            return
+        self.group.deliver(**found, keep="keep" in command.options)  # type: ignore[arg-type]
 
     def _drop(self, command: Command) -> None:
         found = self.group.drop(**self._found(command))  # type: ignore[arg-type]
@@ -155,13 +180,24 @@ class Script:
         self.group.settle(*command.words)
 
     def _run(self, command: Command) -> None:
-        self.group.run(int(command.word()))
+        self.group.run(int(command.word()), *command.words[1:])
 
     def _partition(self, command: Command) -> None:
-        self.group.alone = frozenset(command.words)
+        apart = set(command.words)
+        self.group.cut = self.group.cut | {(a, b) for a, b in self._pairs() if (a in apart) != (b in apart)}
+
+    def _cut(self, command: Command) -> None:
+        self.group.cut = self.group.cut | {(command.word(), command.word(1))}
+
+    def _links(self, command: Command) -> None:
+        linked = {frozenset(word.split("-")) for word in command.words}
+        self.group.cut = frozenset((a, b) for a, b in self._pairs() if a != b and frozenset((a, b)) not in linked)
 
     def _heal(self, command: Command) -> None:
-        self.group.alone = frozenset()
+        self.group.cut = frozenset()
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [(a, b) for a in self.group.members for b in self.group.members]
 
     def _crash(self, command: Command) -> None:
         self.group.crash(command.word(), durable_writes=command.number("writes", 0))
@@ -169,24 +205,78 @@ class Script:
     def _restart(self, command: Command) -> None:
         self.group.restart(command.word())
 
-    def _members(self, command: Command) -> list[Member]:
+    def _damage(self, command: Command) -> None:
+        self.group[command.word()].disk.damage(int(command.word(1)), is_end_known="unknown" not in command.options)
+
+    def _snapshot(self, command: Command) -> None:
+        snapshot = self.group.snapshot(command.word())
+        point = snapshot.point if snapshot is not None else None
+        told = "nothing new" if point is None else f"up to {point.last_term}.{point.end - 1}"
+        self.group.lines.append(f"= {command.word()} takes a snapshot: {told}")
+
+    def _trim(self, command: Command) -> None:
+        self.group.trim(command.word(), Index(int(command.words[1])) if len(command.words) > 1 else None)
+        self.group.lines.append(f"= {command.word()} log begins at {self.group[command.word()].disk.begin}")
+
+    def _fetch(self, command: Command) -> None:
+        if not self.group.fetch_snapshot(command.word()):
+            self.group.lines.append(f"= {command.word()} has nothing to fetch")
+
+    def _install(self, command: Command) -> None:
+        answer = {True: "installs it", False: "has no use for it", None: "has to wait"}[
+            self.group.install(command.word())
+        ]
+        self.group.lines.insert(0, f"= {command.word()} {answer}")
+
+    def _add(self, command: Command) -> None:
+        self.group.add(command.word())
+
+    def _change(self, command: Command) -> None:
+        action, node = command.word(1), NodeId(command.word(2))
+        replaces = NodeId(command.word(3)) if action == "replace" else None
+        wanted: Change = AddMember(node, f"at-{node}", becomes_voter=action != "learn", replaces=replaces)
+        if action == "remove":
+            wanted = RemoveMember(node)
+        viewstamp = self.group.change(command.word(), wanted)
+        self.group.lines.insert(0, f"= {viewstamp}")
+
+    def _transfer(self, command: Command) -> None:
+        chosen = self.group.transfer(command.word(), command.words[1] if len(command.words) > 1 else None)
+        self.group.lines.insert(0, f"= {command.word()} hands over to {chosen}")
+
+    def _members(self, command: Command) -> None:
+        for member in self._chosen(command):
+            if member.is_up:
+                membership = member.core.membership
+                told = f"generation={membership.generation} voters={','.join(membership.voters)}"
+                for name in ("learners", "outgoing"):
+                    told += f" {name}={','.join(getattr(membership, name))}" if getattr(membership, name) else ""
+                if membership.joining:
+                    told += " joining=" + ",".join(
+                        f"{node} for {old}" if old else node for node, old in membership.joining.items()
+                    )
+                self.group.lines.append(f"= {member.me} {told}")
+
+    def _chosen(self, command: Command) -> list[Member]:
         return [member for me, member in self.group.members.items() if not command.words or me in command.words]
 
     def _status(self, command: Command) -> None:
-        for member in self._members(command):
+        for member in self._chosen(command):
             if member.is_up:
                 core = member.core
+                silent = core.silent_until
                 self.group.lines.append(
                     f"= {member.me} {core.role.value} {core.lifecycle.value} term={core.term}"
                     f" leader={core.leader or '-'}"
                     f" history={str(core.history).replace(' ', '')}"
                     f" end={core.log.end} durable={core.log.durable_end} committed={core.log.commit_end}"
+                    + (f" silent_until={silent[0]}.{silent[1]}" if silent is not None else "")
                 )
             else:
                 self.group.lines.append(f"= {member.me} down")
 
     def _log(self, command: Command) -> None:
-        for member in self._members(command):
+        for member in self._chosen(command):
             self.group.lines.append(f"= {member.me} log: {' '.join(member.disk.records()) or 'empty'}")
 
     def _disk(self, command: Command) -> None:
@@ -194,4 +284,5 @@ class Script:
         self.group.lines.append(
             f"= {command.word()} disk: term={disk.term} vote={disk.vote or '-'}"
             f" history={str(disk.history).replace(' ', '')} log={','.join(disk.records()) or 'empty'}"
+            + (f" begin={disk.begin}" if disk.begin > 1 else "")
         )
