@@ -65,7 +65,8 @@ class Handler:
 
 
 async def test_a_peer_is_cut_off_while_others_are_not_and_reached_again_after_the_fault(tmp_path: Path) -> None:
-    host = Chaos(str(tmp_path), real_host()).host
+    chaos = Chaos(str(tmp_path), real_host())
+    host = chaos.host
     accepting, here, there = Handler(), Handler(), Handler()
     far = await host.network.listen("127.0.0.1:0", accepting.accept)
     near = await host.network.listen("127.0.0.1:0", accepting.accept)
@@ -73,13 +74,12 @@ async def test_a_peer_is_cut_off_while_others_are_not_and_reached_again_after_th
     other = await host.network.connect(near.address, there.accept)
     write_faults(str(tmp_path), [Fault(kind=FaultKind.PARTITION, peers={"n2": far.address})])
     await until(lambda: len(here.ended) == len(accepting.ended) == 1)
-    assert host.chaos is not None
-    assert host.chaos() == [{"fault": "partition", "peers": ["n2"], "ms": 0, "until": 0.0}]
+    assert chaos.describe() == [{"fault": "partition", "peers": ["n2"], "ms": 0, "until": 0.0}]
     with pytest.raises(ConnectionRefusedError, match="viewstamp chaos partition"):
         await host.network.connect(far.address, here.accept)
     assert there.ended == []
     write_faults(str(tmp_path), [])
-    await until(lambda: not host.chaos())
+    await until(lambda: not chaos.faults)
     again = await host.network.connect(far.address, here.accept)
     for connection in (again, other):
         connection.abort()
