@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.client.cluster import Cluster
 from viewstamp.client.aio import Client
 from viewstamp.errors import ClosedError
 from viewstamp.host.network import RealNetwork
@@ -16,3 +17,25 @@ async def test_an_append_that_waits_for_its_turn_while_the_client_is_closed_is_t
         await asyncio.sleep(0)
     with pytest.raises(ClosedError):
         await appending
+
+
+async def test_a_reader_whose_connection_is_being_opened_while_the_client_is_closed_is_told() -> None:
+    """A connection that comes about after the end would serve it for ever, and nobody would close it."""
+    cluster = Cluster()
+    await cluster.start(1)
+    await cluster.client().create_topic("orders")
+    client = cluster.client()
+
+    async def follow() -> None:
+        async for _ in client.read("orders", follow=True):
+            pass
+
+    reading = asyncio.create_task(follow())
+    await asyncio.sleep(0)
+    await client.close()
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(ClosedError):
+                await reading
+    finally:
+        await cluster.close()

@@ -91,6 +91,9 @@ class Links:
                 timeout=self._options.connect_timeout,
                 frame_bytes_max=self._options.frame_bytes_max,
             )
+            if self._is_closed:
+                link.abort()
+                raise closed_error()
             if not self.cluster_id:
                 self.cluster_id = ClusterId(link.cluster)
             elif link.cluster != self.cluster_id:
