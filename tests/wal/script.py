@@ -9,8 +9,11 @@ What changes or syncs something on the disk is printed, in its order::
     close                              a clean stop
     kill / cut [seed=N]                the process dies; the power fails
     wait SECONDS                       for the interval mode
-    flip SEGMENT BYTE / zero SEGMENT BYTE LENGTH / remove NAME / mark
+    die CALLS                          the power fails at the so many-th disk call from here on
+    flip SEGMENT BYTE / zero SEGMENT BYTE LENGTH / copy SEGMENT SEGMENT / remove NAME / mark
     files / describe / status / verify
+    assess                             what is left of a damaged log
+    repair [end=N]                     write it again with what peers have: all that was appended; N = up to there
 """
 
 from __future__ import annotations
@@ -21,14 +24,18 @@ from dataclasses import replace
 
 from tests.datadriven import Command
 from tests.wal.logs import DIRECTORY, make_batches, swallow
+from tests.wal.test_repair import mend
 from viewstamp.errors import ViewstampError
 from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.sim.loop import SimulatedCrash
+from viewstamp.wal.assessment import Assessment, assess
 from viewstamp.wal.format import segment_name
 from viewstamp.wal.reader import inspect
 from viewstamp.wal.truncation import MARK_NAME
 from viewstamp.wal.verify import verify
 from viewstamp.wal.wal import Options, Wal
+from viewstamp.wire.batch import Batch
 
 _CHANGES = {"create", "write", "sync", "sync_data", "truncate", "rename", "remove", "sync_directory"}
 
@@ -53,12 +60,17 @@ class Script:
         self._options = Options(segment_bytes=4096, reserve_bytes=0)
         self._wal: Wal | None = None
         self._now = 0.0
+        self._appended: list[Batch] = []
 
     def run(self, command: Command) -> list[str]:
         """Do a command; return what it prints."""
         self._disk.lines = []
         try:
             lines = getattr(self, f"_{command.name}")(command)
+        except SimulatedCrash:
+            lines = ["! the power fails"]
+            self._disk.kill()
+            self._disk.crash(random.Random(1))
         except ViewstampError as error:
             lines = [f"! {type(error).__name__}: {error.message}".replace(f"{DIRECTORY}/", "")]
         return [*self._disk.lines, *(lines or [])]
@@ -93,15 +105,15 @@ class Script:
         ]
 
     def _append(self, command: Command) -> None:
-        self._log.append_now(
-            make_batches(
-                int(command.word()),
-                command.number("batches", 1),
-                count=command.number("count", 1),
-                term=command.number("term", 1),
-                size=command.number("size", 100),
-            )
+        batches = make_batches(
+            int(command.word()),
+            command.number("batches", 1),
+            count=command.number("count", 1),
+            term=command.number("term", 1),
+            size=command.number("size", 100),
         )
+        self._appended += batches
+        self._log.append_now(batches)
 
     def _trim(self, command: Command) -> None:
         self._log.trim(Index(int(command.word())), swallow)
@@ -123,6 +135,9 @@ class Script:
     def _cut(self, command: Command) -> None:
         self._disk.crash(random.Random(command.number("seed", 1)))
 
+    def _die(self, command: Command) -> None:
+        self._disk.crash_at(self._disk.calls + int(command.word()))
+
     def _wait(self, command: Command) -> None:
         self._now += float(command.word())
 
@@ -135,6 +150,10 @@ class Script:
         at, length = int(command.word(1)), int(command.word(2))
         data[at : at + length] = bytes(length)
         self._disk.volume.adopt(path, bytes(data))
+
+    def _copy(self, command: Command) -> None:
+        source, target = (f"{DIRECTORY}/{segment_name(int(command.word(at)))}" for at in (0, 1))
+        self._disk.volume.adopt(target, bytes(self._disk.volume.find(source).data))
 
     def _remove(self, command: Command) -> None:
         self._disk.remove(f"{DIRECTORY}/{command.word()}")
@@ -157,9 +176,27 @@ class Script:
             lines.append(f"! {damage.segment} @{damage.location}: expected {damage.expected}, found {damage.found}")
         return lines
 
+    def _assess(self, command: Command) -> list[str]:
+        return _shown(assess(self._disk, DIRECTORY))
+
+    def _repair(self, command: Command) -> None:
+        mend(self._disk, self._appended, end=command.number("end", 0) or None)
+
     def _status(self, command: Command) -> list[str]:
         wal = self._log
         return [
             f"first_index={wal.first_index} end={wal.end} used={wal.bytes_used} allocated={wal.bytes_allocated}"
             f" max={wal.bytes_max} left={wal.bytes_left if wal.bytes_max else '-'}"
         ]
+
+
+def _shown(found: Assessment) -> list[str]:
+    end = "unknown" if found.end is None else found.end
+    lines = [f"= from {found.begin} to {end}, committed at least up to {found.commit_hint}"]
+    lines += ["! the mark is lost"] * found.mark_is_lost
+    lines += [f"! {found.contradiction}"] * bool(found.contradiction)
+    for region in found.regions:
+        gaps = ", ".join(f"{gap.start}..{'unknown' if gap.end is None else gap.end}" for gap in region.gaps)
+        names = ", ".join(str(part.number) for part in region.parts)
+        lines.append(f"! segment {names}: not readable: {gaps or 'what closes it'}, some {region.bytes_lost} bytes")
+    return lines
