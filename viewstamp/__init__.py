@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from viewstamp.actors.replicated.actor import ReplicatedActor
     from viewstamp.actors.replicated.methods import command, query
     from viewstamp.client.aio import Client
+    from viewstamp.client.members import Members
     from viewstamp.client.options import Options as ClientOptions
     from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
     from viewstamp.client.sink import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
@@ -76,6 +77,7 @@ __all__ = [
     "EmbeddedNode",
     "FencedError",
     "FrameError",
+    "Members",
     "NoQuorumError",
     "NotLeaderError",
     "Outcome",
@@ -125,6 +127,7 @@ _HOMES = {
     "ClusterHandle": "embed.local_cluster",
     "CommitRange": "client.sink",
     "EmbeddedNode": "embed.open_node",
+    "Members": "client.members",
     "Outcome": "client.results",
     "Receipt": "client.results",
     "Record": "wire.batch",

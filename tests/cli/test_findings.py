@@ -236,6 +236,12 @@ def test_a_node_that_runs_and_is_no_member_is_to_be_stopped() -> None:
     assert finding.remedy == "viewstamp members remove n4 stops it"
 
 
+def test_an_address_that_is_no_members_is_to_be_left_out() -> None:
+    nobody = {"id": None, "address": "127.0.0.1:9", "reachable": False, "error": "refused"}
+    finding = only(look(nobody), "no_member")
+    assert finding.sentence == "no member listens at 127.0.0.1:9, which is named as an address of the cluster"
+
+
 def test_a_node_that_takes_nothing_any_more_says_why_and_what_makes_room() -> None:
     full = {"full": ["the log is full: 0 bytes", "trim topic orders"]}
     finding = only(look(node("n2", **full)), "full")

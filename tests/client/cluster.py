@@ -20,6 +20,7 @@ import msgpack
 from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client, Options
+from viewstamp.consensus.membership import Membership
 from viewstamp.errors import (
     NoQuorumError,
     NotLeaderError,
@@ -33,6 +34,7 @@ from viewstamp.errors import (
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection, Listener, Network
 from viewstamp.ids import NodeId, Position, Sequence, SessionId
+from viewstamp.node.changes import parse_change
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -56,6 +58,8 @@ FOR_THE_LEADER = (
     FrameKind.ABORT_ATTEMPTS,
     FrameKind.COMMIT,
     FrameKind.FORGET_SINK,
+    FrameKind.CHANGE_MEMBERS,
+    FrameKind.TRANSFER_LEADERSHIP,
 )
 COMMANDS = {
     FrameKind.CREATE_TOPIC: Kind.CREATE_TOPIC,
@@ -150,6 +154,7 @@ class Cluster:
         """Gives each node, and the clients, their view of the network."""
         self.id = CLUSTER
         self.log = Log(Streams(actors, **limits))
+        self.membership = Membership({})
         self.nodes: list[Node] = []
         self.leader: Node | None = None
         self.arrived: list[Arrival] = []
@@ -190,6 +195,7 @@ class Cluster:
             node.address = node.listener.address
             self.nodes.append(node)
         self.leader = self.nodes[0]
+        self.membership = Membership({NodeId(node.name): node.address for node in self.nodes})
 
     def client(self, *nodes: int, cluster_id: str = "", seed: int = 1, **options: Any) -> Client:
         """Make a client that knows the given nodes' addresses, or all of them."""
@@ -333,7 +339,8 @@ class Peer:
             self.ok(request, {"topics": cluster.log.machine.query("list_topics"), "age": self.age(body)})
         elif frame.kind == FrameKind.STATUS:
             members = {node.name: node.address for node in cluster.nodes}
-            status = {"id": self.node.name, "address": self.node.address, "members": members}
+            status: dict[str, object] = {"id": self.node.name, "address": self.node.address, "members": members}
+            status["membership"] = cluster.membership.to_wire()
             if cluster.leader is not None:
                 status["leader"] = cluster.leader.name
             self.ok(request, {"status": status})
@@ -354,6 +361,18 @@ class Peer:
             self.ok(request, {"snapshot": {**self.node.snapshots[0], "seconds": 0.5}})
         elif frame.kind == FrameKind.LIST_SNAPSHOTS:
             self.ok(request, {"snapshots": self.node.snapshots})
+        elif frame.kind == FrameKind.CHANGE_MEMBERS:
+            change = parse_change(*(body[name] for name in ("action", "node", "address", "replaces")))
+            changed = cluster.membership.changed(change)
+            cluster.membership = changed.left() if changed.is_joint else changed
+            if cluster.losses and cluster.losses[0] == frame.kind:
+                cluster.losses.popleft()
+                self.connection.abort()
+            else:
+                self.ok(request, {"membership": cluster.membership.to_wire()})
+        elif frame.kind == FrameKind.TRANSFER_LEADERSHIP:
+            cluster.leader = next(node for node in cluster.nodes if node.name == (body["node"] or "n2"))
+            self.ok(request, {"leader": cluster.leader.name})
 
     def age(self, body: dict[str, Any]) -> float:
         """Return how old an answer is: 1.5 s, where so much is allowed. A node called n2 never knows."""

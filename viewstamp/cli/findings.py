@@ -128,7 +128,9 @@ def findings(report: Report) -> list[Finding]:
 
 def _no_answer(report: Report) -> Iterator[Finding]:
     if not report.up:
-        where = ", ".join(f"{_name(node)} at {node['address']}" for node in report.nodes)
+        where = ", ".join(
+            f"{node['id']} at {node['address']}" if node["id"] else node["address"] for node in report.nodes
+        )
         yield Finding(
             code="no_answer",
             node="",
@@ -214,12 +216,19 @@ def _away(report: Report) -> Iterator[Finding]:
                 sentence=f"at {node['address']}, where {name} should be, somebody else answers: {node['error']}",
                 remedy="correct the address, or start the member that belongs there",
             )
+        elif not node["id"] and report.membership:
+            yield Finding(
+                code="no_member",
+                node=name,
+                sentence=f"no member listens at {name}, which is named as an address of the cluster",
+                remedy="leave it out, of --cluster or VIEWSTAMP_CLUSTER",
+            )
         elif process is None:
+            who = f"{node['id']} does not answer" if node["id"] else "nobody answers"
             yield Finding(
                 code="down",
                 node=name,
-                sentence=f"{name} does not answer at {node['address']}: {node.get('error') or 'silence'}"
-                f"{_cost(report, name)}",
+                sentence=f"{who} at {node['address']}: {node.get('error') or 'silence'}{_cost(report, name)}",
                 remedy="start it where it runs: viewstamp node run --config FILE; or mend the network to it",
             )
         elif process.pid is None:

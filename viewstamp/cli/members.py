@@ -247,7 +247,9 @@ class _Change:
     def _show_progress(self, show: Show, name: str, members: Members, told: Mapping[str, Any]) -> None:
         row = next(row for row in member_rows(members, told) if row["node"] == name)
         done, total = row["held"] or 0, row["total"] or 0
-        show.count(done, total, f"{name} is {row['role']}, {_behind(row)} behind   {row['state']}")
+        show.count(
+            done, total, f"{name} is {row['role']}, {_behind(row) or 'nobody knows how far'} behind   {row['state']}"
+        )
 
     def _check_lives(self, node: LocalNode) -> None:
         if node.pid() is None:
