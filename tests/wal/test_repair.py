@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -176,6 +177,7 @@ DAMAGES: dict[str, tuple[list[Damage], bool]] = {
     "header-middle": ([flips(2, at=20)], True),
     "header-open": ([flips(-1, at=20)], True),
     "header-and-group": ([flips(2, at=20), flips(2, at=FIRST_GROUP)], True),
+    "header-and-group-of-the-open": ([flips(-1, at=20), flips(-1, at=FIRST_GROUP)], True),
     "lost-first": ([removes(0)], True),
     "lost-middle": ([removes(2)], True),
     "lost-two": ([removes(1, 2)], True),
@@ -250,6 +252,51 @@ def test_a_death_at_any_call_of_a_repair_leaves_the_damaged_log_or_the_repaired_
         expected = contents(batches)
         assert recovered == (expected if is_known else expected[: len(recovered)])
         assert recovered
+
+
+def _ruin(disk: SimulatedDisk, entropy: random.Random) -> None:
+    """Do something to one segment, as a bad disk or a bad hand does."""
+    path = f"{DIRECTORY}/{entropy.choice([name for name in names_of(disk, 'segment') if not _is_blank(disk, name)])}"
+    file = disk.open(path)
+    at, size = entropy.randrange(file.size()), entropy.choice([1, 64, 512, 4096])
+    match entropy.randrange(6):
+        case 0:
+            disk.remove(path)
+            disk.sync_directory(DIRECTORY)
+        case 1:
+            file.truncate(at)
+        case 2:
+            file.write(at, [bytes(min(size, file.size() - at))])
+        case 3:
+            file.write(at, [entropy.randbytes(min(size, file.size() - at))])
+        case _:
+            disk.flip(path, at, entropy.randrange(8))
+    file.sync()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_done_to_the_files_nothing_is_altered_and_a_known_end_is_the_end(seed: int) -> None:
+    """The end decides what the node may still have promised: too low a one loses acknowledged records."""
+    entropy = random.Random(seed)
+    verdicts = {"opened": 0, "mended": 0, "cut": 0}
+    for _ in range(25):
+        disk = new_disk()
+        batches = write(disk, entropy.randrange(8, 40), closed=entropy.random() < 0.7)
+        for _ in range(entropy.choice([1, 1, 2, 3])):
+            _ruin(disk, entropy)
+        image = disk.volume.after_cut(disk.entropy)
+        verdict = "opened"
+        disk = _restored(image)
+        if is_damaged(disk):
+            disk = _restored(image)
+            if not assess(disk, DIRECTORY).parts:
+                continue
+            verdict = "cut" if mend(disk, batches).end is None else "mended"
+        _, found = open_wal(disk, TINY)
+        assert found == contents(batches)[: len(found)]
+        assert verdict != "mended" or len(found) == len(batches)
+        verdicts[verdict] += 1
+    assert verdicts["mended"] > verdicts["cut"] > 0
 
 
 def test_a_gap_is_cut_at_its_beginning_and_everything_behind_is_set_aside() -> None:

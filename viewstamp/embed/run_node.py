@@ -50,12 +50,19 @@ async def run_node(settings: NodeSettings, log: FilteringBoundLogger, actors: Ac
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await node.start()
-    log.info("= node started", node=settings.node.id, address=node.address)
     stopped = loop.create_task(stopping.wait())
+    starting = loop.create_task(node.start())
+    # A repair waits for other members as long as it takes, and can be stopped all the same.
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+    else:
+        await starting
+        log.info("= node started", node=settings.node.id, address=node.address)
     waiting: list[asyncio.Future[Any]] = [node.failed, stopped]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    failure = node.failed.result() if node.failed.done() else None
+    failure = node.failed.result() if node.failed.done() and not node.failed.cancelled() else None
     stopped.cancel()
     await node.stop()
     if chaos is not None:

@@ -229,7 +229,8 @@ class Node:
                 await self._off_loop(prepare)
             await self._recover_and_assemble()
         except Exception as error:
-            self._on_failed(Failure(str(self.me), error))
+            if not self._stopping:
+                self._on_failed(Failure(str(self.me), error))
         finally:
             self._restarting = None
 

@@ -10,6 +10,7 @@ Regions are what has to be written again: a part that is not whole, and those be
 | a segment's header | nothing is missing, if its first group stands where it should |
 | a file | its records are missing, up to where the next one begins |
 | the last file, and the one before is sealed | records are missing, and how many is not known: ``end`` None |
+| damage, and what reads as a torn tail | the same: on a disk that lies the tail may be rot too |
 | an unreadable truncation mark | the same: what was decided is not known |
 | no file at all | nothing: ``parts`` is empty |
 """
@@ -45,8 +46,8 @@ class Part:
     of the last record in it, or before it; ``last_group`` and ``generation`` the highest numbers up to its end.
     ``is_header_intact``: the header stands there, and was not told by the first group. ``is_whole``: nothing of it is
     missing or unreadable. ``is_blank``: only zeros. ``is_sealed``: another follows. ``has_tail``: something stands
-    behind what is intact, be it zeros, or it ends in the middle of a group. ``floor`` is the generation and the group
-    number with which it was read: what belongs to it has higher ones.
+    behind what is intact, be it zeros, or it ends in the middle of a group; ``is_torn``: more than zeros. ``floor`` is
+    the generation and the group number with which it was read: what belongs to it has higher ones.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Part:
     is_blank: bool = False
     is_sealed: bool = False
     has_tail: bool = False
+    is_torn: bool = False
     floor: tuple[int, int] = (0, 0)
 
     @property
@@ -209,6 +211,9 @@ def _read(disk: Disk, part: Part, chain: Chain, found: Assessment | None) -> Ite
         start = SEGMENT_HEADER_SIZE
         part.is_whole = reading.read_header(part.number)
         part.header = reading.header
+        if found is not None and reading.stop is not None and reading.stop.contradicts:
+            # No rot, and no torn header either: this file was written for another place, and what stood here is gone.
+            found.contradiction = f"{part.path}: {reading.stop.expected}, found {reading.stop.found}"
         part.is_header_intact = part.header is not None
         if part.header is None:
             part.is_blank = rest_of(file, 0)[0] is not Rest.BYTES
@@ -219,6 +224,8 @@ def _read(disk: Disk, part: Part, chain: Chain, found: Assessment | None) -> Ite
             reading.header = _header_of(part.number, group)
             if group.location == SEGMENT_HEADER_SIZE:
                 part.header = reading.header
+            else:
+                part.runs.append((group.first_index, group.first_index))
             start, chain.end, chain.generation = group.location, group.first_index, group.generation
         yield from _read_on(file, reading, part, start, found)
         part.last_term = chain.term
@@ -247,7 +254,9 @@ def _read_on(file: File, reading: Pass, part: Part, start: int, found: Assessmen
         following = (each for each in groups_behind(file, stop.location, chain, header.generation))
         group = next((each for each in following if each.first_index >= end), None)
         if group is None:
-            part.has_tail = not stop.complete or rest_of(file, stop.location)[0] is not Rest.NOTHING
+            rest = rest_of(file, stop.location)[0]
+            part.has_tail = not stop.complete or rest is not Rest.NOTHING
+            part.is_torn = not stop.complete or rest is Rest.BYTES
             part.is_sealed = last is not None and last.seals and not part.has_tail
             part.bytes_lost += rest_of(file, stop.location)[1]
             return
@@ -283,8 +292,25 @@ def _find_regions(found: Assessment, begin_max: int, commit_hint: int) -> None:
     end = last.end if is_ended and not found.mark_is_lost else None
     if end is not None and end < commit_hint:
         end = None
-    found.end = end
     _check_order(found, parts)
+    found.regions = _regions_of(found, parts, tail, end)
+    is_torn = last.is_torn or (tail is not None and not tail.is_blank)
+    if found.regions and end is not None and is_torn:
+        # What reads as a torn tail, on a disk that is known to lie, may be rot too.
+        end = None
+        found.regions = _regions_of(found, parts, tail, end)
+    found.end = end
+
+
+def _regions_of(found: Assessment, parts: list[Part], tail: Part | None, end: int | None) -> list[Region]:
+    """Return what has to be written again, where the log ends at ``end`` (None = not known), and ``tail`` is behind."""
+    regions = []
+    first = parts[0]
+    if first.first_index is not None and first.first_index > found.begin:
+        gap = Part(number=first.number - 1, path=f"{found.directory}/{segment_name(max(0, first.number - 1))}")
+        regions.append(
+            Region(parts=(gap,), start=found.begin, end=first.first_index, before=None, behind=first, is_followed=True)
+        )
     open_: list[Part] = []
     for at, part in enumerate(parts):
         after = parts[at + 1] if at + 1 < len(parts) else None
@@ -299,7 +325,7 @@ def _find_regions(found: Assessment, begin_max: int, commit_hint: int) -> None:
         if limit is None and after is not None:
             continue
         before = parts[at - len(open_)] if at >= len(open_) else None
-        found.regions.append(
+        regions.append(
             Region(
                 parts=tuple(open_),
                 start=_start_of(open_, before, min(found.begin, limit or found.begin)),
@@ -310,13 +336,7 @@ def _find_regions(found: Assessment, begin_max: int, commit_hint: int) -> None:
             )
         )
         open_ = []
-    first = parts[0]
-    if first.first_index is not None and first.first_index > found.begin:
-        gap = Part(number=first.number - 1, path=f"{found.directory}/{segment_name(max(0, first.number - 1))}")
-        region = Region(
-            parts=(gap,), start=found.begin, end=first.first_index, before=None, behind=first, is_followed=True
-        )
-        found.regions.insert(0, region)
+    return regions
 
 
 def _start_of(parts: list[Part], before: Part | None, begin: int) -> int:
