@@ -4,7 +4,15 @@ import pytest
 
 from tests.consensus.group import Disk, Group, Member
 from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
-from viewstamp.consensus.messages import AppendRequest, PreVoteRequest, TimeoutNow, VoteRequest
+from viewstamp.consensus.messages import (
+    AnnouncementResponse,
+    AppendRequest,
+    AppendResponse,
+    HeartbeatResponse,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteRequest,
+)
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.errors import NotLeaderError, RequestError, UnavailableError
 from viewstamp.ids import NodeId
@@ -403,3 +411,30 @@ def test_a_wiped_voter_under_a_new_name_takes_the_place_of_the_old_one() -> None
     group.elect("n2~1", "n3", "n2~1")
     group.run(3, "n3", "n2~1")
     assert group["n3"].disk.records()[:2] == ["1.1", "1.2"]
+
+
+def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
+    """Dying in between leaves the old pair on the disk; what was said meanwhile would not be in it."""
+    group = started()
+    group.propose("n1")
+    group.settle()
+    group.crash("n3")
+    group["n3"].disk.damage(group["n3"].disk.end - 1)
+    group.start("n3")
+    group.is_quick_disk = False
+    acknowledgements = (AnnouncementResponse, AppendResponse, HeartbeatResponse)
+    for _ in range(30):
+        group.tick("n1")
+        group.propose("n1")
+        group.messages = [message for message in group.messages if NodeId("n2") not in (message.source, message.target)]
+        group.deliver(target="n3")
+        group.sync("n1")
+        said = len(group.sent)
+        group.write("n3")
+        group.notify("n3")
+        for message in group.sent[said:]:
+            if isinstance(message, acknowledgements) and message.source == N3:
+                assert message.is_silent == (group["n3"].disk.silent_until is not None)
+        group.deliver(target="n1")
+    assert group["n3"].disk.silent_until is None
+    assert group["n1"].core.progress[N3].counted_end > 0

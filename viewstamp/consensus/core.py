@@ -150,6 +150,8 @@ class Core:
         """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
         self.silent_until = stored.silent_until
         """The pair that has to be regained before anything that this member says counts (rule 17); None = it does."""
+        self.silent_completions_left = 0
+        """So many completions until the end of the silence is durable; 0 = it is not being written."""
         self.unfinished = 0
         """Readys that were handed out and wait for the disk."""
 
@@ -286,11 +288,14 @@ class Core:
         """Speak again once the durable pair is at least the one from before the damage (rule 17).
 
         The leader's commit end would be no reason: what this member had acknowledged may be about to be committed by
-        that very acknowledgement. Dying before the write is durable: the next start compares again.
+        that very acknowledgement. Nothing counts before the write is durable: until then the disk names the old pair,
+        and should it lose something again, what was said meanwhile would not be in that.
         """
-        if self.silent_until is not None and not self.installing and self.pair >= self.silent_until:
-            self.silent_until = None
-            self.writes.append(EndSilence())
+        is_ending = self.silent_completions_left > 0
+        if self.silent_until is None or is_ending or self.installing or self.pair < self.silent_until:
+            return
+        self.silent_completions_left = self.unfinished + 1
+        self.writes.append(EndSilence())
 
     def store_history(self, history: TermHistory) -> None:
         """Take ``history`` and write it."""

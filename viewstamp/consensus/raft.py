@@ -149,6 +149,10 @@ class Raft:
         core = self.core
         core.unfinished -= 1
         core.completions_left -= core.installing
+        if core.silent_completions_left > 0:
+            core.silent_completions_left -= 1
+            if core.silent_completions_left == 0:
+                core.silent_until = None
         ended_silence = core.installing and core.completions_left == 0
         if not is_current_completion(core, viewstamp) or (core.installing and not ended_silence):
             return
