@@ -438,3 +438,16 @@ def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
         group.deliver(target="n1")
     assert group["n3"].disk.silent_until is None
     assert group["n1"].core.progress[N3].counted_end > 0
+
+
+def test_a_joining_learner_that_is_silent_without_a_known_end_is_helped_too() -> None:
+    """It would otherwise never be promoted, as only a new term ends its silence."""
+    group = started()
+    group.add("n4")
+    group.change("n1", AddMember(N4, "at-n4", replaces=N3))
+    group.settle()
+    group.crash("n4")
+    group["n4"].disk.damage(2, is_end_known=False)
+    group.start("n4")
+    group.run(15 * group.options[N1].election_timeout_ticks)
+    assert {*memberships(group, "n1").voters} == {N1, N2, N4}

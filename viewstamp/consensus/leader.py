@@ -475,12 +475,12 @@ def _works(core: Core, progress: Progress) -> bool:
 def _help_silent(core: Core) -> None:
     """Hand over for the sake of a voter that lacks nothing and is silent: the end of what it had lost is not known.
 
-    Only a higher term tells it that nothing of the old one is missing (rule 17).
+    Or of one that is to become a voter. Only a higher term tells it that nothing of the old one is missing (rule 17).
     """
     if core.leader != core.me:
         return
     patience = _MUTE_TIMEOUTS * core.options.election_timeout_ticks
-    for voter in core.membership.voters:
+    for voter in (*core.membership.voters, *core.membership.joining):
         progress = core.progress.get(voter)
         if progress is None:
             continue
