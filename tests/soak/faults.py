@@ -1,0 +1,317 @@
+"""What is done to the cluster, drawn from a seed: two tracks at once, each one fault after the other.
+
+One track breaks processes, disks and the membership, and waits until the cluster has come back from it by itself. The
+other one is the weather: what passes when it is over. The tracks overlap as they like, with one exception: where
+something has not come back for long, the weather clears until it has, because a network that is always broken keeps
+nobody's promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from tests.soak.members import PATIENCE_SECONDS, InvariantError, Processes, StuckError, node_of
+from tests.soak.proxy import CLIENT
+from viewstamp.errors import ViewstampError
+from viewstamp.host.chaos import Fault, FaultKind
+
+__all__ = ["BREAKS", "WEATHER", "Event", "Faults"]
+
+BREAKS = {
+    "kill": 4,
+    "kill-leader": 3,
+    "kill-all": 2,
+    "restart": 2,
+    "transfer": 3,
+    "flip-bit": 5,
+    "wipe": 3,
+    "add": 2,
+    "remove": 2,
+    "replace": 1,
+}
+"""By name, how often: what is broken until the cluster has come back from it."""
+WEATHER = {
+    "pause": 3,
+    "partition": 3,
+    "one-way": 3,
+    "slow-network": 2,
+    "drop": 2,
+    "slow-disk": 2,
+    "full-disk": 2,
+}
+"""By name, how often: what passes."""
+
+_CLEAR_AFTER_SECONDS = 15.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """One fault: what was done to whom, from when to when (of the history's clock)."""
+
+    kind: str
+    detail: str
+    at: float
+    until: float = 0.0
+    is_done: bool = False
+    """False = it could not be done then, or was cut short."""
+
+
+class Faults:
+    """Breaks a cluster until it is told that it is over.
+
+    Invariants:
+      * nothing impairs more than a minority of the voters: :meth:`Processes.check_may_impair` is asked each time
+      * when :meth:`run` returns, everything of the weather is over, and every process was started again
+    """
+
+    def __init__(self, processes: Processes, seed: str, *, nodes: int, kinds: Sequence[str] = ()) -> None:
+        """Know what to do.
+
+        Args:
+          processes: whom to do it to.
+          seed: decides what is done to whom, and how long it takes to the next.
+          nodes: so many voters there are at least.
+          kinds: the names of the faults that are wanted; none = all.
+        """
+        self.events: list[Event] = []
+        self._processes = processes
+        self._nodes = nodes
+        self._kinds = set(kinds) or {*BREAKS, *WEATHER}
+        self._entropy = {name: random.Random(f"{seed} {name}") for name in ("breaks", "weather")}
+        self._is_over = asyncio.Event()
+        self._clear_for = 0
+        """So many wait for fair weather."""
+
+    async def run(self, seconds: float) -> None:
+        """Break for so long, and heal the weather. Raises StuckError where something did not come back."""
+        tracks = [
+            asyncio.ensure_future(self._track("breaks", BREAKS, self._break)),
+            asyncio.ensure_future(self._track("weather", WEATHER, self._pass)),
+        ]
+        try:
+            await asyncio.wait(tracks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+            self._is_over.set()
+            await asyncio.gather(*tracks)
+        finally:
+            for track in tracks:
+                track.cancel()
+            await asyncio.gather(*tracks, return_exceptions=True)
+            self._processes.heal()
+
+    async def _track(
+        self, name: str, weights: dict[str, int], act: Callable[[str, random.Random, Event], Awaitable[None]]
+    ) -> None:
+        entropy = self._entropy[name]
+        kinds = [kind for kind in weights if kind in self._kinds]
+        while kinds and not await self._over_within(entropy.uniform(0.3, 3.0)):
+            if name == "weather" and self._clear_for:
+                continue
+            (kind,) = entropy.choices(kinds, [weights[kind] for kind in kinds])
+            event = Event(kind=kind, detail="", at=time.monotonic())
+            self.events.append(event)
+            try:
+                await act(kind, entropy, event)
+                event.is_done = event.is_done or bool(event.detail)
+            except InvariantError as error:
+                event.detail = f"not done: {error}"
+            except StuckError as error:
+                event.detail += f"; {error}"
+                raise
+            finally:
+                event.until = time.monotonic()
+
+    async def _over_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_over.wait(), seconds)
+        return self._is_over.is_set()
+
+    # -- What is broken --------------------------------------------------------------------------------------
+
+    async def _break(self, kind: str, entropy: random.Random, event: Event) -> None:
+        processes = self._processes
+        name = entropy.choice(processes.names)
+        down = entropy.uniform(0, 2)
+        match kind:
+            case "kill-leader":
+                event.detail = await processes.leader() or name
+                await self._kill([event.detail], down)
+            case "kill":
+                event.detail = name
+                await self._kill([name], down)
+            case "kill-all":
+                event.detail = ", ".join(processes.names)
+                await self._kill(processes.names, down)
+            case "restart":
+                event.detail = name
+                await processes.stop(name)
+                await asyncio.sleep(down)
+                await processes.start(name)
+                await self._back(name)
+            case "flip-bit":
+                back = entropy.random() * entropy.choice((0, 0, 1))
+                await self._damage(name, event, lambda name: processes.flip_bit(name, back))
+            case "wipe":
+                await self._damage(name, event, processes.wipe)
+            case "transfer":
+                await self._transfer(name, event)
+            case "add":
+                if len(processes.names) > self._nodes + 1:
+                    raise InvariantError("there are enough members")
+                event.detail = await processes.make_node()
+                await self._join(event.detail, replaces="")
+            case "remove":
+                if len(processes.names) <= self._nodes:
+                    raise InvariantError("there are few members")
+                event.detail = name
+                await self._leave(name)
+            case "replace":
+                new = await processes.make_node()
+                event.detail = f"{name} by {new}"
+                await self._join(new, replaces=name)
+                await processes.retire(name)
+
+    async def _kill(self, names: list[str], down: float) -> None:
+        await self._processes.kill(*names)
+        await asyncio.sleep(down)
+        await self._processes.start(*names)
+        await self._back(*names)
+
+    async def _damage(self, name: str, event: Event, act: Callable[[str], Awaitable[str]]) -> None:
+        """Take a node down, harm its disk, and start it; it has to come back by itself."""
+        processes = self._processes
+        await processes.check_may_impair(name)
+        await processes.kill(name)
+        try:
+            done = await act(name)
+            event.detail = f"{name}: {done}" if done else ""
+        finally:
+            await processes.start(name)
+        await self._back(name)
+
+    async def _transfer(self, name: str, event: Event) -> None:
+        members = await self._processes.members()
+        target = next((voter for voter in members.voters if node_of(voter) == name), None) if members else None
+        with suppress(ViewstampError):  # In bad weather the target is not reached, and the leader goes on.
+            event.detail = f"to {await self._processes.admin.transfer_leadership(target, timeout=5)}"
+
+    async def _join(self, name: str, *, replaces: str) -> None:
+        """Have a node added, however often that must be asked for, and wait until it votes."""
+        processes = self._processes
+
+        async def is_asked_for() -> bool:
+            members = await processes.members()
+            return members is not None and name in members.addresses
+
+        async def ask() -> None:
+            members = await processes.admin.list_members(timeout=3)
+            old = next((voter for voter in members.voters if node_of(voter) == replaces), "")
+            address = processes.board.proxies[name].address
+            await processes.admin.add_member(name, address, replaces=old, timeout=5)
+
+        await self._insist(f"{name} is added", ask, is_asked_for)
+        await self._back(name)
+
+    async def _leave(self, name: str) -> None:
+        processes = self._processes
+
+        async def is_gone() -> bool:
+            members = await processes.members()
+            return members is not None and name not in map(node_of, members.addresses) and not members.is_changing
+
+        async def ask() -> None:
+            members = await processes.admin.list_members(timeout=3)
+            member = next((each for each in members.addresses if node_of(each) == name), None)
+            if member is not None:
+                await processes.admin.remove_member(member, timeout=5)
+
+        await self._insist(f"{name} is removed", ask, is_gone)
+        await processes.retire(name)
+
+    async def _insist(
+        self, what: str, ask: Callable[[], Awaitable[None]], is_so: Callable[[], Awaitable[bool]]
+    ) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        told = ""
+        with self._fair_weather():
+            while not await is_so():
+                if time.monotonic() > deadline:
+                    raise StuckError(f"after {PATIENCE_SECONDS:g} s it is not so that {what}: {told}")
+                try:
+                    await ask()
+                except ViewstampError as error:
+                    told = f"{type(error).__name__}: {error}"
+                    await asyncio.sleep(0.2)
+
+    async def _back(self, *names: str) -> None:
+        """Wait until nodes are back; where that takes long, in fair weather."""
+        try:
+            await self._processes.wait_back(*names, patience=_CLEAR_AFTER_SECONDS)
+        except StuckError:
+            with self._fair_weather():
+                await self._processes.wait_back(*names)
+
+    @contextmanager
+    def _fair_weather(self) -> Iterator[None]:
+        self._clear_for += 1
+        try:
+            yield
+        finally:
+            self._clear_for -= 1
+
+    # -- What passes -----------------------------------------------------------------------------------------
+
+    async def _pass(self, kind: str, entropy: random.Random, event: Event) -> None:
+        processes, board = self._processes, self._processes.board
+        names = processes.names
+        name = entropy.choice(names)
+        seconds = entropy.uniform(0.3, 6.0)
+        others = [each for each in names if each != name]
+        try:
+            match kind:
+                case "pause":
+                    event.detail = name
+                    processes.pause(name)
+                case "partition":
+                    side = entropy.sample(names, entropy.randrange(1, len(names)))
+                    rest = [each for each in names if each not in side]
+                    rest += [CLIENT] if entropy.random() < 0.4 else []
+                    event.detail = f"{', '.join(side)} | {', '.join(rest)}"
+                    board.cut(side, rest)
+                    board.cut(rest, side)
+                case "one-way":
+                    far = entropy.sample(others, entropy.randrange(1, len(others) + 1))
+                    source, target = entropy.choice((([name], far), (far, [name])))
+                    event.detail = f"{', '.join(source)} -> {', '.join(target)}"
+                    board.cut(source, target)
+                case "slow-network":
+                    delay = entropy.uniform(0.01, 0.3)
+                    event.detail = f"{name} by {delay * 1000:.0f} ms"
+                    board.slow([name], others, delay)
+                    board.slow(others, [name], delay)
+                case "drop":
+                    seconds = 0
+                    event.detail = f"{name}: {board.drop(name)} connections"
+                case "slow-disk":
+                    milliseconds = entropy.randrange(20, 700)
+                    event.detail = f"{name} by {milliseconds} ms"
+                    processes.impose(name, Fault(kind=FaultKind.SLOW_DISK, milliseconds=milliseconds))
+                case "full-disk":
+                    event.detail = name
+                    processes.impose(name, Fault(kind=FaultKind.FILL_DISK))
+            await self._over_or_clear(seconds)
+        finally:
+            if name in processes.names:
+                processes.resume(name)
+                processes.impose(name)
+            board.heal()
+
+    async def _over_or_clear(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._clear_for:
+            if await self._over_within(min(left, 0.2)):
+                return

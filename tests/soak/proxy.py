@@ -1,0 +1,162 @@
+"""The wires between the members: each is reached through a proxy in this process, which can cut, slow and drop.
+
+A member's advertised address is its proxy's, so whoever connects to it, members and clients, comes through here. Who it
+is, the first frame of a connection says (HELLO); from then on bytes are bytes. A rule is for one direction between two
+names, so that a partition can be one-way: bytes on their way are held, as a network holds them that does not deliver,
+and are delivered late or, where the connection ends meanwhile, never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from viewstamp.errors import FrameError
+from viewstamp.host.address import format_address, parse_address
+from viewstamp.wire.frame import FrameDecoder
+
+__all__ = ["CLIENT", "Proxy", "Switchboard"]
+
+CLIENT = "client"
+"""The name of everybody who is no member."""
+
+_PIECE_BYTES = 64 * 1024
+
+
+class Switchboard:
+    """What is done to the bytes from one name to another.
+
+    Invariants:
+      * a direction of which nothing is said is open, and not delayed
+    """
+
+    def __init__(self) -> None:
+        self.proxies: dict[str, Proxy] = {}
+        """By the name of the member behind it."""
+        self._cut: set[tuple[str, str]] = set()
+        self._delays: dict[tuple[str, str], float] = {}
+        self._changed = asyncio.Event()
+
+    async def open(self, name: str, target: str) -> str:
+        """Open the proxy of a member that listens at ``target``; return the proxy's address."""
+        proxy = Proxy(self, name, target)
+        await proxy.open()
+        self.proxies[name] = proxy
+        return proxy.address
+
+    async def close(self) -> None:
+        """Close all proxies, and what goes through them."""
+        for proxy in self.proxies.values():
+            await proxy.close()
+
+    def cut(self, sources: Iterable[str], targets: Iterable[str]) -> None:
+        """Deliver nothing more from any of ``sources`` to any of ``targets``."""
+        targets = list(targets)
+        self._cut |= {(source, target) for source in sources for target in targets if source != target}
+
+    def slow(self, sources: Iterable[str], targets: Iterable[str], seconds: float) -> None:
+        """Deliver later what any of ``sources`` sends to any of ``targets``."""
+        targets = list(targets)
+        self._delays |= {(source, target): seconds for source in sources for target in targets if source != target}
+
+    def heal(self) -> None:
+        """Deliver everything again, at once."""
+        self._cut.clear()
+        self._delays.clear()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def drop(self, name: str) -> int:
+        """End every connection to and from a name; return how many there were."""
+        return sum(proxy.drop(None if proxy.name == name else name) for proxy in self.proxies.values())
+
+    async def passage(self, source: str, target: str) -> None:
+        """Return when bytes may go from ``source`` to ``target``."""
+        delay = self._delays.get((source, target), 0.0)
+        if delay:
+            await asyncio.sleep(delay)
+        while (source, target) in self._cut:
+            await self._changed.wait()
+
+
+class Proxy:
+    """Listens for one member, and connects everybody who comes with it."""
+
+    def __init__(self, board: Switchboard, name: str, target: str) -> None:
+        self.name = name
+        self.address = ""
+        self._board = board
+        self._target = parse_address(target)
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], str] = {}
+        """What goes through, and who opened it."""
+
+    async def open(self) -> None:
+        """Listen on a free port."""
+        self._server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.address = format_address(host, port)
+
+    async def close(self) -> None:
+        """Listen no more, and end everything."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._connections)
+        self.drop(None)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def drop(self, name: str | None) -> int:
+        """End the connections that ``name`` has opened; None = all. Return how many."""
+        dropped = [task for task, opener in self._connections.items() if name in (None, opener)]
+        for task in dropped:
+            task.cancel()
+        return len(dropped)
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "streams run their callback in a task"
+        self._connections[task] = ""
+        ends = [writer]
+        try:
+            opener, said = await _hello(reader)
+            self._connections[task] = opener
+            await self._board.passage(opener, self.name)
+            answers, far = await asyncio.open_connection(*self._target)
+            ends.append(far)
+            far.write(said)
+            there = asyncio.ensure_future(self._pump(reader, far, opener, self.name))
+            back = asyncio.ensure_future(self._pump(answers, writer, self.name, opener))
+            try:
+                await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in (there, back):
+                    pump.cancel()
+                await asyncio.gather(there, back, return_exceptions=True)
+            for end in ends:
+                end.close()  # Last words are delivered: why somebody was refused.
+        except (OSError, FrameError, asyncio.CancelledError):
+            for end in ends:
+                end.transport.abort()  # The member is down, or somebody drops this.
+        finally:
+            del self._connections[task]
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str, target: str) -> None:
+        with suppress(OSError):
+            while data := await reader.read(_PIECE_BYTES):
+                await self._board.passage(source, target)
+                writer.write(data)
+                await writer.drain()
+            await self._board.passage(source, target)  # That it ended is news as well.
+
+
+async def _hello(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    """Return who has connected, and what it has said so far. Raises FrameError where it is none of ours."""
+    decoder, said = FrameDecoder(), b""
+    while data := await reader.read(_PIECE_BYTES):
+        said += data
+        for frame in decoder.feed(data):
+            name = str(frame.body.get("node", "")) if isinstance(frame.body, dict) else ""
+            # Who has lost its disk is a member under a longer name, and sits on the same wire.
+            return name.partition("~")[0] or CLIENT, said
+    raise FrameError("the connection ended before it said who it is")

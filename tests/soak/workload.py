@@ -1,0 +1,363 @@
+"""What the soak's clients do, and the record of it: every operation with its times, of one clock, and its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.soak.cell import Cell
+from tests.soak.members import CELL
+from viewstamp.client import Client
+from viewstamp.errors import (
+    OutcomeUnknownError,
+    PositionMismatchError,
+    StaleSessionError,
+    StorageFullError,
+    UnavailableError,
+    UnknownTopicError,
+    ViewstampError,
+)
+from viewstamp.ids import Position
+from viewstamp.sim.checkers.linearizability import Add, Append, Operation, Read, ReadEnd, ReadFrom, Recorder, Write
+from viewstamp.sim.fate import Fate
+from viewstamp.sim.workload import Append as Appended
+
+__all__ = ["CLAIMS", "KEYS", "TOPICS", "Done", "Workload", "partition_of", "read"]
+
+TOPICS = ("orders", "events")
+CLAIMS = "claims"
+"""The topic of the conditional appends."""
+KEYS = ("", "second")
+"""The cells."""
+_PASSING = (UnavailableError, StorageFullError)
+"""It did not happen, and may the next time."""
+_READ_BACK = 30
+_VALUE_BYTES_MAX = 1500
+
+
+def partition_of(key: str) -> str:
+    """Return the name of a cell's partition of the history."""
+    return f"cell {key!r}"
+
+
+@dataclass(slots=True)
+class Done:
+    """One operation for the history file: who, what, and what came of it, beside what the checker is given."""
+
+    caller: str
+    operation: Operation
+    fate: Fate = Fate.PENDING
+    error: str = ""
+    """What the caller was told first, where that was no answer."""
+    expected: int = 0
+    """The position that a conditional append expected."""
+    is_settled: bool = False
+    """Whether its outcome was unknown, and found out later."""
+
+
+Act = Callable[[str, "Person", random.Random], Awaitable[None]]
+"""What a caller does over and over: under its name, for its person."""
+
+
+class Person:
+    """One client of the cluster after the other: each is closed in the middle of everything, and a new one goes on.
+
+    Invariants:
+      * ``client`` is open, or has been closed while its callers were waiting: they are told, and take the next one
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Client], entropy: random.Random) -> None:
+        self.name = name
+        self.client = connect()
+        self._connect = connect
+        self._entropy = entropy
+
+    async def live(self) -> None:
+        """Begin anew now and then, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(self._entropy.uniform(5, 25))
+                old, self.client = self.client, self._connect()
+                await old.close()
+        finally:
+            await self.client.close()
+
+
+class Workload:
+    """Callers that append, append on condition, call cells, and read, one operation after the other each.
+
+    Invariants:
+      * values are unique, of all callers
+      * an operation is PENDING only while its caller waits; UNKNOWN only where nobody can tell any more
+    """
+
+    def __init__(
+        self, connect: Callable[[], Client], seed: str, *, persons: int = 3, pause_seconds: float = 0.05
+    ) -> None:
+        self.appended: list[Appended] = []
+        """Of the topics, for the checker of exactly-once."""
+        self.done: list[Done] = []
+        self.recorder = Recorder(time.monotonic)
+        self.complaints: list[str] = []
+        """Answers that no fault explains."""
+        self.seen_stale: list[tuple[str, int, tuple[bytes, ...]]] = []
+        """What single members said of a topic, from a position on, without asking the others."""
+        self.acknowledged_at: list[float] = []
+        """When something was written, as far as somebody was told."""
+        self.last_number: dict[tuple[str, str], int] = {}
+        """By key and caller: the last of its calls that were applied."""
+        self._connect = connect
+        self._seed = seed
+        self._persons = persons
+        self._pause = pause_seconds
+        self._ends = dict.fromkeys((*TOPICS, CLAIMS), 0)
+        self._is_over = False
+        self._numbers = itertools.count(1)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the callers; at the end, let each finish what it waits for: the cluster must be healthy then."""
+        persons = [
+            Person(f"p{number}", self._connect, random.Random(f"{self._seed} person {number}"))
+            for number in range(self._persons)
+        ]
+        await self._create_topics(persons[0])
+        lives = [asyncio.ensure_future(person.live()) for person in persons]
+        callers = [asyncio.ensure_future(self._run(*each)) for person in persons for each in self._callers(person)]
+        try:
+            yield
+            self._is_over = True
+            await asyncio.gather(*callers)
+        finally:
+            for task in (*callers, *lives):
+                task.cancel()
+            await asyncio.gather(*callers, *lives, return_exceptions=True)
+
+    def _callers(self, person: Person) -> list[tuple[str, Person, Act]]:
+        acts = [self._append, self._append, self._claim, self._call, self._call, self._look, self._look]
+        return [(f"{person.name}.{number}", person, act) for number, act in enumerate(acts)]
+
+    async def _create_topics(self, person: Person) -> None:
+        for topic in self._ends:
+            while True:
+                try:
+                    await person.client.create_topic(topic)
+                    break
+                except (*_PASSING, OutcomeUnknownError):
+                    await asyncio.sleep(0.1)
+
+    async def _run(self, name: str, person: Person, act: Act) -> None:
+        entropy = random.Random(f"{self._seed} caller {name}")
+        while not self._is_over:
+            await act(name, person, entropy)
+            await asyncio.sleep(entropy.expovariate(1 / self._pause))
+
+    # -- Writing ---------------------------------------------------------------------------------------------
+
+    async def _append(self, name: str, person: Person, entropy: random.Random) -> None:
+        """Append one record, or some as one."""
+        topic = entropy.choice(TOPICS)
+        values = tuple(self._value(name, entropy) for _ in range(entropy.choice((1, 1, 1, 2, 3))))
+        done = self._begin(name, topic, Append(values))
+        records = self._note_values(done, name, topic, values)
+        many = len(values) > 1
+        first = await self._write(
+            done,
+            person,
+            lambda client: client.append_many(topic, values) if many else client.append(topic, values[0]),
+            lambda answer: (answer[0] if many else answer).position,
+        )
+        self._end_append(done, records, first)
+
+    async def _claim(self, name: str, person: Person, entropy: random.Random) -> None:
+        """Append where the topic is believed to end, or not at all. A refusal says where it ends: that is a read."""
+        value = self._value(name, entropy)
+        expected = self._ends[CLAIMS] + entropy.choice((1, 1, 1, 2))
+        done = self._begin(name, CLAIMS, Append((value,)))
+        done.expected = expected
+        records = self._note_values(done, name, CLAIMS, (value,))
+        try:
+            first = await self._write(
+                done,
+                person,
+                lambda client: client.append(CLAIMS, value, expected_position=expected),
+                lambda answer: answer.position,
+            )
+        except PositionMismatchError as error:
+            done.fate = records[0].fate = Fate.NEVER
+            if not error.actual or error.actual == expected:
+                self.complaints.append(f"{name} expected position {expected}, and was refused: {error}")
+            done.operation.request = ReadEnd()
+            self.recorder.answered(done.operation, error.actual - 1)
+            self._ends[CLAIMS] = error.actual - 1
+            return
+        self._end_append(done, records, first)
+
+    async def _call(self, name: str, person: Person, entropy: random.Random) -> None:
+        """Add to a cell, or set it."""
+        key = entropy.choice(KEYS)
+        number, value = next(self._numbers), entropy.randrange(1_000_000)
+        is_add = entropy.random() < 0.8
+        amount = value % 10 + 1
+        request = Add(amount) if is_add else Write(value)
+        done = self._begin(name, partition_of(key), request)
+
+        def call(client: Client) -> Awaitable[Any]:
+            proxy = client.actor(CELL, Cell, key=key)
+            return proxy.add(name, number, amount) if is_add else proxy.write(name, number, value)
+
+        answer = await self._write(done, person, call, lambda answer: answer)
+        if done.fate is Fate.APPLIED:
+            self.last_number[key, name] = number
+            if answer is not None or not is_add:  # None of a sum: it was done, and its result is not kept any more.
+                self.recorder.answered(done.operation, answer)
+
+    async def _write(
+        self,
+        done: Done,
+        person: Person,
+        ask: Callable[[Client], Awaitable[Any]],
+        answer_of: Callable[[Any], Any],
+    ) -> Any:
+        """Ask once, and find out what came of it; return the answer, None = there is none."""
+        try:
+            answer = answer_of(await ask(person.client))
+        except OutcomeUnknownError as error:
+            done.error = f"{type(error).__name__}: {error}"
+            return await self._settle(done, person, error)
+        except StaleSessionError as error:
+            done.error, done.fate = f"{type(error).__name__}: {error}", Fate.APPLIED
+            return None
+        except _PASSING as error:
+            done.error, done.fate = f"{type(error).__name__}: {error}", Fate.NEVER
+            self.recorder.never(done.operation)
+            await asyncio.sleep(0.05)
+            return None
+        except PositionMismatchError:
+            raise
+        except ViewstampError as error:
+            done.error, done.fate = f"{type(error).__name__}: {error}", Fate.UNKNOWN
+            self.complaints.append(f"{done.caller}: {done.operation.request!r:.80}: {done.error}")
+            return None
+        done.fate = Fate.APPLIED
+        self.acknowledged_at.append(time.monotonic())
+        return answer
+
+    async def _settle(self, done: Done, person: Person, error: OutcomeUnknownError) -> Any:
+        """Ask what became of it until somebody says, whichever client the person has by then."""
+        done.is_settled = True
+        if error.token is None:
+            done.fate = Fate.UNKNOWN
+            self.complaints.append(f"{done.caller}: there is no token for {done.operation.request!r:.80}: {error}")
+            return None
+        while True:
+            try:
+                outcome = await person.client.outcome(error.token)
+                break
+            except (OutcomeUnknownError, UnavailableError):
+                await asyncio.sleep(0.1)
+        if outcome.expired:
+            done.fate = Fate.UNKNOWN
+            self.complaints.append(f"{done.caller}: the outcome is said to be expired, within minutes: {done.error}")
+            return None
+        if not outcome.applied:
+            done.fate = Fate.NEVER
+            self.recorder.never(done.operation)
+            return None
+        done.fate = Fate.APPLIED
+        if isinstance(done.operation.request, Append):
+            return outcome.receipts[0].position
+        return outcome.results[0] if outcome.results is not None else None
+
+    def _begin(self, name: str, partition: str, request: Any) -> Done:
+        done = Done(name, self.recorder.call(partition, request))
+        self.done.append(done)
+        return done
+
+    def _note_values(self, done: Done, name: str, topic: str, values: tuple[bytes, ...]) -> list[Appended]:
+        records = [Appended(topic, value, name, done.operation) for value in values]
+        self.appended += records
+        return records
+
+    def _end_append(self, done: Done, records: list[Appended], first: int | None) -> None:
+        for offset, record in enumerate(records):
+            record.fate = done.fate
+            record.position = Position((first or 0) + offset)
+        if done.fate is Fate.APPLIED and first is not None:
+            self.recorder.answered(done.operation, first)
+            topic = records[0].topic
+            self._ends[topic] = max(self._ends[topic], first + len(records) - 1)
+            if done.expected and done.expected != first:
+                self.complaints.append(f"{done.caller} expected position {done.expected}, and was given {first}")
+
+    def _value(self, name: str, entropy: random.Random) -> bytes:
+        return f"{name}-{next(self._numbers)} ".encode() + b"." * entropy.randrange(_VALUE_BYTES_MAX)
+
+    # -- Reading ---------------------------------------------------------------------------------------------
+
+    async def _look(self, name: str, person: Person, entropy: random.Random) -> None:
+        """Ask for something, linearizably most of the time."""
+        topic = entropy.choice(tuple(self._ends))
+        start = max(1, self._ends[topic] - _READ_BACK)
+        match entropy.randrange(4):
+            case 0:
+                key = entropy.choice(KEYS)
+                await self._ask(name, partition_of(key), Read(), person.client.actor(CELL, Cell, key=key).read())
+            case 1:
+                await self._ask(name, topic, ReadEnd(), _end_of(person.client, topic))
+            case 2:
+                request = ReadFrom(start, is_whole=True)
+                await self._ask(name, topic, request, read(person.client, topic, start))
+            case _:
+                await self._look_stale(name, person, topic, start)
+        await asyncio.sleep(entropy.expovariate(1 / self._pause))
+
+    async def _look_stale(self, name: str, person: Person, topic: str, start: int) -> None:
+        try:
+            answer = await person.client.read_stale(topic, start)
+            values = tuple([bytes(record.value) async for record in answer.value])
+        except _PASSING:
+            return
+        except ViewstampError as error:
+            if not isinstance(error, UnknownTopicError):  # A member that is behind need not know it yet.
+                self.complaints.append(f"{name}: a stale read of {topic}: {type(error).__name__}: {error}")
+            return
+        self.seen_stale.append((topic, start, values))
+
+    async def _ask(self, name: str, partition: str, request: Any, asking: Awaitable[Any]) -> None:
+        done = self._begin(name, partition, request)
+        try:
+            answer = await asking
+        except _PASSING as error:
+            done.error, done.fate = f"{type(error).__name__}: {error}", Fate.NEVER
+            self.recorder.never(done.operation)
+        except ViewstampError as error:
+            done.error, done.fate = f"{type(error).__name__}: {error}", Fate.NEVER
+            self.recorder.never(done.operation)
+            self.complaints.append(f"{name}: {request!r:.80}: {done.error}")
+        else:
+            done.fate = Fate.APPLIED
+            self.recorder.answered(done.operation, answer)
+
+    async def read_all(self, client: Client) -> None:
+        """Read everything linearizably, at the end: what nobody was told is known by then."""
+        for topic in self._ends:
+            request = ReadFrom(1, is_whole=True)
+            await self._ask("end", topic, request, read(client, topic, 1))
+        for key in KEYS:
+            await self._ask("end", partition_of(key), Read(), client.actor(CELL, Cell, key=key).read())
+
+
+async def _end_of(client: Client, topic: str) -> int:
+    return (await client.describe_topic(topic)).last_position
+
+
+async def read(client: Client, topic: str, start: int, *, node: str | None = None) -> tuple[bytes, ...]:
+    """Read a topic to its end, or to where ``node`` has it."""
+    return tuple([bytes(record.value) async for record in client.read(topic, start, node=node)])
