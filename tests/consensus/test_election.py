@@ -6,7 +6,7 @@ import pytest
 
 from tests.consensus.group import Disk, Group, record
 from tests.consensus.test_announcement import disk_of
-from viewstamp.consensus.core import Campaign
+from viewstamp.consensus.core import Campaign, MembershipEntry, SnapshotPoint
 from viewstamp.consensus.messages import (
     AppendResponse,
     HeartbeatRequest,
@@ -66,6 +66,25 @@ def test_a_doubled_vote_request_does_not_get_its_answer_before_the_first_is_dura
     group.step("n1", vote_request("n3", 5))
     group.sync("n1")
     assert answers(group) == [("n3", True)]
+
+
+def test_a_vote_that_was_given_is_given_again_whatever_the_voter_holds_by_now() -> None:
+    """Its log may have grown since, by a snapshot that was being fetched; the candidate calls another vote a lie."""
+    group = Group(3)
+    group.step("n1", vote_request("n2", 5))
+    assert answers(group) == [("n2", True)]
+    group.messages.clear()
+    membership = MembershipEntry(Index(1), Term(1), group.hint)
+    history = TermHistory(((0, 1), (1, 1)))
+    raft = group["n1"].raft
+    assert raft is not None
+    assert raft.install(
+        SnapshotPoint(end=Index(4), last_term=Term(1), history=history, membership=membership, log_time=0)
+    )
+    group.after("n1")
+    group.step("n1", vote_request("n2", 5))
+    group.step("n1", vote_request("n3", 5))
+    assert answers(group) == [("n2", True), ("n3", False)]
 
 
 def test_the_log_is_synced_before_a_vote() -> None:

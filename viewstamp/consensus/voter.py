@@ -50,8 +50,9 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
     if not core.is_synced:
         core.stash_until_synced(message)
         return
-    may_vote = message.term > core.term or core.vote in ("", message.source)
-    granted = may_vote and is_up_to_date(core, message)
+    is_given = message.term == core.term and core.vote == message.source  # Once given it is, whatever came since.
+    may_vote = message.term > core.term or core.vote == ""
+    granted = is_given or (may_vote and is_up_to_date(core, message))
     if message.term > core.term:
         follower.step_down(core, message.term, vote=message.source if granted else "")
     elif granted and core.vote == "":
