@@ -165,6 +165,8 @@ class Cluster:
         self.losses: deque[int] = deque()
         """Kinds of requests: the answer to the next of each is lost, after it was applied."""
         self.refuse_outcomes: deque[ViewstampError] = deque()
+        self.refuse_changes: ViewstampError | None = None
+        """What a change of the members is answered."""
         self.held: deque[Callable[[], None]] = deque()
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
         self.durability: str | None = None
@@ -362,6 +364,8 @@ class Peer:
         elif frame.kind == FrameKind.LIST_SNAPSHOTS:
             self.ok(request, {"snapshots": self.node.snapshots})
         elif frame.kind == FrameKind.CHANGE_MEMBERS:
+            if cluster.refuse_changes is not None:
+                raise cluster.refuse_changes
             change = parse_change(*(body[name] for name in ("action", "node", "address", "replaces")))
             changed = cluster.membership.changed(change)
             cluster.membership = changed.left() if changed.is_joint else changed

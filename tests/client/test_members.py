@@ -61,6 +61,14 @@ async def test_a_change_whose_answer_was_lost_is_asked_for_again_and_is_no_error
         await client.remove_member("n3")
 
 
+async def test_what_the_leader_says_stands_in_the_way_is_what_the_caller_is_told(cluster: Cluster) -> None:
+    client = cluster.client()
+    cluster.refuse_changes = UnavailableError("another change is under way", remedy="wait for it")
+    with pytest.raises(UnavailableError, match=r"^the members are not changed: another change is under way$") as caught:
+        await client.add_member("n4", "127.0.0.1:4", timeout=0.3)
+    assert caught.value.remedy == "wait for it"
+
+
 async def test_an_address_that_is_none_is_refused_before_anybody_is_asked(cluster: Cluster) -> None:
     client = cluster.client()
     with pytest.raises(ConfigError, match="is no address"):

@@ -356,7 +356,8 @@ async def _wait_obeyed(cluster: LocalCluster, waiting: dict[str, str]) -> None:
                 if name in waiting and status["reachable"] and told is None:
                     raise ConfigError(
                         f"{name} runs, and was started before its settings said that it obeys chaos",
-                        remedy=f"restart it: {program()} cluster restart {name}",
+                        remedy=f"restart it: {program()} cluster restart {name}"
+                        f"{dir_flag(cluster.directory, DEFAULT_DIRECTORY)}",
                     )
                 if waiting.get(name) in {fault["fault"] for fault in told or ()}:
                     del waiting[name]

@@ -68,8 +68,13 @@ def list_members(
         ["node", "role", "address", "behind", "state"],
         [(row["node"], _role(row), row["address"], _behind(row), row["state"]) for row in rows],
     )
+    voters = len(members.voters)
+    spare = (voters - 1) // 2
+    print(
+        f"{voters} voters: {spare} may be down" + (f", as with {voters - 1}" if voters > 1 and not voters % 2 else "")
+    )
     if members.outgoing:
-        print("\na change is half-way: it needs a majority of the voters before and of those after it")
+        print("a change is half-way: it needs a majority of the voters before it and of those after it")
 
 
 @app.command()
@@ -113,7 +118,7 @@ def remove(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The member that goes.")],
     directory: DirOption = None,
     cluster: ClusterOption = None,
-    timeout: TimeoutOption = 30.0,
+    timeout: TimeoutOption = 10.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove a member. A local one is stopped, and `cluster start` leaves it alone; its data stays."""

@@ -87,7 +87,9 @@ class Administrator(Sender):
             if leader:
                 return str(leader)
             if self._shell.time() + self._options.back_off_max >= deadline:
-                raise UnavailableError("nobody leads", remedy="check that a majority of the nodes runs")
+                raise UnavailableError(
+                    "nobody leads", remedy="check that a majority of the nodes runs: `viewstamp doctor` says why"
+                )
             await self._shell.sleep(self._options.back_off_max)
 
     async def _members(self) -> list[str]:
@@ -172,7 +174,14 @@ class Administrator(Sender):
             "address": address,
             "replaces": as_text(replaces, "the name of a member"),
         }
-        frame = await self.ask_leader(FrameKind.CHANGE_MEMBERS, body, timeout)
+        try:
+            frame = await self.ask_leader(FrameKind.CHANGE_MEMBERS, body, timeout)
+        except UnavailableError as error:
+            refusal = error.__cause__
+            if isinstance(refusal, UnavailableError) and refusal.remedy:
+                # The leader answered, each time: it knows what stands in the way.
+                raise UnavailableError(f"the members are not changed: {refusal}", remedy=refusal.remedy) from error
+            raise
         return members_of(frame.body["membership"])
 
     # Topics.
