@@ -271,8 +271,8 @@ def forget_results() -> AbstractContextManager[None]:
     original = Session.image
 
     def image(self: Session) -> list[object]:
-        *receipts, _ = original(self)
-        return [*receipts, []]
+        *receipts, _, used_at = original(self)
+        return [*receipts, [], used_at]
 
     return patched(Session, image=image)
 
