@@ -95,13 +95,14 @@ What OK carries beside ``id``:
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 __all__ = ["PROTOCOL_VERSION", "FrameKind"]
 
 PROTOCOL_VERSION = 2
 
 
+@unique
 class FrameKind(IntEnum):
     """The kinds of frames; the numbers are the wire's and never change their meaning."""
 
@@ -142,6 +143,6 @@ class FrameKind(IntEnum):
     TRANSFER_LEADERSHIP = 51
     READ_LOG = 52
     JOIN = 53
-    APPEND_AT = 53
+    APPEND_AT = 54
     OK = 30
     ERROR = 31
