@@ -13,6 +13,9 @@
 | ``snapshots`` | when a snapshot is taken, what it lets go | bytes of files |
 | ``snapshot_store`` ``snapshot_file`` | the files of snapshots, whole or not there | when and why |
 | ``transfer`` | fetching a leader's snapshot | installing it |
+| ``repair`` | what is done about damage that recovery has found | what runs afterwards |
+| ``refetch`` ``questions`` | asking the other members for what is missing, and checking it | why it is missing |
+| ``scrubber`` | finding rot in what nobody reads | what is done about it |
 | ``digests`` | comparing states; who stops when they differ | what a state is |
 | ``peering`` | who this member talks to: links, addresses, who is let in | what the messages say |
 | ``peers`` | one outgoing connection to another member | what the messages say |
@@ -37,6 +40,8 @@ What it promises
   * The log is bounded: what a durable snapshot covers, and no topic holds, is dropped. A member that is away holds
     nothing; it gets a snapshot, on a connection of its own.
   * Members whose states differ are found by comparing chains; the odd one stops, and names the first command.
+  * A node whose files are damaged repairs itself from the others, before its core runs: exactly what is missing, where
+    that is known to be committed; else it follows silently until it has what it may have promised.
   * Half a node is worse than none: the first part that fails stops all others. A failed write or sync is final.
   * A node that lost its disk is noticed by its peers and joins anew, under another id (``identity``).
   * A leader that is stopped cleanly hands over first.

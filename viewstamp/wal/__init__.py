@@ -82,7 +82,8 @@ same table as data)::
     7  a group ended before it, and nothing but zeros or the end of the file follows                        clean
     8  anything else: what was being written, of which some pages arrived                                   torn-tail
 
-corruption: :class:`CorruptionError`, nothing on the disk is changed. torn-tail: cut, and the cut is in ``Recovery``.
+corruption: :class:`CorruptionError`, nothing on the disk is changed; ``assessment`` reads on past it, and ``repair``
+writes segments again from what is left and what others have, when the node says so. torn-tail: cut, and the cut is in ``Recovery``.
 Before ``open`` returns, what no group calls durable (the last group; in the interval mode those of an interval) is
 written again and synced, since it may have been in the page cache only, and closed by an empty group.
 
@@ -98,8 +99,7 @@ name, durably. Everything not written is preallocated as spares, and a spare can
 can grow beyond its length: so what ``bytes_max`` leaves can be written whatever the sizes of batches, and only bytes
 in files that are being made ready do not count. Costs are reckoned high: headers, seals and closing groups are in.
 
-What it lacks, and where that would go: repair of damage from peers (``node``; it needs the protocol); compression (the
-batch's); giving the space of a log without ``bytes_max`` back to the disk beyond the segments trimmed: its two spares
+What it lacks, and where that would go: compression (the batch's); giving the space of a log without ``bytes_max`` back to the disk beyond the segments trimmed: its two spares
 stay.
 """
 
