@@ -97,10 +97,17 @@ def test_nobody_leads_because_too_few_are_up_and_each_of_the_others_is_named_wit
     assert [finding.code for finding in found] == ["no_leader", "down", "silent"]
     assert found[0].sentence == (
         "nobody leads, because of the voters n1, n2 and n3 only n3 can vote, and it takes 2: n1 is down and n2 is "
-        "silent until it is repaired; appends and reads wait, nothing is lost"
+        "silent until it is repaired; appends and reads wait"
     )
-    assert found[0].remedy.startswith("bring back 1 of n1 and n2")
+    assert found[0].remedy.startswith("bring back 1 of n1: ")
     assert found[1].sentence.endswith("; without it there is no majority")
+
+
+def test_where_a_majority_has_lost_what_it_had_nobody_is_told_to_start_what_runs() -> None:
+    found = leaderless(*(node(name, silent_until=[3, 90]) for name in NAMES))
+    assert [finding.code for finding in found] == ["no_leader", "silent", "silent", "silent"]
+    assert "n2 and n3 none can vote, and it takes 2" in found[0].sentence
+    assert found[0].remedy.startswith("nobody makes up what a majority has lost")
 
 
 def test_nobody_leads_because_nobody_hears_a_majority() -> None:

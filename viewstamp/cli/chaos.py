@@ -160,11 +160,13 @@ def _mended(node: LocalNode) -> list[str]:
         match event["event"]:
             case "! damaged":
                 told.append("it found the damage")
-            case "= repaired":
+            case "= repaired" if event["bytes"]:
                 aside = f", and keeps the damaged file in {os.path.relpath(event['aside'])}" if event["aside"] else ""
                 told.append(f"fetched {event['bytes']:,} bytes from {event['peer']}{aside}")
-            case _:
+            case "= silent until the log is what it was":
                 told.append("has no vote until it has again what it had")
+            case _:
+                pass
     return told
 
 

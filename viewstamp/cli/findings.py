@@ -143,7 +143,7 @@ def _no_leader(report: Report) -> Iterator[Finding]:
     if not report.up or report.leader is not None:
         return
     because, remedy = _why_no_leader(report)
-    sentence = f"nobody leads, because {because}; appends and reads wait, nothing is lost"
+    sentence = f"nobody leads, because {because}; appends and reads wait"
     yield Finding(code="no_leader", node="", sentence=sentence, remedy=remedy)
 
 
@@ -152,13 +152,17 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
         able = [name for name in voters if not _unable(report, name)]
         needed = len(voters) // 2 + 1
         if len(able) < needed:
-            unable = [f"{name} {_unable(report, name)}" for name in voters if name not in able]
-            return (
-                f"of the {kind} {_and(voters)} only {_and(able) or 'none'} can vote, and it takes {needed}: "
-                f"{_and(unable)}",
-                f"bring back {needed - len(able)} of {_and(name for name in voters if name not in able)}: "
-                f"{_start(report)}",
-            )
+            unable = [name for name in voters if name not in able]
+            who = f"only {_and(able)} can vote" if able else "none can vote"
+            why = _and(f"{name} {_unable(report, name)}" for name in unable)
+            away = [name for name in unable if not (report.node(name) or {}).get("reachable")]
+            remedy = f"bring back {needed - len(able)} of {_and(away)}: {_start(report)}"
+            if len(able) + len(away) < needed:
+                remedy = (
+                    "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes "
+                    "left them, and restart these; or wait, where a log is only being read"
+                )
+            return f"of the {kind} {_and(voters)} {who}, and it takes {needed}: {why}", remedy
     for kind, voters in _voter_sets(report.membership):
         able = [name for name in voters if not _unable(report, name)]
         heard = {name: [other for other in able if other == name or _hear(report, name, other)] for name in able}

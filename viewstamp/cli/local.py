@@ -370,8 +370,8 @@ class LocalCluster:
                     states = ", ".join(f"{name} is {lifecycles.get(name, 'silent')}" for name in waiting)
                     raise UnavailableError(
                         f"not RUNNING within {timeout:g} s: {states}",
-                        remedy=f"a majority has to run; see `viewstamp cluster status --dir {self.directory}` "
-                        f"and {next(iter(waiting.values())).log_file}",
+                        remedy=f"a majority has to run; see {program()} doctor"
+                        f"{dir_flag(self.directory, DEFAULT_DIRECTORY)}, and {next(iter(waiting.values())).log_file}",
                     )
                 if waiting:
                     await asyncio.sleep(STATUS_SECONDS)
