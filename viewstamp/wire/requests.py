@@ -43,7 +43,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | TRANSFER_LEADERSHIP | client → node | id, node ("" = who is closest)                                     |         |
 | JOIN            | peer → node   | address: this reborn node asks to be added; nothing comes back         |         |
 | OK              | node → client | id, and what the request asks for (below)                              | (below) |
-| ERROR           | node → client | id, error (class name), message, remedy, leader, address               |         |
+| ERROR           | node → client | id, error (class name), message, remedy, and what the class has more   |         |
 
 What OK carries beside ``id``:
 
