@@ -29,7 +29,7 @@ _RETRY_SECONDS_FIRST = 0.1
 _RETRY_SECONDS_MAX = 2.0
 
 
-class GoneError(Exception):
+class GoneError(TrimmedError):
     """Every other member has answered that it does not keep what is missing."""
 
 
@@ -99,7 +99,7 @@ class Refetcher:
                     refusals[peer] = error
                     self.close()
             if all(isinstance(error, TrimmedError) for error in refusals.values()):
-                raise GoneError
+                raise GoneError(f"no member keeps the records from index {start} to {end - 1}")
             self._say_stalled(f"the records from index {start} to {end - 1}", refusals)
             await asyncio.sleep(delay)
             delay = min(2 * delay, _RETRY_SECONDS_MAX)
@@ -135,7 +135,7 @@ class Refetcher:
                     refusals[peer] = error
                     self.close()
             if all(isinstance(error, TrimmedError) for error in refusals.values()):
-                raise GoneError
+                raise GoneError(f"no member has a snapshot that ends from index {begin - 1} to {end - 1}")
             self._say_stalled(f"a snapshot that ends at index {begin - 1} or later", refusals)
             await asyncio.sleep(delay)
             delay = min(2 * delay, _RETRY_SECONDS_MAX)
@@ -172,7 +172,10 @@ class Refetcher:
     async def _fetch_snapshot_from(self, peer: NodeId, store: SnapshotStore, begin: int, end: int) -> StoredSnapshot:
         session = await self._open(peer)
         frame = await session.ask(FrameKind.LIST_SNAPSHOTS, {})
-        offered = [(int(each["index"]) + 1, int(each["term"])) for each in frame.body["snapshots"]]
+        try:
+            offered = [(int(each["index"]) + 1, int(each["term"])) for each in frame.body["snapshots"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FrameError(f"{peer} sent no list of snapshots: {str(frame.body)[:200]}") from error
         fitting = [each for each in offered if begin <= each[0] <= end]
         if not fitting:
             raise TrimmedError(f"{peer} has no snapshot that ends from index {begin - 1} to {end - 1}")

@@ -1,0 +1,183 @@
+"""What another member sends to a repair is believed only as far as it can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.node.damage import segments
+from tests.node.group import CLUSTER, Group
+from tests.node.test_repair import fill
+from tests.wal.logs import make_batch, make_batches
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import PeerError, TrimmedError
+from viewstamp.host.network import RealNetwork
+from viewstamp.host.seam import Connection
+from viewstamp.ids import NodeId
+from viewstamp.node.questions import PeerSession
+from viewstamp.node.refetch import GoneError, Progress, Refetcher, check_batches
+from viewstamp.node.repair import UNKNOWN_END, silent_pair
+from viewstamp.wal.control_file import ControlState
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.frame import FrameDecoder, encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+
+HISTORY = TermHistory(((0, 1), (1, 1), (3, 20)))
+N9 = NodeId("n9")
+
+
+def test_what_fits_is_taken() -> None:
+    check_batches(make_batches(10, 5, count=2), 10, 20, HISTORY, N9)
+    check_batches([make_batch(20, 4, term=3)], 20, 30, HISTORY, N9)
+
+
+@pytest.mark.parametrize(
+    ("batches", "reason"),
+    [
+        ([], "sent nothing"),
+        (make_batches(11, 2), "expected records from index 10 on"),
+        ([make_batch(10), make_batch(12)], "expected records from index 11 on"),
+        (make_batches(10, 11), "up to 19"),
+        ([make_batch(10, term=3)], "history says term 1"),
+        ([make_batch(10, term=2)], "history says term 1"),
+    ],
+)
+def test_what_is_not_what_was_here_is_refused(batches: list[Batch], reason: str) -> None:
+    with pytest.raises(PeerError, match=reason):
+        check_batches(batches, 10, 20, HISTORY, N9)
+
+
+def test_a_batch_that_reaches_into_the_next_term_is_refused() -> None:
+    with pytest.raises(PeerError, match="history says term 1"):
+        check_batches([make_batch(18, 4)], 18, 30, HISTORY, N9)
+
+
+def state(**changes: object) -> ControlState:
+    values: dict[str, object] = {"cluster_id": "c1", "node_id": "n1", "incarnation": "i", "history": HISTORY.starts}
+    return ControlState(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("end", "pair"),
+    [(15, (1, 15)), (20, (3, 20)), (27, (3, 27)), (None, (3, UNKNOWN_END))],
+)
+def test_the_pair_is_what_the_node_may_have_advertised(end: int | None, pair: tuple[int, int]) -> None:
+    assert silent_pair(state(), end) == pair
+
+
+def test_a_pair_that_is_stored_stays_whatever_is_lost_afterwards() -> None:
+    """A silent node promises nothing new; and what its cut log says is less than what it had promised."""
+    assert silent_pair(state(silent_until=(3, 25)), 12) == (3, 25)
+    assert silent_pair(state(silent_until=(3, 25)), None) == (3, 25)
+
+
+class LyingPeer:
+    """A member that answers READ_LOG with whatever it likes."""
+
+    def __init__(self, answer: Callable[[dict[str, int]], bytes]) -> None:
+        self._answer = answer
+        self._decoder = FrameDecoder()
+        self._connection: Connection | None = None
+
+    def accept(self, connection: Connection) -> LyingPeer:
+        self._connection = connection
+        return self
+
+    def on_bytes(self, data: bytes) -> None:
+        assert self._connection is not None
+        for frame in self._decoder.feed(data):
+            if frame.kind == FrameKind.HELLO:
+                self._connection.send(encode_frame(FrameKind.WELCOME, {"cluster": CLUSTER, "node": "n0"}))
+            elif frame.kind == FrameKind.READ_LOG:
+                self._connection.send(encode_frame(FrameKind.OK, {"id": frame.body["id"]}, [self._answer(frame.body)]))
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """It does not care."""
+
+
+@pytest.mark.parametrize("lie", [lambda _: b"", lambda _: b"rot" * 100, lambda body: forged(body["start"])])
+async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
+    tmp_path: Path, lie: Callable[[dict[str, int]], bytes]
+) -> None:
+    network = RealNetwork()
+    listener = await network.listen("127.0.0.1:0", lambda connection: LyingPeer(lie).accept(connection))
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await fill(group, 4)
+        await group.caught_up()
+        node = group.nodes[NodeId("n1")]
+        assert node.replica is not None
+        history, end = node.replica.raft.core.history, node.replica.raft.core.log.commit_end
+        await group.stop("n3")
+        refetcher = Refetcher(
+            {NodeId("n0"): listener.address, NodeId("n1"): group.board.ports[group.members[NodeId("n1")]]},
+            node=NodeId("n3"),
+            hello=hello_of(group, "n3"),
+            network=network,
+            progress=Progress(sentence=""),
+            log=group.journal.logger(),
+        )
+        batches = await refetcher.fetch(1, end, history)
+        refetcher.close()
+        check_batches(batches, 1, end, history, N9)
+        assert segments(tmp_path / "n1")
+    await listener.close()
+
+
+def forged(start: int) -> bytes:
+    return bytes(make_batch(start, term=7).buffer)
+
+
+def hello_of(group: Group, name: str) -> dict[str, object]:
+    """What a member that was stopped would say of itself."""
+    leader = group.nodes[NodeId("n1")]
+    assert leader.log_store is not None
+    incarnation = dict(leader.log_store.state.peers)[name]
+    return {"cluster": CLUSTER, "node": name, "incarnation": incarnation, "version": PROTOCOL_VERSION}
+
+
+async def test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await fill(group, 4)
+        await group.caught_up()
+        node = group.nodes[NodeId("n1")]
+        assert node.replica is not None
+        end = node.replica.raft.core.log.commit_end
+        await group.stop("n3")
+        session = await PeerSession.open(
+            RealNetwork(), group.board.ports[group.members[NodeId("n1")]], NodeId("n1"), hello_of(group, "n3")
+        )
+
+        async def ask(start: int, stop: int) -> list[Batch]:
+            frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": stop, "bytes_max": 1 << 20})
+            return Batch.decode_all(bytes(frame.payload))
+
+        assert [batch.end for batch in await ask(1, end)][-1] == end
+        assert (await ask(2, 3))[-1].end == 3
+        with pytest.raises(PeerError, match="is known to be committed here"):
+            await ask(1, end + 1)
+        with pytest.raises(TrimmedError):
+            await ask(0, end)
+        session.close()
+
+
+async def test_when_everybody_has_dropped_it_that_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await fill(group, 2)
+        await group.caught_up()
+        await group.stop("n3")
+        refetcher = Refetcher(
+            {NodeId("n1"): group.board.ports[group.members[NodeId("n1")]]},
+            node=NodeId("n3"),
+            hello=hello_of(group, "n3"),
+            network=RealNetwork(),
+            progress=Progress(sentence=""),
+            log=group.journal.logger(),
+        )
+        with pytest.raises(GoneError):
+            await refetcher.fetch(0, 2, HISTORY)
+        refetcher.close()
