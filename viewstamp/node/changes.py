@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import OutcomeUnknownError, RequestError, UnavailableError, ViewstampError
 from viewstamp.ids import Index, NodeId, Term
 
-__all__ = ["ChangeMembers", "Changes", "Transfer", "parse_change"]
+__all__ = ["ChangeMembers", "Changes", "Transfer", "answered", "parse_change"]
 
 Told = Callable[[dict[str, object] | ViewstampError], None]
 
@@ -116,6 +117,26 @@ class Changes:
                 )
             else:
                 told({"leader": target})
+
+
+async def answered(begin: Callable[[Told], None]) -> dict[str, object]:
+    """Have ``begin`` ask for what is answered once; return the answer. Cancelled, it may be done all the same.
+
+    Raises:
+      ViewstampError: that was the answer, or ``begin`` has raised it.
+    """
+    future: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+
+    def told(answer: dict[str, object] | ViewstampError) -> None:
+        if future.done():
+            return
+        if isinstance(answer, ViewstampError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    begin(told)
+    return await future
 
 
 def parse_change(action: str, node: str, address: str, replaces: str) -> Change:

@@ -29,10 +29,11 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
 )
+from viewstamp.host.blocking import to_the_end
 from viewstamp.host.seam import Host, Lane, Listener, Lock
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.applier import Answer
-from viewstamp.node.changes import ChangeMembers, Transfer, parse_change
+from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
 from viewstamp.node.digests import Digests
 from viewstamp.node.identity import Joiner, reborn
 from viewstamp.node.log_reader import LogReader
@@ -199,7 +200,8 @@ class Node:
             await self._system.stop()
         if self.server is not None:
             await self.server.close()
-        await self._close_files()
+        with suppress(StorageError):
+            await self._close_files()
         if self._lock is not None:
             self._lock.release()
         for waiter in list(self._changed):
@@ -208,23 +210,20 @@ class Node:
             self.failed.cancel()
 
     def restart(self, why: str, prepare: Callable[[], None] | None = None) -> None:
-        """Begin again in this process: stop the parts, replay the log, join the group. Connections stay.
+        """Begin again in this process: stop the parts, end the connections, replay the log, join the group.
 
         ``prepare`` is run in between, blocking, off the event loop, when the files are closed.
         """
-        if self._restarting is None and not self._stopping:
+        if self._restarting is None and not self._stopping and not self._is_failed:
             self._restarting = asyncio.get_running_loop().create_task(self._restart(why, prepare))
 
     async def _restart(self, why: str, prepare: Callable[[], None] | None) -> None:
         self._log.warning("! starts again", reason=why)
         await self._hand_over()
-        system, self._system = self._system, None
-        assert system is not None, "only a running node starts again"
-        self._replica_ref, self._reading, self._peering = None, None, None
-        await system.stop()
-        await self._close_files(system_ran=True)
-        self.replica = self.log_store = self.snapshotter = self.fetcher = self.digests = None
         try:
+            await to_the_end(self._stop_parts())
+            if self._is_failed:
+                return
             if prepare is not None:
                 await self._off_loop(prepare)
             await self._recover_and_assemble()
@@ -233,6 +232,16 @@ class Node:
                 self._on_failed(Failure(str(self.me), error))
         finally:
             self._restarting = None
+
+    async def _stop_parts(self) -> None:
+        """Stop what runs. Raises StorageError: what was handed to the log may not be on the disk."""
+        self._replica_ref, self._reading, self._peering = None, None, None
+        assert self._system is not None, "only a running node starts again"
+        assert self.server is not None, "and it listens"
+        await self._system.stop()
+        await self.server.close()
+        await self._close_files()
+        self._system = self.replica = self.log_store = self.snapshotter = self.fetcher = self.digests = None
 
     async def _hand_over(self) -> None:
         """Let another member lead, if this one does, within an election timeout."""
@@ -243,30 +252,36 @@ class Node:
             async with asyncio.timeout(core.options.election_timeout_ticks * self.options.tick_seconds):
                 await self.transfer_leadership("")
 
-    async def _close_files(self, *, system_ran: bool | None = None) -> None:
-        """Close what reads and writes the log; it is abandoned where nothing of the node ever ran."""
+    async def _close_files(self) -> None:
+        """Close what reads and writes the log; it is abandoned where nothing of the node ever ran.
+
+        Raises StorageError: a write or a sync has failed. Read again, it would be what the system's memory holds.
+        """
         for task in list(self._fetching):
             task.cancel()
         if self._reader is not None:
             await self._reader.close()
         wal, self.wal, self._reader = self.wal, None, None
-        ran = self._system is not None if system_ran is None else system_ran
-        if wal is not None and not ran:
+        if wal is not None and self._system is None:
             wal.abandon()
         elif wal is not None:
-            with suppress(StorageError):
-                await wal.close()
+            await wal.close()
+            if wal.failure is not None:
+                raise wal.failure
 
     def _on_lost_disk(self, error: LostDiskError) -> None:
         """Peers know this node with another disk: with nothing in its log it joins anew (protocol rule 18)."""
         assert self.replica is not None, "its links live with it"
-        assert self.log_store is not None, "and so does this"
         core = self.replica.raft.core
         if core.log.end > 1 or core.leader == core.me:
             return  # It holds something: people have to say which of the two directories is the right one.
-        state = replace(self.log_store.state, member_id=reborn(self.options.node, self.incarnation), vote="")
-        disk, directory = self.host.disk, self.options.data_dir
-        self.restart(str(error), lambda: ControlFile.open(disk, directory).write(state))
+
+        def rename() -> None:
+            control = ControlFile.open(self.host.disk, self.options.data_dir)
+            assert control.state is not None, "it has run"
+            control.write(replace(control.state, member_id=reborn(self.options.node, self.incarnation), vote=""))
+
+        self.restart(str(error), rename)
 
     def _on_rot(self, error: CorruptionError) -> None:
         """Begin again, with a repair: bytes of the log or of a snapshot are not what they were."""
@@ -591,11 +606,12 @@ class Node:
           OutcomeUnknownError: this node does not lead any more.
         """
         change = parse_change(action, node, address, replaces)
-        return await self._ask_replica(lambda told: ChangeMembers(change, told))
+        return await answered(lambda told: self._running_replica().tell(ChangeMembers(change, told)))
 
     async def transfer_leadership(self, node: str) -> dict[str, object]:
         """Hand the leadership over to ``node`` ("" = who is closest); return {"leader": ...}. Raises as above."""
-        return await self._ask_replica(lambda told: Transfer(NodeId(node) if node else None, told))
+        target = NodeId(node) if node else None
+        return await answered(lambda told: self._running_replica().tell(Transfer(target, told)))
 
     @property
     def applied_index(self) -> Index:
@@ -655,23 +671,6 @@ class Node:
     def _addresses(self) -> dict[NodeId, str]:
         membership = self.replica.raft.core.membership if self.replica is not None else self._membership
         return membership.addresses
-
-    async def _ask_replica(
-        self, item: Callable[[Callable[[dict[str, object] | ViewstampError], None]], Item]
-    ) -> dict[str, object]:
-        """Tell the replica something that it answers once."""
-        future: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
-
-        def told(answer: dict[str, object] | ViewstampError) -> None:
-            if future.done():
-                return
-            if isinstance(answer, ViewstampError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-        self._running_replica().tell(item(told))
-        return await future
 
     def _running_replica(self) -> Ref[Item]:
         if self._replica_ref is None:

@@ -440,6 +440,11 @@ class Wal:
             await self._preparing_lane.close()
         self._writer.close()
 
+    @property
+    def failure(self) -> StorageError | None:
+        """Why nothing is written any more; None = nothing has failed."""
+        return self._failure
+
     def abandon(self) -> None:
         """Let go of a log that was opened and never started, without writing anything. Idempotent."""
         assert self._lane is None, "a started log is closed"

@@ -1,0 +1,114 @@
+"""A node that begins again in its process: what must not outlive the parts that it stops."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.node.caller import call
+from tests.node.group import PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
+from tests.node.hooked_disk import HookedDisk
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.errors import StorageError
+from viewstamp.host.disk import RealDisk
+from viewstamp.ids import NodeId
+from viewstamp.node import Node
+from viewstamp.wire.requests import FrameKind
+
+pytestmark = pytest.mark.slow
+
+
+def has_begun_again(node: Node, before: object) -> bool:
+    """Say whether a node runs, and with other parts than before."""
+    return node.replica not in (None, before) and node.lifecycle is Lifecycle.RUNNING
+
+
+async def test_a_sync_that_fails_while_a_node_begins_again_stops_it_for_good(tmp_path: Path) -> None:
+    """Read again, what was not synced may come from the system's memory: a node that went on would vouch for it."""
+    is_broken = False
+
+    def hook(called: str, path: str, caller: str) -> bool:
+        nonlocal is_broken
+        if is_broken and called in ("sync", "sync_data") and path.endswith(".segment"):
+            is_broken = False  # Once: the next one would succeed, with the bytes lost.
+            raise StorageError(f"cannot {called} {path}: input/output error", remedy="replace the device")
+        return not_on_the_loop(called, path, caller)
+
+    async with Group(tmp_path, 1, disks=lambda _: HookedDisk(RealDisk(), hook)) as group:
+        await group.run()
+        await group.client().create_topic("t")
+        node = group.nodes[NodeId("n1")]
+        before = node.replica
+        is_broken = True
+        node.restart("a test")
+        failure = await asyncio.wait_for(asyncio.shield(node.failed), PATIENCE_SECONDS)
+        assert isinstance(failure, StorageError)
+        await asyncio.sleep(0.1)
+        assert node.replica is before
+        assert group.board.ports == {}
+
+
+async def test_a_node_that_has_failed_does_not_begin_again(tmp_path: Path) -> None:
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        node = group.nodes[NodeId("n1")]
+        assert node._system is not None
+        node._system.fail(StorageError("the disk is gone"))
+        before = node.replica
+        node.restart("a test")
+        await asyncio.sleep(0.1)
+        assert node.replica is before
+
+
+async def test_a_stop_anywhere_in_a_new_beginning_leaves_nothing_behind(tmp_path: Path) -> None:
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    group = Group(tmp_path, 1)
+    turns = 0
+    while turns < 200:
+        await group.run("n1")
+        node = group.nodes[NodeId("n1")]
+        before = node.replica
+        node.restart("a test")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        was_done = has_begun_again(node, before)
+        await group.stop("n1")
+        assert node.failed.cancelled(), node.failed
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [*(asyncio.all_tasks() - tasks), *(set(threading.enumerate()) - threads)] == [], f"after {turns} turns"
+        RealDisk().lock(node.options.data_dir).release()
+        if was_done:
+            break
+        turns += 1 if turns < 20 else turns // 2
+    assert group.board.ports == {}
+
+
+async def test_who_waits_for_an_answer_is_let_go(tmp_path: Path) -> None:
+    """Its question was asked of parts that are no more."""
+    async with Group(tmp_path, 3, request_seconds=PATIENCE_SECONDS) as group:
+        await group.run()
+        await group.stop("n2", "n3")
+        node = group.nodes[NodeId("n1")]
+        async with call(group) as caller:
+            caller.send(FrameKind.LIST_TOPICS, {"id": 1, "stale": False})
+            await wait_for(lambda: node.replica is not None and node.replica.held_readers > 0, group.journal.tail)
+            before = node.replica
+            node.restart("a test")
+            assert await caller.is_ended()
+        await wait_for(lambda: node.replica not in (None, before), group.journal.tail)
+
+
+async def test_a_group_goes_on_while_its_members_begin_again_one_by_one(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        for number, node in enumerate(group.nodes.values()):
+            before = node.replica
+            node.restart("a test")
+            receipt = await client.append("t", b"%d" % number)
+            assert receipt.position == number + 1
+            await wait_for(lambda node=node, before=before: has_begun_again(node, before), group.journal.tail)  # type: ignore[misc]
+        await group.caught_up()
