@@ -27,14 +27,17 @@ else ``./viewstamp-data``.
 
 A local cluster's directory::
 
-    DIR/n1.toml ...       settings, one file a node, made once
+    DIR/n1.toml ...       settings, one file a node, made once; of a node that joined later when it did
+    DIR/n2.toml.removed   of one that is no member any more: it is not started, and its name is not given again
     DIR/n1/ ...           a node's data, with log.jsonl (what it printed) and pid (who it is)
+    DIR/n1/chaos.json     what the node is told to suffer (``host.chaos``); usually not there
     DIR/cluster.lock      held while processes are started
     DIR/spark/ ...        of demo-spark: its input, Spark's checkpoints, and driver.log, all that Spark printed
 
 The pieces: ``main.py`` puts the commands together and turns errors into exit codes; ``options.py`` and
 ``target.py`` hold what commands have in common; ``local.py`` and ``process.py`` run the nodes of a local cluster;
-then one file a command.
+``findings.py`` makes the doctor's sentences of what the nodes say, and is pure; ``damage.py`` is what chaos does to
+files; then one file a command.
 
 Commands import what they need when they run: ``viewstamp --help`` must not wait for an event loop to be loaded.
 

@@ -148,7 +148,8 @@ def _damage(
         return
     print(f"see it:     {command} wal verify {os.path.relpath(node.directory)}")
     if runs:
-        print(f"{name} notices when it looks through its files, or now:  {command} cluster restart {name}{where}")
+        print(f"{name} notices within an hour, when it looks through its files; now:")
+        print(f"            {command} cluster restart {name}{where}")
     else:
         print(f"{name} is not running, and notices when it starts:  {command} cluster restart {name}{where}")
 

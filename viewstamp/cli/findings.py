@@ -160,7 +160,8 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
             if len(able) + len(away) < needed:
                 remedy = (
                     "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes "
-                    "left them, and restart these; or wait, where a log is only being read"
+                    "left them, and restart these (viewstamp replay reads what is left of several nodes together); or "
+                    "wait, where a log is only being read"
                 )
             return f"of the {kind} {_and(voters)} {who}, and it takes {needed}: {why}", remedy
     for kind, voters in _voter_sets(report.membership):
