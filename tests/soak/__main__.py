@@ -54,6 +54,9 @@ def main() -> int:
                 progress=lambda done, total, words: show.count(int(done), int(total), f"{done:4.0f} s  {words}"),
             )
         )
+    except KeyboardInterrupt:
+        sys.stderr.write(f"interrupted; what there is, is in {directory}\n")
+        return 130
     except BaseException:
         sys.stderr.write(f"seed {seed}; what there is, is in {directory}\n")
         raise

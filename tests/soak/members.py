@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from viewstamp.ids import NodeId
 from viewstamp.wal.format import parse_segment_name
 from viewstamp.wal.verify import verify
 
-__all__ = ["CELL", "InvariantError", "Processes", "StuckError", "node_of", "running"]
+__all__ = ["CELL", "InvariantError", "Processes", "StuckError", "node_of", "running", "too_much"]
 
 CELL = "cell"
 """The actor's name."""
@@ -46,6 +46,20 @@ _ASK = Options(timeout=10.0, connect_timeout=1.0, silence=2.0)
 def node_of(member: str) -> str:
     """Return the node that a member is: one that has lost its disk is a member under a longer name."""
     return member.partition("~")[0]
+
+
+def too_much(name: str, impaired: Iterable[str], members: Members) -> str:
+    """Say why ``name`` must not lose anything beside ``impaired``: a majority has to be whole at any time; "" = it may.
+
+    While a change is under way, nobody may: there are two majorities then, and who belongs to them moves on.
+    """
+    if members.is_changing:
+        return "a change of the members is under way"
+    voters = {node_of(voter) for voter in members.voters}
+    broken = {*impaired, name} & voters
+    if name not in voters or 2 * len(broken) >= len(voters):
+        return f"{', '.join(sorted(broken)) or name} of {', '.join(sorted(voters))} would be impaired"
+    return ""
 
 
 class StuckError(AssertionError):
@@ -154,12 +168,9 @@ class Processes:
             members = await self.admin.list_members(timeout=3)
         except ViewstampError as error:
             raise InvariantError(f"nobody says who the voters are: {error}") from error
-        if members.is_changing:
-            raise InvariantError("a change of the members is under way")
-        voters = {node_of(voter) for voter in members.voters}
-        broken = {*self.impaired, name} & voters
-        if name not in voters or 2 * len(broken) >= len(voters):
-            raise InvariantError(f"{', '.join(sorted(broken))} of {', '.join(sorted(voters))} would be impaired")
+        complaint = too_much(name, self.impaired, members)
+        if complaint:
+            raise InvariantError(complaint)
 
     async def flip_bit(self, name: str, back: float) -> str:
         """Flip a bit in the log of a node that is down; return what was done, "" = there is too little in it.

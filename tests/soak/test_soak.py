@@ -1,0 +1,36 @@
+"""A short soak in every run of the suite, so that the long one, `make soak`, works on the day when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.soak.checks import file_complaints
+from tests.soak.run import soak
+from viewstamp.cli import damage
+from viewstamp.sim.checkers.linearizability import Answer
+
+pytestmark = pytest.mark.slow
+
+
+async def test_some_seconds_of_faults_break_no_promise(tmp_path: Path) -> None:
+    """Real processes, killed and cut off from each other while clients call; and rot in what they left is seen."""
+    outcome = await soak(
+        tmp_path, seed=1, seconds=5, kinds=["kill-leader", "transfer", "one-way", "drop"], progress=lambda *_: None
+    )
+    assert outcome.violations == []
+    assert outcome.linearizable is Answer.LINEARIZABLE
+    assert any(event.is_done for event in outcome.events)
+    assert outcome.fates["ok"] > 50
+    assert outcome.fates["unknown"] == 0
+    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(history) == len(outcome.events) + sum(outcome.fates[name] for name in ("ok", "refused"))
+    assert [row["at"] for row in history] == sorted(row["at"] for row in history)
+
+    directory = str(tmp_path / "n1")
+    assert await asyncio.to_thread(lambda: list(file_complaints("n1", directory, {}))) == []
+    damage.flip_bit(directory)
+    assert len(await asyncio.to_thread(lambda: list(file_complaints("n1", directory, {})))) == 1
