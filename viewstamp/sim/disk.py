@@ -25,7 +25,7 @@ import posixpath
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -34,12 +34,12 @@ from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, current_process
 from viewstamp.sim.volume import Inode, Volume
 
-__all__ = ["DiskOptions", "SimulatedDisk"]
+__all__ = ["UNLIMITED_BYTES", "DiskOptions", "SimulatedDisk"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-_UNLIMITED_BYTES = 1 << 40
+UNLIMITED_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,14 @@ class SimulatedDisk(Disk):
         loop: SimulatedLoop | None = None,
         entropy: random.Random | None = None,
         options: DiskOptions | None = None,
-        capacity_bytes: int = _UNLIMITED_BYTES,
+        capacity_bytes: int = UNLIMITED_BYTES,
     ) -> None:
         self.name = name
         self.options = options if options is not None else DiskOptions()
         self.capacity_bytes = capacity_bytes
         self.calls = 0
+        self.damages = 0
+        """How often something was done to what it holds that no call did."""
         self.volume = Volume()
         self._loop = loop
         """None for tests of blocking code without a loop: no trace then, and lanes run on whatever loop is running."""
@@ -122,6 +124,12 @@ class SimulatedDisk(Disk):
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
         """Rot: change one bit of a file, on the device and for every reader."""
         self.volume.find(posixpath.normpath(path)).flip(offset, bit)
+        self.damages += 1
+
+    def replace(self) -> None:
+        """Put an empty disk in the place of this one; whoever used it is dead."""
+        self._end_life()
+        self.volume = Volume()
 
     # Disk
 
@@ -446,6 +454,7 @@ class _SimulatedLane(Lane[ItemT], Generic[ItemT]):
         self._life = disk.life
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        self._process = current_process()
         self._queued: deque[ItemT] = deque()
         self._is_busy = False
         self._is_closed = False
@@ -472,7 +481,16 @@ class _SimulatedLane(Lane[ItemT], Generic[ItemT]):
         self._is_busy = True
         whole = self._disk.draw_delay()
         before = whole * self._disk.entropy.random()
-        self._loop.call_later(before, self._turn, whole - before, context=self._context)
+        self._loop.call_later(before, self._due, whole - before, context=contextvars.Context())
+
+    def _due(self, rest: float) -> None:
+        """Work, as a thread does: also while the event loop of its process stalls, and not while that is paused."""
+        process = self._process
+        if process is not None and process.is_paused:
+            self._loop.call_soon(self._turn, rest, context=self._context)
+        elif process is None or not process.is_dead:
+            with suppress(SimulatedCrash):
+                self._context.run(self._turn, rest)
 
     def _turn(self, rest: float) -> None:
         """Do all that is queued, in one event; report after ``rest`` seconds."""

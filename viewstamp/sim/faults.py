@@ -6,9 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.disk import DiskOptions
+from viewstamp.sim.operator import Operator
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import Member, World
@@ -30,6 +33,7 @@ class Faults:
         self.counts: dict[str, int] = {}
         self._world = world
         self._entropy = entropy
+        self.operator = Operator(world, world.loop.entropy("operator"))
         self._kinds: dict[str, Callable[[Member], None]] = {
             "kill": self._kill,
             "power": self._power,
@@ -43,6 +47,12 @@ class Faults:
             "stall": self._stall,
             "failed-sync": self._failed_sync,
             "clock": self._clock,
+            "drift": self._drift,
+            "busy": self._busy,
+            "full-disk": self._full_disk,
+            "transfer": self._transfer,
+            "members": self._members,
+            **{kind: partial(self._damage, kind) for kind in DAMAGES},
         }
 
     async def run(self) -> None:
@@ -112,34 +122,33 @@ class Faults:
 
     def _isolate(self, member: Member) -> None:
         """Nobody hears the node, and it hears nobody."""
-        others = [other.id for other in self._world.members if other is not member]
-        self._world.network.isolate(member.id, others)
-        self._later(lambda: self._world.heal(member.id))
+        self._world.isolate(member)
+        self._later(lambda: self._world.heal(member.name))
 
     def _one_way(self, member: Member) -> None:
         """Nothing passes from one node to another; the way back is open."""
         other = self._entropy.choice(self._world.members)
         if other is not member:
-            self._world.network.partition(member.id, other.id)
-            self._later(lambda: self._world.network.heal(member.id, other.id))
+            self._world.network.partition(member.name, other.name)
+            self._later(lambda: self._world.network.heal(member.name, other.name))
 
     def _slow(self, member: Member) -> None:
         """What the node sends arrives late, in its order; the way back is as quick as ever."""
         network = self._world.network
         late = self._entropy.choice((0.2, 1.0))
-        others = [other.id for other in self._world.members if other is not member]
+        others = [other.name for other in self._world.members if other is not member]
         for other in others:
-            network.set_link(member.id, other, replace(network.options, delay_min=late))
+            network.set_link(member.name, other, replace(network.options, delay_min=late))
 
         def hasten() -> None:
             for other in others:
-                network.set_link(member.id, other, None)
+                network.set_link(member.name, other, None)
 
         self._later(hasten)
 
     def _break_connections(self, member: Member) -> None:
         """Every connection of the node breaks."""
-        self._world.network.break_connections(member.id)
+        self._world.network.break_connections(member.name)
 
     def _pause(self, member: Member) -> None:
         """SIGSTOP: the process stands still while its disk and its peers do not."""
@@ -162,3 +171,38 @@ class Faults:
     def _clock(self, member: Member) -> None:
         """The wall clock jumps, up to an hour either way."""
         member.clock.wall_offset_us += self._entropy.randint(-3_600_000_000, 3_600_000_000)
+
+    def _drift(self, member: Member) -> None:
+        """The member's clocks go at another rate from now on: a tenth slower or quicker at most."""
+        member.clock.set_rate(self._entropy.uniform(0.9, 1.1))
+        if member.process is not None:
+            member.process.rate = member.clock.rate
+
+    def _busy(self, member: Member) -> None:
+        """The event loop stands still, as in a long callback: nothing is sent, heard or timed; its threads go on."""
+        process = member.process
+        if process is not None and not process.is_dead:
+            process.stall()
+            seconds = self._entropy.choice((0.05, 0.2, 0.5, 1.5))
+            self._world.loop.call_later(seconds, process.resume)
+
+    def _full_disk(self, member: Member) -> None:
+        """Somebody else takes what is left of the disk, but for a little, and gives it back later."""
+        disk = member.disk
+        disk.capacity_bytes = disk.volume.bytes_used() + self._entropy.choice((0, 10_000, 100_000))
+        self._later(lambda: self._world.calm_capacity(member))
+
+    def _transfer(self, member: Member) -> None:
+        """Somebody asks the leader to hand over, to this member."""
+        self.operator.transfer(member)
+
+    def _members(self, member: Member) -> None:
+        """Somebody adds a machine, or removes or replaces this member, be it the leader."""
+        self.operator.change(member)
+
+    def _damage(self, kind: str, member: Member) -> None:
+        """The disk loses or changes what was durable: most of the time while nobody runs."""
+        if kind != "flip" or self._entropy.random() < 0.5:
+            self._world.take_down(member, power=False)
+            self._later(lambda: self._world.bring_up(member))
+        self._world.damages.do(kind, member, self._entropy)

@@ -106,13 +106,16 @@ class Process:
     Invariants:
       * after ``kill`` no callback, timer or task of the process runs; one that is running now may run to its next
         await, and everything that it asks of the simulated host is refused with :class:`SimulatedCrash`
-      * between ``pause`` and ``resume`` none runs either; what came due is run afterwards, in the order of coming due
+      * between ``pause`` or ``stall`` and ``resume`` none runs either; what came due is run afterwards, in the order of
+        coming due
     """
 
     def __init__(self, loop: SimulatedLoop, name: str) -> None:
         self.name = name
         self.is_dead = False
         self.is_paused = False
+        self.rate = 1.0
+        """How much quicker its timers run than they should: as wrong as the clock of its machine."""
         self.context = contextvars.Context()
         """A context in which this process is current: for callbacks from outside, such as the network's."""
         self.context.run(_PROCESS.set, self)
@@ -158,9 +161,13 @@ class Process:
         self.is_paused = True
         self._runs = False
 
+    def stall(self) -> None:
+        """Stop the event loop of this process until ``resume``, as a long callback does: its threads go on."""
+        self._runs = False
+
     def resume(self) -> None:
-        """Go on after ``pause``: what came due meanwhile becomes ready now."""
-        if self.is_dead or not self.is_paused:
+        """Go on after ``pause`` or ``stall``: what came due meanwhile becomes ready now."""
+        if self.is_dead or self._runs:
             return
         self.is_paused = False
         self._runs = True
@@ -483,6 +490,9 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         if when <= self._now:
             self._ready.append(handle)
             return handle
+        process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
+        if process is not None and process.rate != 1.0:
+            when = self._now + (when - self._now) / process.rate
         self._numbers += 1
         handle._scheduled = True  # type: ignore[attr-defined]
         heapq.heappush(self._timers, (when, self._numbers, handle))
@@ -605,6 +615,13 @@ class SimulatedClock(Clock):
         self.rate = rate
         self.wall_offset_us = wall_offset_us
         self._loop = loop
+
+    def set_rate(self, rate: float) -> None:
+        """Go at another rate from now on; what the clocks show now does not jump."""
+        gone = self._loop.time() * (self.rate - rate)
+        self.offset += gone
+        self.wall_offset_us += int(gone * 1e6)
+        self.rate = rate
 
     def monotonic(self) -> float:
         """Return seconds since a moment of this node's own."""

@@ -106,7 +106,8 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     breaking.cancel()
     world.calm()
     workload.stop()
-    check_liveness(world, lambda: workload.is_done)
+    faults.operator.finish()
+    check_liveness(world, lambda: workload.is_done and faults.operator.is_done)
     loop.check()
     contents = {member.id: contents_of(member) for member in world.members}
     check_replicas(contents)

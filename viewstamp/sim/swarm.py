@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.network import LinkOptions
 
 __all__ = ["FAULTS", "Swarm", "draw_swarm"]
@@ -26,8 +27,18 @@ FAULTS = (
     "stall",
     "failed-sync",
     "clock",
+    "drift",
+    "busy",
+    "full-disk",
+    "transfer",
+    "members",
+    *DAMAGES,
 )
 """The kinds of faults, by the names that the trace shows; each is described where it is done, in ``faults.py``."""
+
+
+_CHANCES = dict.fromkeys(("full-disk", "transfer", "members", *DAMAGES), 0.15)
+"""How many seeds have these; others are more common."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +105,7 @@ class Swarm:
 
 def draw_swarm(entropy: random.Random) -> Swarm:
     """Draw the settings of a run."""
-    chosen = {fault: entropy.choice((0.5, 1.0, 3.0)) for fault in FAULTS if entropy.random() < 0.45}
+    chosen = {fault: entropy.choice((0.5, 1.0, 3.0)) for fault in FAULTS if entropy.random() < _CHANCES.get(fault, 0.4)}
     lossy = entropy.random() < 0.6
     links = LinkOptions(
         delay_min=0.0002,

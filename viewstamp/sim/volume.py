@@ -75,9 +75,21 @@ class Inode:
     Invariants:
       * ``data`` is what a reader sees now; ``_before`` holds, for each page that may differ from it, what is durable
       * ``_changes`` are the unsynced changes in their order; empty if and only if nothing is unsynced
+      * ``version`` rises with everything that changes what is read or what is durable; ``lowest_change`` is at most the
+        first byte changed since somebody last set it
     """
 
-    __slots__ = ("_before", "_changes", "_clean", "_durable_size", "_number", "data", "number")
+    __slots__ = (
+        "_before",
+        "_changes",
+        "_clean",
+        "_durable_size",
+        "_number",
+        "data",
+        "lowest_change",
+        "number",
+        "version",
+    )
 
     def __init__(self, number: int, data: bytes = b"") -> None:
         self.number = number
@@ -87,6 +99,8 @@ class Inode:
         self._changes: list[_Change] = []
         self._number = 0
         self._clean: set[int] = set()
+        self.version = 0
+        self.lowest_change = 0
 
     @property
     def cursor(self) -> int:
@@ -110,11 +124,13 @@ class Inode:
         if len(self.data) < offset:
             self.data.extend(bytes(offset - len(self.data)))
         self.data[offset:end] = data
+        self._note(offset)
         self._number += 1
         self._changes.append(_Change(self._number, offset, bytes(data)))
 
     def truncate(self, size: int) -> None:
         """Set the length."""
+        self._note(min(size, len(self.data)))
         if size < len(self.data):
             self._keep(size, len(self.data))
             del self.data[size:]
@@ -126,6 +142,7 @@ class Inode:
     def sync(self, through: int | None = None) -> None:
         """Make bytes and length durable, of the changes up to number ``through`` (None = all)."""
         covered = self._count(through)
+        self.version += 1
         if self._clean:
             self._settle_all_but_clean()
         elif covered == len(self._changes):
@@ -138,6 +155,7 @@ class Inode:
         """Make bytes below the durable length durable, of the changes up to number ``through`` (None = all)."""
         if not self._changes:
             return
+        self.version += 1
         covered = self._count(through)
         sizes = [change.offset for change in self._changes if change.data is None]
         low = min([self._durable_size, *sizes])
@@ -160,12 +178,39 @@ class Inode:
 
     def flip(self, offset: int, bit: int = 0) -> None:
         """Rot: change one bit, both of what is read and of what is durable."""
-        self.data[offset] ^= 1 << bit
-        page = self._before.get(offset // PAGE_SIZE)
-        if page is not None:
-            changed = bytearray(page)
-            changed[offset % PAGE_SIZE] ^= 1 << bit
-            self._before[offset // PAGE_SIZE] = bytes(changed)
+        self.spoil(offset, bytes([self.data[offset] ^ 1 << bit]))
+
+    def spoil(self, offset: int, data: bytes) -> None:
+        """Have other bytes stand there, both of what is read and of what is durable; the length stays."""
+        data = data[: max(0, len(self.data) - offset)]
+        self.data[offset : offset + len(data)] = data
+        self._note(offset)
+        for page, content in self._before.items():
+            start, end = max(offset, page * PAGE_SIZE), min(offset + len(data), (page + 1) * PAGE_SIZE)
+            if start < end:
+                changed = bytearray(content)
+                changed[start - page * PAGE_SIZE : end - page * PAGE_SIZE] = data[start - offset : end - offset]
+                self._before[page] = bytes(changed)
+
+    def certain_size(self) -> int:
+        """Return how much from the start on a power cut now would leave just as it is read, whatever it takes."""
+        size = min(self._durable_size, len(self.data))
+        for change in self._changes:
+            if change.offset >= size:
+                continue
+            if change.data is None:
+                size = change.offset
+                continue
+            for page, content in self._before.items():
+                # What is written again as it was is certain all the same.
+                start = max(change.offset, page * PAGE_SIZE)
+                end = min(change.offset + len(change.data), (page + 1) * PAGE_SIZE, size)
+                if start < end:
+                    new = change.data[start - change.offset : end - change.offset]
+                    old = content[start - page * PAGE_SIZE : end - page * PAGE_SIZE]
+                    if new != old:
+                        size = start + next(at for at in range(end - start) if new[at] != old[at])
+        return size
 
     def after_cut(self, entropy: random.Random) -> bytes:
         """Return what the file may hold after a power cut now. Changes nothing here."""
@@ -212,6 +257,10 @@ class Inode:
                     edge.append(edge[-1][:kept] + _EMPTY_PAGE[kept:])
                 lost_from = change.offset if lost_from is None else min(lost_from, change.offset)
         return versions
+
+    def _note(self, offset: int) -> None:
+        self.version += 1
+        self.lowest_change = min(self.lowest_change, offset)
 
     def _keep(self, start: int, end: int) -> None:
         """Keep what is durable of the pages of ``start`` to ``end`` before they change."""
@@ -419,6 +468,15 @@ class Volume:
         self.find(path)
         self._change({path: None})
 
+    def lose(self, path: str) -> None:
+        """Have a name be gone, both of what is seen and of what is durable."""
+        self.find(path)
+        del self._names[path]
+        self._durable_names.pop(path, None)
+        self._made_by.pop(path, None)
+        for change in self._changes:
+            change.names.pop(path, None)
+
     def sync_directory(self, path: str, through: int | None = None) -> None:
         """Make the changes of names in ``path`` durable, up to number ``through`` (None = all)."""
         last = self._number if through is None else through
@@ -437,6 +495,21 @@ class Volume:
                 _make(self._durable_names, change)
         self._changes = [change for change in self._changes if change.number not in settled]
         self._made_by = {name: by for name, by in self._made_by.items() if by.number not in settled}
+
+    def certain_names(self, directory: str) -> dict[str, Inode]:
+        """Return the files in a directory, by name, whose names a power cut now would leave as they are."""
+        prefix = f"{directory}/"
+        unsure = {name for change in self._changes for name in change.names}
+        return {
+            path[len(prefix) :]: inode
+            for path, inode in self._durable_names.items()
+            if path.startswith(prefix) and path not in unsure and "/" not in path[len(prefix) :]
+        }
+
+    def possible(self, path: str) -> list[Inode]:
+        """Return every file that may have this name after a power cut now."""
+        inodes = [self._durable_names.get(path), *(change.names.get(path) for change in self._changes)]
+        return [inode for inode in inodes if inode is not None]
 
     def bytes_used(self) -> int:
         """Return the length of all files together."""

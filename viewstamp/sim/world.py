@@ -20,6 +20,7 @@ from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options
+from viewstamp.node.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.node.state_machine import StateMachine
@@ -27,7 +28,7 @@ from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.durability import DurabilityChecker
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.damage import Damages
-from viewstamp.sim.disk import DiskOptions, SimulatedDisk
+from viewstamp.sim.disk import UNLIMITED_BYTES, DiskOptions, SimulatedDisk
 from viewstamp.sim.journal import Journal
 from viewstamp.sim.loop import Process, SimulatedClock, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork
@@ -135,6 +136,7 @@ class World:
         self.note(member.id, "=", f"start {member.starts}")
         member.is_sync_only = self._draw_sync_only(member)
         process = self.loop.process(f"{member.name}.{member.starts}")
+        process.rate = member.clock.rate
         member.process = process
         member.node = None
         process.spawn(self._live(member, process))
@@ -186,6 +188,10 @@ class World:
             swarm = self.swarm
             member.disk.options = DiskOptions(delay_mean=swarm.disk_mean, stall=swarm.disk_stall, stall_seconds=0.3)
 
+    def calm_capacity(self, member: Member) -> None:
+        """Let there be room on the member's disk again."""
+        member.disk.capacity_bytes = UNLIMITED_BYTES
+
     def calm(self) -> None:
         """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
         self.is_calm = True
@@ -194,6 +200,7 @@ class World:
         self.network.heal()
         for member in self.members:
             self.calm_disk(member)
+            self.calm_capacity(member)
             member.disk.crash_at(None)
             if member.is_sync_only:
                 self.take_down(member, power=False)  # It comes back as one that proposes.
@@ -266,6 +273,7 @@ class World:
             wal=wal.Options(segment_bytes=self.swarm.segment_bytes, bytes_max=self.swarm.bytes_max, reserve_bytes=0),
             snapshots=SnapshotOptions(log_bytes=self.swarm.snapshot_bytes, restart_seconds_max=0, kept_max=3),
             limits=Limits(staged_keep_bytes=self.swarm.bytes_max // 4),
+            scrub=ScrubOptions(first_seconds=1.0, period_seconds=3.0),
             tick_seconds=_TICK_SECONDS,
             request_seconds=5.0,
         )
@@ -308,15 +316,28 @@ class World:
 
     def describe(self) -> str:
         """Say how each member is, for people."""
-        return "; ".join(
-            f"{member.id}: {member.node.status if member.is_up and member.node is not None else 'down'}"
-            for member in self.members
-        )
+        damaged = f"; damaged: {', '.join(self.damages.present)}" if self.damages.present else ""
+        return "; ".join(_describe(member) for member in self.members) + damaged
 
     @property
     def addresses(self) -> list[str]:
         """Where clients connect."""
         return [member.address for member in self.members]
+
+
+def _describe(member: Member) -> str:
+    node = member.node
+    if not member.is_up or node is None:
+        return f"{member.id}: down"
+    if node.replica is None:
+        return f"{member.id}: starts, {node.repairer.progress}"
+    core = node.replica.raft.core
+    log = core.log
+    return (
+        f"{member.id}: {node.lifecycle.value} {core.role.value} of {core.leader} in {core.term}, log to {log.end},"
+        f" durable {log.durable_end}, committed {log.commit_end}, applied {node.replica.applier.applied_end},"
+        f" silent until {core.silent_until}, {core.membership}"
+    )
 
 
 class _NodeLog:

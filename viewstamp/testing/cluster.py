@@ -53,20 +53,20 @@ class SimulatedCluster:
     @property
     def members(self) -> list[str]:
         """The names of the members."""
-        return [member.id for member in self._world.members]
+        return [member.name for member in self._world.members]
 
     @property
     def leader(self) -> str | None:
         """Who leads; None = nobody. One that was cut off may believe so for a while: the newest is named."""
         leader = self._world.leader
-        return None if leader is None else leader.id
+        return None if leader is None else leader.name
 
     # Faults of your own, beside those that are drawn.
 
     def isolate(self, member: str) -> None:
         """Cut a member off from the others, both ways, until :meth:`heal`. Clients still reach it."""
         found = self._member(member)
-        self._world.network.isolate(found.id, [other.id for other in self._world.members if other is not found])
+        self._world.isolate(found)
 
     def heal(self) -> None:
         """End all partitions."""
@@ -84,6 +84,6 @@ class SimulatedCluster:
         if self._world.is_calm:
             raise RuntimeError("the faults have ended: give the simulation more seconds, or ask is_calm first")
         for member in self._world.members:
-            if member.id == name:
+            if member.name == name:
                 return member
         raise ValueError(f"no member is named {name!r}; there are {', '.join(self.members)}")

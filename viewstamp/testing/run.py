@@ -53,6 +53,7 @@ class Plan:
         faults = swarm.faults
         if self.faults is not None:
             faults = {kind: entropy.choice((0.5, 1.0, 3.0)) for kind in self.faults}
+        faults = {kind: often for kind, often in faults.items() if kind != "members"}  # Scenarios know them by name.
         with_snapshots = entropy.random() < 0.6
         return replace(
             swarm,
@@ -147,7 +148,11 @@ class Run:
         loop.run_until(self._is_done, seconds=world.swarm.seconds)
         breaking.cancel()
         world.calm()
-        if not loop.run_until(lambda: self._is_done() and world.has_settled, seconds=_PATIENCE_SECONDS):
+        self._faults.operator.finish()
+        operator = self._faults.operator
+        if not loop.run_until(
+            lambda: self._is_done() and operator.is_done and world.has_settled, seconds=_PATIENCE_SECONDS
+        ):
             if not self._is_done():
                 where = describe_waiting(loop)
                 raise Violation("ScenariosEnd", f"not ended {_PATIENCE_SECONDS:g} s after the last fault\n{where}")
@@ -157,8 +162,8 @@ class Run:
         loop.check()
         self._check_states()
         for member in world.members:
-            self._check_invariant(member.id, f"on {member.id} in the end")
-            for lost in self._streams[member.id].host.lost_in_snapshots():
+            self._check_invariant(member.name, f"on {member.id} in the end")
+            for lost in self._streams[member.name].host.lost_in_snapshots():
                 raise Violation("SnapshotsKeepState", lost)
         if self._found is not None:
             raise self._found
@@ -207,9 +212,9 @@ class Run:
 
     def _check_states(self) -> None:
         try:
-            check_states({member.id: member.machine for member in self._world.members})
+            check_states({member.name: member.machine for member in self._world.members})
         except Violation as violation:
-            trails = [dict(self._streams[member.id].host.trail) for member in self._world.members]
+            trails = [dict(self._streams[member.name].host.trail) for member in self._world.members]
             for index, call in self._calls.items():
                 if len({trail[index] for trail in trails if index in trail}) > 1:
                     raise Violation("StatesEqual", f"members differ since command {index}, {call}") from violation

@@ -33,7 +33,7 @@ class ConsensusChecker:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._facts = Facts()
+        self.facts = Facts()
         self._states: dict[NodeId, tuple[object, ...]] = {}
         self._listening: dict[NodeId, Replica] = {}
 
@@ -62,7 +62,7 @@ class ConsensusChecker:
                     "DurableIsDurable", f"{core.me} believes {core.log.durable_end}, its disk {node.wal.durable_end}"
                 )
         try:
-            check(self._facts, [_core(node) for node in nodes], {node.options.node: _disk(node) for node in nodes})
+            check(self.facts, [_core(node) for node in nodes], {_core(node).me: _disk(node) for node in nodes})
         except BrokenInvariantError as error:
             raise Violation(error.invariant, str(error)) from error
 
@@ -77,7 +77,7 @@ class ConsensusChecker:
     def _checked(self, node: Node, send: Callable[[Message], None]) -> Callable[[Message], None]:
         def checked(message: Message) -> None:
             try:
-                check_sent(self._facts, message, _disk(node))
+                check_sent(self.facts, message, _disk(node))
             except BrokenInvariantError as error:
                 raise Violation(error.invariant, str(error)) from error
             send(message)

@@ -1,0 +1,213 @@
+"""Disks that lose or change what was durable: what is done to them, and whose disk does not hold yet what it held.
+
+The budget is an invariant: **of the voters in force, of those that are about to be, and while joint of both sets, fewer
+than a majority can be spared are damaged and not yet repaired**: at most f of 2 f + 1. Beyond it the product promises
+that it stops and says so, not that nothing is lost. Repaired means: the bytes on the disk reach the pair (last term,
+end) that they reached before, and the member speaks; or its id is no member any more, which is the only way
+where term and vote went too.
+
+What is left alone is the last group of the log where nothing follows it: a disk that loses that one cannot be told from
+a power cut (``viewstamp.wal``, what stays ambiguous).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from viewstamp.ids import NodeId
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.wal.control_file import CONTROL_NAMES
+
+if TYPE_CHECKING:
+    import random
+
+    from viewstamp.sim.checkers.durability import DiskLog
+    from viewstamp.sim.world import Member, World
+
+__all__ = ["DAMAGES", "Damages"]
+
+_SECTOR = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """What was done to whom. The log held ``first`` to ``pair`` before; ``is_final``: the id can never vote again."""
+
+    member: Member
+    first: int
+    pair: tuple[int, int]
+    starts: int
+    is_final: bool
+
+
+class Damages:
+    """Who is damaged, by the id under which it was a member.
+
+    Invariants:
+      * BudgetKept: see above
+    """
+
+    def __init__(self, world: World) -> None:
+        self.present: dict[NodeId, _Damage] = {}
+        self.planned: list[frozenset[NodeId]] = []
+        """Sets of voters that somebody is about to ask for."""
+        self._world = world
+
+    def __contains__(self, member: NodeId) -> bool:
+        return member in self.present
+
+    def allows(self, member: NodeId) -> bool:
+        """Say whether one more may be damaged."""
+        return all(self._is_within({*self.present, member}, voters) for voters in self._sets())
+
+    def allows_voters(self, voters: Iterable[NodeId]) -> bool:
+        """Say whether these may become the voters, with those that are damaged now."""
+        return self._is_within(self.present, frozenset(voters))
+
+    def do(self, kind: str, member: Member, entropy: random.Random) -> bool:
+        """Damage a member's disk, whose process is down or, for "flip", may live; say whether anything was done."""
+        log = self._world.durability.logs[member.name]
+        log.look(member.disk.volume)
+        if not self.allows(member.id):
+            return False
+        first, pair = log.first, log.pair
+        if not DAMAGES[kind](member, log, entropy):
+            return False
+        member.disk.damages += 1
+        before = self.present.get(member.id)
+        self.present[member.id] = _Damage(
+            member,
+            first if before is None else min(first, before.first),
+            pair if before is None else max(pair, before.pair),
+            member.starts,
+            kind in _FINAL or (before is not None and before.is_final),
+        )
+        if kind in _FINAL:
+            # Until its peers have told it, it comes back under its old name, and empty.
+            self._world.checker.facts.kept_ends.pop(member.id, None)
+        self._world.note(member.id, "!", f"damage {kind}, held {pair}")
+        return True
+
+    def settle(self) -> bool:
+        """Forget those that are repaired; say whether there are any. Raises Violation where the budget is not kept."""
+        sets = self._sets()
+        before = len(self.present)
+        for member in [*self.present]:
+            if not any(member in voters for voters in sets) or self._is_repaired(member):
+                del self.present[member]
+                self._world.note(member, "=", "repaired")
+        for voters in sets:
+            if not self._is_within(self.present, voters):
+                raise Violation("BudgetKept", f"of {sorted(voters)} {list(self.present)} are damaged")
+        return len(self.present) < before
+
+    def _is_repaired(self, member: NodeId) -> bool:
+        damage = self.present[member]
+        node = damage.member.node
+        if damage.is_final or not damage.member.is_up or node is None or node.replica is None:
+            return False
+        log = self._world.durability.logs[damage.member.name]
+        others = [self._world.durability.logs[each.name].first for each in self._world.members if each.id not in self]
+        begins = log.first <= max(damage.first, min(others, default=1))
+        speaks = node.replica.raft.core.silent_until is None
+        return speaks and begins and not log.has_gap and log.pair >= damage.pair
+
+    def _sets(self) -> list[frozenset[NodeId]]:
+        """Return every set of voters, with the learners that become voters, that counts now or is about to."""
+        memberships = [self._world.durability.membership]
+        for member in self._world.members:
+            if member.node is not None and member.node.replica is not None:
+                memberships += [entry.membership for entry in member.node.replica.raft.core.memberships]
+        sets = [*self.planned]
+        for membership in memberships:
+            if membership is not None:
+                sets.append(frozenset((*membership.voters, *membership.joining)))
+                if membership.is_joint:
+                    sets.append(frozenset(membership.outgoing))
+        return sets
+
+    def _is_within(self, damaged: Iterable[NodeId], voters: frozenset[NodeId]) -> bool:
+        return sum(member in voters for member in damaged) <= (len(voters) - 1) // 2
+
+
+def _flip(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """One bit is another one."""
+    place = _place(member, log, entropy)
+    if place is None:
+        return False
+    path, offset = place
+    member.disk.volume.find(path).flip(offset, entropy.randrange(8))
+    return True
+
+
+def _tear(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """A write of which some sectors never arrived."""
+    place = _place(member, log, entropy)
+    if place is None:
+        return False
+    path, offset = place
+    inode = member.disk.volume.find(path)
+    start = offset // _SECTOR * _SECTOR
+    end = min(start + entropy.choice((1, 1, 4)) * _SECTOR, log.written(path))
+    inode.spoil(start, bytes(max(0, end - start)))
+    return True
+
+
+def _drop_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """A file of the log is gone."""
+    paths = log.paths()
+    if not paths:
+        return False
+    member.disk.volume.lose(entropy.choice(paths))
+    return True
+
+
+def _lose_control(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """Term, vote and identity are gone: both copies."""
+    volume = member.disk.volume
+    for name in CONTROL_NAMES:
+        path = f"{member.data_dir}/{name}"
+        if volume.exists(path):
+            if entropy.random() < 0.5:
+                volume.lose(path)
+            else:
+                volume.find(path).flip(entropy.randrange(64))
+    return True
+
+
+def _lose_disk(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """The disk is replaced by an empty one."""
+    member.disk.replace()
+    return True
+
+
+DAMAGES: dict[str, Callable[[Member, DiskLog, random.Random], bool]] = {
+    "flip": _flip,
+    "tear": _tear,
+    "drop-segment": _drop_segment,
+    "lost-control": _lose_control,
+    "lost-disk": _lose_disk,
+}
+"""The kinds, by the names that the trace shows."""
+_FINAL = ("lost-control", "lost-disk")
+
+
+def _place(member: Member, log: DiskLog, entropy: random.Random) -> tuple[str, int] | None:
+    """Draw a byte of the log, or of a snapshot, that was durable before something later was written."""
+    paths = [path for path in log.paths() if log.written(path) > 0]
+    if member.is_up and paths:
+        paths.pop()  # A node that runs looks for rot in what is sealed.
+    snapshots = [
+        f"{member.data_dir}/snapshots/{name}"
+        for name in sorted(member.disk.volume.certain_names(f"{member.data_dir}/snapshots"))
+    ]
+    if snapshots and entropy.random() < 0.2:
+        path = entropy.choice(snapshots)
+        size = len(member.disk.volume.find(path).data)
+        return (path, entropy.randrange(size)) if size else None
+    if not paths:
+        return None
+    path = entropy.choice(paths)
+    return path, entropy.randrange(log.written(path))

@@ -1,0 +1,170 @@
+"""Who operates the cluster: adds machines, removes and replaces members, moves the leadership, one thing at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING
+
+from viewstamp.client.aio import Client
+from viewstamp.client.members import Members
+from viewstamp.client.options import Options
+from viewstamp.errors import OutcomeUnknownError, RequestError, StorageFullError, UnavailableError
+from viewstamp.ids import NodeId, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from viewstamp.sim.world import Member, World
+
+__all__ = ["Operator"]
+
+_PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
+_VOTERS_MAX = 5
+_TRY_SECONDS = 0.2
+_REMOVED_SECONDS = 1.0
+"""How long, in the mean, a removed node goes on running before somebody stops it."""
+
+
+class Operator:
+    """Carries out what it is told, and refuses while it has something to do.
+
+    Invariants:
+      * a machine that is no member and is not about to be one is retired, at the latest in the end
+    """
+
+    def __init__(self, world: World, entropy: random.Random) -> None:
+        self._world = world
+        self._entropy = entropy
+        self._task: asyncio.Task[None] | None = None
+        self._client: Client | None = None
+        self._process = world.loop.process("operator")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is to be done, and every machine left is a member."""
+        return self._task is None or self._task.done()
+
+    def change(self, member: Member) -> None:
+        """Begin to add a machine, or to remove or replace ``member``."""
+        kind = self._entropy.choice(("add", "remove", "replace"))
+        self._begin(lambda client: self._change(client, kind, member))
+
+    def transfer(self, member: Member) -> None:
+        """Begin to have ``member`` lead."""
+        self._begin(lambda client: self._transfer(client, member))
+
+    def finish(self) -> None:
+        """Begin to bring everything to an end: no change is under way, and who is no member is retired."""
+        waited = self._task
+
+        async def end(client: Client) -> None:
+            if waited is not None:
+                await asyncio.wait([waited])
+            await self._settle(client)
+
+        self._task = None
+        self._begin(end)
+
+    def _begin(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        if self.is_done:
+            self._task = self._process.spawn(self._run(work))
+            self._task.add_done_callback(self._on_end)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._world.fail(error)
+
+    async def _run(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        client = Client(
+            self._world.addresses,
+            network=self._world.network.view("operator"),
+            entropy=self._entropy,
+            options=Options(timeout=2.0),
+        )
+        async with client:
+            await work(client)
+
+    # -- What it does ----------------------------------------------------------------------------------------
+
+    async def _transfer(self, client: Client, member: Member) -> None:
+        try:
+            await client.transfer_leadership(member.id)
+        except (*_PASSING, RequestError) as error:
+            self._note(f"no transfer to {member.id}: {error}")
+
+    async def _change(self, client: Client, kind: str, member: Member) -> None:
+        """Try one change until it is made, or cannot be; then stop whoever is no member any more."""
+        members = await self._members(client)
+        if members is None or members.is_changing:
+            return
+        voters = {NodeId(voter) for voter in members.voters}
+        newcomer = None
+        if kind != "remove" and (kind == "replace" or len(voters) < _VOTERS_MAX):
+            newcomer = self._world.join()
+            self._world.bring_up(newcomer)
+            voters.add(newcomer.name)
+        if kind != "add":
+            voters.discard(member.id)
+        damages = self._world.damages
+        if voters and member.id in members.voters and damages.allows_voters(voters):
+            damages.planned.append(frozenset(voters))
+            await self._try(client, kind, member, newcomer)
+            damages.planned.clear()
+        await asyncio.sleep(self._entropy.expovariate(1 / _REMOVED_SECONDS))
+        self._retire()
+
+    async def _try(self, client: Client, kind: str, member: Member, newcomer: Member | None) -> None:
+        self._note(f"{kind} {member.id} {newcomer.id if newcomer is not None else ''}")
+        for _ in range(10):
+            try:
+                if newcomer is not None:
+                    replaces = member.id if kind == "replace" else ""
+                    await client.add_member(newcomer.name, newcomer.address, replaces=replaces)
+                elif kind == "remove":
+                    await client.remove_member(member.id)
+                return
+            except RequestError as error:
+                self._note(f"{kind} is refused: {error}")
+                return
+            except _PASSING as error:
+                self._note(f"{kind} may not have happened: {error}")
+                await asyncio.sleep(_TRY_SECONDS)
+
+    async def _members(self, client: Client) -> Members | None:
+        try:
+            return await client.list_members()
+        except _PASSING:
+            return None
+
+    def _retire(self) -> None:
+        """Stop the machines that are no members, of a membership that is committed and not half-way."""
+        membership = self._world.durability.membership
+        if membership is None or membership.is_joint:
+            return
+        names = {name_of(member) for member in membership.addresses}
+        for member in list(self._world.members):
+            if member.name not in names:
+                self._note(f"{member.name} is no member any more: {', '.join(membership.addresses)}")
+                self._world.retire(member)
+
+    async def _settle(self, client: Client) -> None:
+        """Wait until nobody changes anything; what was half done is taken back."""
+        while True:
+            members = await self._members(client)
+            if members is not None:
+                running = {member.name for member in self._world.members}
+                gone = [member for member in members.addresses if name_of(member) not in running]
+                for member in gone:
+                    with contextlib.suppress(*_PASSING, RequestError):
+                        await client.remove_member(member)
+                if not gone and not members.is_changing:
+                    self._retire()
+                    if {name_of(member) for member in members.addresses} == {each.name for each in self._world.members}:
+                        return
+            await asyncio.sleep(_TRY_SECONDS)
+
+    def _note(self, text: str) -> None:
+        self._world.note("operator", "=", text)
