@@ -9,7 +9,7 @@ import pytest
 from tests.node.group import Group, wait_for
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.errors import NotLeaderError, RequestError, UnavailableError
-from viewstamp.ids import NodeId
+from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import Node
 
 pytestmark = pytest.mark.slow
@@ -117,6 +117,48 @@ async def test_a_second_loss_is_joined_anew_too(tmp_path: Path) -> None:
             names.add(node.me)
         assert len(names) == 2
         assert len(voters(await group.leader())) == 3
+
+
+async def test_a_learner_that_lost_its_disk_learns_on_under_another_id(tmp_path: Path) -> None:
+    """Nobody can say of an id with two disks which of them had acknowledged what."""
+    async with Group(tmp_path) as group:
+        await group.run()
+        await group.client().create_topic("t")
+        await add(group, "n4", "learn")
+        await group.caught_up()
+        await group.stop("n4")
+        shutil.rmtree(tmp_path / "n4")
+        await group.start("n4", listen="127.0.0.1:4")
+        leader = await group.leader()
+
+        def learners() -> list[NodeId]:
+            assert leader.replica is not None
+            return list(leader.replica.raft.core.membership.learners)
+
+        await wait_for(lambda: learners()[:1] != ["n4"] and len(learners()) == 1, lambda: group.journal.tail(80))
+        assert learners() == [group.nodes[NodeId("n4")].me]
+        await group.caught_up()
+
+
+async def test_a_new_node_whose_settings_name_members_of_long_ago_fetches_the_snapshot_of_who_leads_now(
+    tmp_path: Path,
+) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        for number in range(10):
+            await client.append("t", b"%d" % number)
+        leader = await group.leader()
+        assert leader.replica is not None
+        taken = leader.list_snapshots() or [await leader.create_snapshot()]
+        end = Index(taken[0]["index"] + 1)  # type: ignore[operator]
+        leader.replica.raft.trimmed(end, (end, Term(taken[0]["term"])))  # type: ignore[arg-type]
+        await group.start("n4", listen="127.0.0.1:4", members={NodeId("n8"): "127.0.0.1:8"})
+        await leader.change_members("add", "n4", "127.0.0.1:4", "")
+        node = group.nodes[NodeId("n4")]
+        await wait_for(lambda: voters(node) == {"n1", "n2", "n3", "n4"}, lambda: group.journal.tail(60))
+        assert group.journal.of("= snapshot installed", node="n4")
 
 
 async def test_a_clean_stop_of_the_leader_costs_no_timeout(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ class AddMember:
     """Add ``node``, which listens at ``address``; a member already: it has moved there.
 
     It begins as a learner. With ``becomes_voter`` the leader promotes it when it has caught up, then in the place of
-    the voter ``replaces`` ("" = beside the others).
+    the voter ``replaces`` (None = beside the others). A learner that it ``replaces`` goes at once, and what that was
+    to become it is to become.
     """
 
     node: NodeId
@@ -124,9 +125,15 @@ class Membership:
             same = self.voters[node] == address
             return self if same else self._next(voters={**self.voters, node: address})
         replaced = change.replaces or ""
+        if replaced in self.learners:
+            place = {node: self.joining[NodeId(replaced)]} if replaced in self.joining else {}
+            return self._next(
+                learners={**_without(self.learners, NodeId(replaced)), node: address},
+                joining={**_without(self.joining, NodeId(replaced)), **place},
+            )
         if replaced and replaced not in self.voters:
             raise RequestError(
-                f"{replaced} is no voter: {', '.join(sorted(self.voters))}", remedy="name the voter that has to go"
+                f"{replaced} is no voter or learner: {', '.join(self.addresses)}", remedy="name the one that has to go"
             )
         joining = {**self.joining, node: replaced} if change.becomes_voter else _without(self.joining, node)
         if self.learners.get(node) == address and joining == self.joining:

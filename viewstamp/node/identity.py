@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from viewstamp.actors import AsyncActor
-from viewstamp.consensus.membership import AddMember, Change, Membership, RemoveMember
+from viewstamp.consensus.membership import AddMember, Change, Membership
 from viewstamp.ids import NodeId, name_of
 
 __all__ = ["Joiner", "joining_change", "name_of", "reborn"]
@@ -33,14 +33,12 @@ def joining_change(membership: Membership, member: NodeId, address: str) -> Chan
     if member in membership.addresses or member == name_of(member):
         return None
     others = [other for other in membership.addresses if name_of(other) == name_of(member)]
-    for other in others:
-        if other in membership.learners:
-            return RemoveMember(other)  # Lost again before it had caught up; or it was a learner.
+    others.sort(key=lambda other: other in membership.voters)  # A learner goes first: it was lost later.
     return AddMember(member, address, replaces=others[0]) if others else None
 
 
 class Joiner(AsyncActor[None]):
-    """Asks the members to be added, until it is one of them."""
+    """Asks the members to be added, until it is known to be committed that it is one: what is not may be cut again."""
 
     def __init__(self, *, is_member: Callable[[], bool], ask: Callable[[], None]) -> None:
         self._is_member = is_member

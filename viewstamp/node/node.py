@@ -356,7 +356,7 @@ class Node:
             recovered.snapshots,
             self.machine,
             hello=self._hello(),
-            address=lambda peer: self._addresses[peer],
+            address=lambda peer: self._peering.address(peer) if self._peering is not None else None,
             network=host.network,
             on_fetched=self._tell_replica,
             log=self._log,
@@ -415,7 +415,9 @@ class Node:
         )
         self._system.spawn(self.scrubber, name="scrubber")
         if self.me != options.node:
-            joiner = Joiner(is_member=lambda: self.me in raft.core.membership.addresses, ask=peering.ask_to_join)
+            joiner = Joiner(
+                is_member=lambda: self.me in raft.core.memberships[0].membership.addresses, ask=peering.ask_to_join
+            )
             self._system.spawn(joiner, name="joiner")
 
     def _hello(self) -> dict[str, object]:

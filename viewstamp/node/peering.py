@@ -68,16 +68,20 @@ class Peering:
         self._unsent_bytes_max = unsent_bytes_max
         self._log = log
         self._links: dict[NodeId, PeerLink] = {}
-        self._met: dict[NodeId, str] = {}
-        """Where those listen who have connected and are no members, as far as is known here."""
+        self._met: dict[NodeId, tuple[str, str]] = {}
+        """Where those listen, and by which incarnation, who have connected and are no members as far as known here."""
 
     # -- Speaking --------------------------------------------------------------------------------------------
 
     def connect_all(self) -> None:
-        """Begin to connect to every member."""
+        """Begin to connect to every member; who came before it was one is known by its disk from now on."""
         for peer in self._raft.core.membership.addresses:
-            if peer != self._raft.core.me:
-                self._link(peer)
+            if peer == self._raft.core.me:
+                continue
+            _, incarnation = self._met.pop(peer, ("", ""))
+            if incarnation and peer not in self._incarnations():
+                self._remember(peer, incarnation)
+            self._link(peer)
 
     def send(self, message: Message) -> None:
         """Send a message to its target; dropped where nobody knows where that listens.
@@ -105,7 +109,7 @@ class Peering:
 
     def address(self, peer: NodeId) -> str | None:
         """Return where a peer listens; None = not known, or no member any more."""
-        return self._raft.core.membership.addresses.get(peer) or self._met.get(peer)
+        return self._raft.core.membership.addresses.get(peer) or self._met.get(peer, ("", ""))[0] or None
 
     def _link(self, peer: NodeId) -> PeerLink:
         link = self._links.get(peer)
@@ -145,15 +149,16 @@ class Peering:
                 remedy="correct [node] id, or the address of the member that is meant",
             )
         known = self._incarnations().get(peer)
-        if known is not None and known != incarnation and peer not in membership.learners:
+        # Learners too: here a learner may be a voter elsewhere already, and its connection outlasts its promotion.
+        if known is not None and known != incarnation:
             raise LostDiskError(
                 f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
                 remedy=f"if the data directory of {peer} was moved, put it back; else it joins anew by itself, under"
                 " another id",
             )
         if peer in membership.addresses:
-            if known != incarnation:
-                self._remember(peer, incarnation)  # A learner has no vote to have forgotten: it may begin anew.
+            if known is None:
+                self._remember(peer, incarnation)
             self._met.pop(peer, None)
             return
         is_sure = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader
@@ -162,8 +167,7 @@ class Peering:
                 f"{peer} is no member of this group: {', '.join(membership.addresses)}",
                 remedy=f"correct [node] id; or `viewstamp members add {peer}` first",
             )
-        if address:
-            self._met[peer] = address
+        self._met[peer] = address, incarnation
 
     def _may_join(self, peer: NodeId) -> bool:
         """Say whether a stranger is a member that has lost its disk."""

@@ -56,7 +56,7 @@ class SnapshotFetcher(AsyncActor[None]):
         machine: StateMachine,
         *,
         hello: dict[str, object],
-        address: Callable[[NodeId], str],
+        address: Callable[[NodeId], str | None],
         network: Network,
         on_fetched: Callable[[InstallSnapshot], None],
         log: FilteringBoundLogger,
@@ -128,6 +128,8 @@ class SnapshotFetcher(AsyncActor[None]):
         incoming = await self._store.receive(offer.end, offer.last_term)
         try:
             address = self._address(offer.source)
+            if address is None:
+                raise PeerError(f"where {offer.source} listens is not known here")
             session = await PeerSession.open(self._network, address, offer.source, self._hello)
             try:
                 while not incoming.is_complete:

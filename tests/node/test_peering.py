@@ -1,0 +1,96 @@
+"""Whom a member lets in: by its name and its disk, which belong together for ever."""
+
+import random
+
+import pytest
+
+from tests.consensus.group import Group as Cores
+from tests.consensus.test_changes import N1, N2, N4, started
+from tests.node.group import Journal
+from tests.node.switchboard import Switchboard
+from viewstamp.actors import System
+from viewstamp.consensus.membership import AddMember, Membership
+from viewstamp.errors import LostDiskError
+from viewstamp.ids import NodeId
+from viewstamp.node.identity import joining_change
+from viewstamp.node.peering import Peering
+
+
+def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
+    """Return the peering of a member whose disk remembers ``known``."""
+    raft = cores[me].raft
+    assert raft is not None
+    return Peering(
+        raft,
+        System(me),
+        hello={"address": me},
+        incarnations=lambda: known,
+        remember=lambda peer, incarnation: known.update({peer: incarnation}),
+        on_lost_disk=lambda _: None,
+        network=Switchboard().network(me),
+        entropy=random.Random(1),
+        unsent_bytes_max=1000,
+        log=Journal().logger(),
+    )
+
+
+async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already() -> None:
+    """n2 lacks the promotion, which the connection of the new disk would outlast: votes in the old one's name."""
+    cores = started()
+    cores.add("n4")
+    cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    cores.run(5)
+    known: dict[str, str] = {}
+    peering = at(cores, "n2", known)
+    peering.meet(N4, "a", "at-n4")
+    peering.meet(N4, "a", "at-n4")
+    with pytest.raises(LostDiskError, match="incarnation b, known a"):
+        peering.meet(N4, "b", "at-n4")
+    assert known == {N4: "a"}
+
+
+async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one() -> None:
+    """It would come back with another one and be taken for the same, as its first connection is not made again."""
+    cores = Cores(3)
+    cores.elect("n1")
+    known: dict[str, str] = {}
+    peering = at(cores, "n2", known)
+    cores["n2"].core.ticks_since_leader = 99  # It does not know who leads, so it lets a stranger in.
+    peering.meet(N4, "a", "at-n4")
+    assert peering.address(N4) == "at-n4"
+    assert known == {}
+    cores.run(5)
+    cores.add("n4")
+    cores.change("n1", AddMember(N4, "at-n4"))
+    cores.run(10)
+    peering.connect_all()
+    assert known == {N4: "a"}
+    await peering._system.stop()
+
+
+@pytest.mark.parametrize("member", ["n2~b", "n3~b", "n2"])
+def test_a_reborn_node_takes_the_place_of_who_it_was_last(member: str) -> None:
+    """A voter's when it has caught up; a learner's at once, with what that was to become."""
+    membership = Membership(
+        {N1: "1", N2: "2"},
+        {NodeId("n2~a"): "2", NodeId("n3"): "3"},
+        joining={NodeId("n2~a"): N2},
+    )
+    change = joining_change(membership, NodeId(member), "new")
+    if member == "n2":
+        assert change is None
+        return
+    assert change is not None
+    changed = membership.changed(change)
+    assert changed.voters == membership.voters
+    assert not changed.is_joint
+    if member == "n2~b":
+        assert changed.learners == {"n2~b": "new", "n3": "3"}
+        assert changed.joining == {"n2~b": N2}
+    else:
+        assert changed.learners == {"n2~a": "2", "n3~b": "new"}
+        assert changed.joining == membership.joining
+
+
+def test_a_reborn_node_that_nobody_knows_is_added_by_people() -> None:
+    assert joining_change(Membership({N1: "1"}), NodeId("n9~b"), "new") is None
