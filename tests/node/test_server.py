@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
-from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.server import Limits
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import encode_frame
@@ -52,6 +52,23 @@ async def works(group: Group) -> None:
 
 def records(session: int, sequence: int, size: int = 10) -> Batch:
     return build_batch([b"x" * size], topic=TopicId(1), session=SessionId(session), sequence=Sequence(sequence))
+
+
+async def test_who_was_welcomed_under_another_name_has_to_connect_again(group: Group) -> None:
+    """Else it would look for the new name in vain for as long as the connection lasts.
+
+    A node that has lost its disk is called otherwise once its log is replayed, and listens before that.
+    """
+    server = group.nodes[NodeId("n1")].server
+    assert server is not None
+    async with call(group, greet=False) as caller:
+        assert (await caller.hello()).body["node"] == "n1"
+        server.node = NodeId("n1")
+        body_of(await caller.ask(FrameKind.STATUS))
+        server.node = NodeId("n1~8c21f0aa")
+        assert await caller.is_ended()
+    async with call(group, greet=False) as caller:
+        assert (await caller.hello()).body["node"] == "n1~8c21f0aa"
 
 
 # -- Bytes ------------------------------------------------------------------------------------------------------

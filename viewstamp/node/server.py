@@ -193,11 +193,26 @@ class Server:
     ) -> None:
         self.service = service
         self.cluster = cluster
-        self.node = node
         self.limits = limits
         self.log = log
         self.in_flight_bytes = 0
         self.connections: dict[_ServerConnection, None] = {}
+        self._node = node
+
+    @property
+    def node(self) -> NodeId:
+        """What the node is called in its group, and says in every WELCOME.
+
+        Set to another name, every connection ends: who was welcomed under the old one would never find the new one.
+        """
+        return self._node
+
+    @node.setter
+    def node(self, node: NodeId) -> None:
+        if node != self._node:
+            self._node = node
+            for session in list(self.connections):
+                session.close()
 
     def accept(self, connection: Connection) -> _ServerConnection:
         """Take a new connection; it has to say HELLO first."""
