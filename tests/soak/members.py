@@ -266,9 +266,10 @@ class Processes:
             return f"{name} is {status['lifecycle']}: {status.get('refused_by') or status.get('repair') or ''}"
         if status.get("repair") or status.get("silent_until"):
             return f"{name} is silent until {status.get('silent_until')}: {status.get('repair')}"
-        members = await self.members()
-        if members is None:
-            return "nobody leads"
+        try:
+            members = await self.admin.list_members(timeout=3)
+        except ViewstampError as error:
+            return f"nobody says who the members are: {error}"
         if status["member_id"] not in members.voters or members.is_changing:
             return f"{status['member_id']} is not a voter of {members}"
         return ""

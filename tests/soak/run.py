@@ -117,7 +117,7 @@ async def _load(processes: Processes, workload: Workload, faults: Faults, outcom
             await faults.run(outcome.seconds)
         finally:
             showing.cancel()
-        outcome.unavailable_seconds = _longest_gap(workload.acknowledged_at, began, time.monotonic())
+            outcome.unavailable_seconds = _longest_gap(workload.acknowledged_at, began, time.monotonic())
         progress(outcome.seconds, outcome.seconds, "healing everything")
         await processes.start(*processes.names)
         await processes.wait_whole()
