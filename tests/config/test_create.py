@@ -77,6 +77,16 @@ def test_a_node_that_joins_is_a_learner_with_the_settings_of_the_others(tmp_path
     assert made.cluster.leader_hint == ""
 
 
+def test_a_node_joins_a_cluster_one_of_whose_members_has_lost_its_disk(tmp_path: Path) -> None:
+    """The group calls that one by a longer name, which is none that settings may hold."""
+    create_cluster(str(tmp_path), 3)
+    like_file = node_file(str(tmp_path), "n2")
+    like = load_settings(like_file, environment={}).settings
+    voters = {NodeId("n2"): "127.0.0.1:7002", NodeId("n3~8c21f0aa"): "127.0.0.1:7003"}
+    made = load_settings(create_node(str(tmp_path), "n4", like, like_file, voters), environment={}).settings
+    assert made.cluster.members == {"n2": "127.0.0.1:7002", "n3": "127.0.0.1:7003"}
+
+
 def test_a_name_that_was_used_before_is_not_given_again(tmp_path: Path) -> None:
     create_cluster(str(tmp_path), 1)
     like_file = node_file(str(tmp_path), "n1")

@@ -17,7 +17,7 @@ from typing import Final
 from viewstamp.config.load import LoadedSettings, settle
 from viewstamp.config.model import NodeSettings
 from viewstamp.errors import ConfigError, StorageError
-from viewstamp.ids import ClusterId, NodeId
+from viewstamp.ids import ClusterId, NodeId, name_of
 
 __all__ = ["NODES_MAX", "create_cluster", "create_node", "free_addresses", "node_file"]
 
@@ -92,7 +92,9 @@ def create_node(directory: str, node: str, like: NodeSettings, like_file: str, m
                 f"{path} is there already", remedy="take another name: what an earlier node promised is not its own"
             )
     address = free_addresses(1)[0]
-    text = _text(node, address, like.cluster.id, members, {NodeId(node): address}, chaos=like.node.chaos)
+    # Settings name nodes: what the group calls one that has lost its disk is no name that they know.
+    hint = {name_of(member): at for member, at in members.items()}
+    text = _text(node, address, like.cluster.id, hint, {NodeId(node): address}, chaos=like.node.chaos)
     try:
         with open(like_file, encoding="utf-8") as stream:
             text += _common_sections(stream.read())
