@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from viewstamp.cli.local import LocalCluster
 pytestmark = pytest.mark.slow
 
 Run = Callable[..., Any]
-Doctor = Callable[[], dict[str, dict[str, Any]]]
+Doctor = Callable[..., dict[str, dict[str, Any]]]
 BUSY = {"slow_disk", "slow_loop", "behind"}
 """What a machine that is busy with other tests may have found, too."""
 
@@ -56,15 +57,23 @@ def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def doctor(directory: Path, capfd: pytest.CaptureFixture[str]) -> Doctor:
-    """Ask the doctor; return the findings by their codes."""
+    """Ask the doctor, until these codes and no others are found; return the findings by code."""
 
-    def doctor() -> dict[str, dict[str, Any]]:
+    def ask() -> dict[str, dict[str, Any]]:
         capfd.readouterr()
         code = main.run(["doctor", "--dir", str(directory), "--output", "json"])
         told = json.loads(capfd.readouterr().out)
         assert (code, told["healthy"]) == ((1, False) if told["findings"] else (0, True))
         assert all(set(each) == {"code", "node", "sentence", "remedy"} for each in told["findings"])
-        return {each["code"]: each for each in told["findings"] if each["code"] not in BUSY}
+        return {each["code"]: each for each in told["findings"]}
+
+    def doctor(*codes: str) -> dict[str, dict[str, Any]]:
+        deadline = time.monotonic() + 20
+        while True:
+            found = ask()
+            if set(found) - BUSY == set(codes):
+                return found
+            assert time.monotonic() < deadline, found
 
     return doctor
 
@@ -81,7 +90,7 @@ def others(run: Run) -> tuple[str, list[str]]:
 
 
 def test_members_come_lead_and_go_while_the_records_stay(run: Run, doctor: Doctor, directory: Path) -> None:
-    assert doctor() == {}
+    doctor()
     assert run("members", "add") == {
         "node": "n4",
         "address": LocalCluster.open(directory).node("n4").address,
@@ -94,41 +103,39 @@ def test_members_come_lead_and_go_while_the_records_stay(run: Run, doctor: Docto
     assert run("members", "replace", "n3")["node"] == "n5"
     assert run("members", "remove", "n4") == {"node": "n4", "removed": True}
     assert names(run) == dict.fromkeys(("n1", "n2", "n5"), "voter")
-    assert run("members", "add", "--learner")["role"] == "learner"
-    assert names(run)["n6"] == "learner"
-    assert run("members", "remove", "n6")["removed"]
     # Those that went are stopped, their data is there, their names are not given again, nobody starts them.
-    assert sorted(path.name for path in directory.glob("*.removed")) == [f"n{k}.toml.removed" for k in (3, 4, 6)]
+    assert sorted(path.name for path in directory.glob("*.removed")) == ["n3.toml.removed", "n4.toml.removed"]
     assert (directory / "n4" / "wal").is_dir()
     assert [node["id"] for node in run("cluster", "start")["nodes"]] == ["n1", "n2", "n5"]
     assert "is there already" in run("members", "add", "n4", code=2)["message"]
     assert "n9 is no member" in run("members", "remove", "n9", code=5)["message"]
     assert "n9 is no member" in run("leader", "transfer", "n9", code=5)["message"]
-    assert doctor() == {}
+    doctor()
     assert run("topic", "describe", "t")["last_position"] == 5_000
 
 
 def test_a_partition_is_told_by_both_sides_ends_by_itself_or_is_healed(run: Run, doctor: Doctor) -> None:
     leader, (first, second) = others(run)
     assert run("chaos", "partition", first, "--one-way")["others"] == [name for name in names(run) if name != first]
-    assert doctor()["unheard"]["sentence"].startswith(f"{' and '.join(sorted((leader, second)))} cannot hear {first}")
+    assert doctor("unheard", "chaos")["unheard"]["sentence"].startswith(
+        f"{' and '.join(sorted((leader, second)))} cannot hear {first}"
+    )
     assert run("chaos", "heal") == {"healed": {first: ["partition"]}}
     run("chaos", "partition", leader)
-    told = doctor()
-    assert set(told) == {"unheard", "chaos"}
+    told = doctor("unheard", "chaos")
     assert told["unheard"]["node"] == leader
     assert run("leader", "show")["leader"] != leader
     warnings = run("status")["warnings"]
     assert any(warning.startswith(f"CHAOS: {leader} was told to suffer: partition from") for warning in warnings)
     run("chaos", "partition", second, "--from", first, "--seconds", "600")
-    told = doctor()
+    told = doctor("no_leader", "unheard", "chaos")
     assert (
         "nobody leads, because no member and a majority of the voters hear each other" in told["no_leader"]["sentence"]
     )
     assert "viewstamp" in told["no_leader"]["remedy"]
     assert "chaos heal" in told["no_leader"]["remedy"]
     assert set(run("chaos", "heal")["healed"]) == {leader, first, second}
-    assert doctor() == {}
+    doctor()
     assert "cannot be cut off from itself" in run("chaos", "partition", first, "--from", first, code=2)["message"]
 
 
@@ -137,14 +144,14 @@ def test_a_slow_disk_and_a_full_one_are_named_and_a_cluster_goes_on(run: Run, do
     run("chaos", "slow-disk", slow, "--milliseconds", "600")
     run("chaos", "fill-disk", full)
     run("topic", "create", "meanwhile")
-    told = doctor()
+    told = doctor("chaos")
     assert told["chaos"]["sentence"] == (
         "faults are made on purpose: " + "; ".join(sorted([f"{slow}: slow-disk by 600 ms", f"{full}: fill-disk"]))
     )
     status = {node["id"]: node for node in run("status")["nodes"]}
     assert status[slow]["write_ms"] > 600
     run("chaos", "heal")
-    assert "chaos" not in doctor()
+    doctor()
 
 
 def test_a_paused_process_and_a_dead_one_are_told_apart_and_ctrl_c_lets_it_go_on(
@@ -156,17 +163,16 @@ def test_a_paused_process_and_a_dead_one_are_told_apart_and_ctrl_c_lets_it_go_on
         assert pause.stderr is not None
         assert b"is paused for 600 s" in pause.stderr.readline()
         run("cluster", "kill", dead)
-        told = doctor()
-        assert set(told) == {"no_leader", "paused", "down"}
+        told = doctor("no_leader", "paused", "down")
         assert f"{dead} is down" in told["no_leader"]["sentence"]
         assert f"{paused} is paused" in told["no_leader"]["sentence"]
         assert f"cluster restart {dead}" in told["down"]["remedy"]
         pause.send_signal(signal.SIGINT)
         assert pause.wait(10) == 130
-    assert set(doctor()) == {"down"}
+    doctor("down")
     assert f"{dead} is not running" in run("chaos", "partition", dead, code=3)["message"]
     run("cluster", "restart", dead)
-    assert doctor() == {}
+    doctor()
 
 
 def test_a_bit_that_was_flipped_is_found_and_fetched_and_the_log_is_whole_again(
@@ -178,7 +184,7 @@ def test_a_bit_that_was_flipped_is_found_and_fetched_and_the_log_is_whole_again(
     assert done["mended"][1].startswith("fetched ")
     damaged = os.path.basename(done["path"])
     assert [path.name for path in (directory / node).glob("damaged-*/wal/*")] == [damaged]
-    assert doctor() == {}
+    doctor()
     assert main.run(["wal", "verify", str(directory / node), "--output", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["verdict"] == "clean"
 
@@ -197,13 +203,12 @@ def test_a_node_that_has_lost_its_disk_is_a_member_again_under_a_longer_name_and
     assert node not in names(run)
     assert run("snapshot", "list", "--node", node) == {"snapshots": []}
     assert run("leader", "transfer", node) == {"leader": longer[0]}
-    assert doctor() == {}
+    doctor()
 
 
 def test_a_cluster_that_is_down_is_told_with_how_to_start_it(run: Run, doctor: Doctor) -> None:
     stopped = run("cluster", "stop")["stopped"]
-    told = doctor()
-    assert set(told) == {"no_answer", "down"}
+    told = doctor("no_answer", "down")
     assert "cluster start" in told["no_answer"]["remedy"]
     assert run("leader", "show", code=3)["message"] == "nobody leads"
     assert len(stopped) == 3

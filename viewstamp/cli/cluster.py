@@ -18,6 +18,7 @@ from viewstamp.cli.options import (
     print_json,
     print_table,
     program,
+    say,
 )
 from viewstamp.cli.target import DEFAULT_DIRECTORY
 
@@ -37,12 +38,15 @@ def start(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Start what is down, and return when all of it is RUNNING. Twice is harmless; Ctrl-C stops what it started."""
+    from viewstamp.cli.chaos import in_force
     from viewstamp.cli.claim import adopt
     from viewstamp.cli.local import LocalCluster
     from viewstamp.cli.target import run_async
 
     adopt(os.path.abspath(directory))
     cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings))
+    for node, faults in in_force(cluster).items():
+        say(f"{node} was told to suffer: {', '.join(faults)}; `chaos heal` ends it")
     started = {node.id for node in run_async(cluster.start(timeout))}
     if output is Output.JSON:
         listed = [
