@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from tests.soak.members import PATIENCE_SECONDS, InvariantError, Processes, StuckError, node_of
+from tests.soak.members import PATIENCE_SECONDS, InvariantError, Processes, StuckError
 from tests.soak.proxy import CLIENT
 from viewstamp.errors import ViewstampError
 from viewstamp.host.chaos import Fault, FaultKind
+from viewstamp.ids import NodeId, name_of
 
 __all__ = ["BREAKS", "WEATHER", "Event", "Faults"]
 
@@ -195,7 +196,7 @@ class Faults:
 
     async def _transfer(self, name: str, event: Event) -> None:
         members = await self._processes.members()
-        target = next((voter for voter in members.voters if node_of(voter) == name), None) if members else None
+        target = next((voter for voter in members.voters if name_of(voter) == name), None) if members else None
         with suppress(ViewstampError):  # In bad weather the target is not reached, and the leader goes on.
             event.detail = f"to {await self._processes.admin.transfer_leadership(target, timeout=5)}"
 
@@ -209,7 +210,7 @@ class Faults:
 
         async def ask() -> None:
             members = await processes.admin.list_members(timeout=3)
-            old = next((voter for voter in members.voters if node_of(voter) == replaces), "")
+            old = next((voter for voter in members.voters if name_of(voter) == replaces), "")
             address = processes.board.proxies[name].address
             await processes.admin.add_member(name, address, replaces=old, timeout=5)
 
@@ -221,11 +222,13 @@ class Faults:
 
         async def is_gone() -> bool:
             members = await processes.members()
-            return members is not None and name not in map(node_of, members.addresses) and not members.is_changing
+            return (
+                members is not None and NodeId(name) not in map(name_of, members.addresses) and not members.is_changing
+            )
 
         async def ask() -> None:
             members = await processes.admin.list_members(timeout=3)
-            member = next((each for each in members.addresses if node_of(each) == name), None)
+            member = next((each for each in members.addresses if name_of(each) == name), None)
             if member is not None:
                 await processes.admin.remove_member(member, timeout=5)
 

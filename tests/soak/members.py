@@ -26,11 +26,11 @@ from viewstamp.config.create import free_addresses
 from viewstamp.errors import ConfigError, UnavailableError, ViewstampError
 from viewstamp.host.chaos import Fault, write_faults
 from viewstamp.host.disk import RealDisk
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 from viewstamp.wal.format import parse_segment_name
 from viewstamp.wal.verify import verify
 
-__all__ = ["CELL", "InvariantError", "Processes", "StuckError", "node_of", "running", "too_much"]
+__all__ = ["CELL", "InvariantError", "Processes", "StuckError", "running", "too_much"]
 
 CELL = "cell"
 """The actor's name."""
@@ -43,11 +43,6 @@ _LOOK_SECONDS = 0.1
 _ASK = Options(timeout=10.0, connect_timeout=1.0, silence=2.0)
 
 
-def node_of(member: str) -> str:
-    """Return the node that a member is: one that has lost its disk is a member under a longer name."""
-    return member.partition("~")[0]
-
-
 def too_much(name: str, impaired: Iterable[str], members: Members) -> str:
     """Say why ``name`` must not lose anything beside ``impaired``: a majority has to be whole at any time; "" = it may.
 
@@ -55,7 +50,7 @@ def too_much(name: str, impaired: Iterable[str], members: Members) -> str:
     """
     if members.is_changing:
         return "a change of the members is under way"
-    voters = {node_of(voter) for voter in members.voters}
+    voters = {name_of(voter) for voter in members.voters}
     broken = {*impaired, name} & voters
     if name not in voters or 2 * len(broken) >= len(voters):
         return f"{', '.join(sorted(broken)) or name} of {', '.join(sorted(voters))} would be impaired"
@@ -223,7 +218,7 @@ class Processes:
         own = free_addresses(1)[0]
         address = await self.board.open(name, own)
         members = await self.admin.list_members()
-        hint = {node_of(voter): at for voter, at in members.voters.items()}
+        hint = {str(name_of(voter)): at for voter, at in members.voters.items()}
         directory = Path(self.cluster.directory)
         file = _write_settings(directory, name, own, address, hint, {name: address}, cluster=self.cluster.id)
         node = LocalNode(load_settings(file, environment={}).settings, file)
@@ -365,7 +360,7 @@ def _write_settings(
         f'[node]\nid = "{name}"\ndata_dir = "{name}"\nlisten = "{listen}"\nadvertise = "{advertise}"\nchaos = true\n'
         f'\n[cluster]\nid = "{cluster}"\nmembers = {table(members)}\nlearners = {table(learners)}\n'
         f"\n[wal]\nsegment_bytes = {SEGMENT_BYTES}\n"
-        f"\n[snapshots]\nlog_bytes = {8 * SEGMENT_BYTES}\n"
+        f"\n[snapshots]\nlog_bytes = {32 * SEGMENT_BYTES}\n"
         "\n[timeouts]\nelection_ms = 500\n"
         f'\n[actors]\n{CELL} = "cell_of_the_soak:Cell"\n',
         encoding="utf-8",

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from viewstamp.errors import FrameError
 from viewstamp.host.address import format_address, parse_address
+from viewstamp.ids import name_of
 from viewstamp.wire.frame import FrameDecoder
 
 __all__ = ["CLIENT", "Proxy", "Switchboard"]
@@ -158,5 +159,5 @@ async def _hello(reader: asyncio.StreamReader) -> tuple[str, bytes]:
         for frame in decoder.feed(data):
             name = str(frame.body.get("node", "")) if isinstance(frame.body, dict) else ""
             # Who has lost its disk is a member under a longer name, and sits on the same wire.
-            return name.partition("~")[0] or CLIENT, said
+            return name_of(name) or CLIENT, said
     raise FrameError("the connection ended before it said who it is")
