@@ -11,7 +11,7 @@ import pytest
 
 from tests.node.damage import check_same_bytes, flip, flip_in_group, lose_log, segments
 from tests.node.group import Group, wait_for
-from viewstamp.errors import CorruptionError, UnavailableError
+from viewstamp.errors import ClosedError, CorruptionError, UnavailableError
 from viewstamp.ids import NodeId
 from viewstamp.node import Node
 
@@ -171,9 +171,10 @@ async def repair_sentence(node: Node, part: str) -> str:
 
 
 async def test_on_a_majority_the_group_stalls_with_a_sentence_and_invents_nothing(tmp_path: Path) -> None:
+    """And goes on by itself when a member that is whole comes back."""
     async with Group(tmp_path, 3) as group:
         await group.run()
-        await fill(group)
+        values = await fill(group)
         await group.caught_up()
         await stop_all(group)
         for name in ("n2", "n3"):
@@ -185,12 +186,34 @@ async def test_on_a_majority_the_group_stalls_with_a_sentence_and_invents_nothin
             assert not task.done()
             with pytest.raises(UnavailableError, match="is repairing"):
                 node.list_snapshots()
+        await group.start("n1")
         for node, task in starting:
-            await node.stop()
-            with pytest.raises(UnavailableError):
+            await task
+            group.nodes[node.options.node] = node
+        await check(group, values)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_repair_that_waits_can_be_given_up_and_begun_again(tmp_path: Path, is_cancelled: bool) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        values = await fill(group)
+        await group.caught_up()
+        await stop_all(group)
+        lose_middle(tmp_path / "n3")
+        node, task = await start_in_background(group, "n3")
+        await repair_sentence(node, "no other member can give it")
+        if is_cancelled:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
                 await task
-        with pytest.raises(CorruptionError):
-            check_same_bytes(group)
+        else:
+            await node.stop()
+            with pytest.raises(ClosedError):
+                await task
+        await group.start("n1", "n2")
+        await group.run("n3")
+        await check(group, values)
 
 
 async def test_two_members_that_lost_their_logs_elect_nobody_and_the_third_cannot_alone(tmp_path: Path) -> None:

@@ -647,7 +647,7 @@ class Wal:
                     raise CorruptionError(
                         f"the log cannot be read at index {start}: {error}",
                         path=self.directory,
-                        remedy="stop this node, and look with `viewstamp wal verify`",
+                        remedy="ask another node; this one repairs itself from the others, if there are any",
                     ) from error
             else:
                 # A segment that was trimmed meanwhile may have been overwritten while it was read.
