@@ -54,8 +54,8 @@ fix: $(VENV)/.dev ## the writing twin of check
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-sim: $(VENV)/.installed ## run the simulator over 200 seeds (ARGS="--seed 7")
-	@$(PY) -m viewstamp sim run $(if $(ARGS),$(ARGS),--seeds 200)
+sim: $(VENV)/.installed ## run the simulator over a thousand fresh seeds (ARGS="--seed 7")
+	@$(PY) -m viewstamp sim run $(if $(ARGS),$(ARGS),--seeds 1000 --fresh)
 
 soak: $(VENV)/.dev ## break real processes for MINUTES=3, and look at every promise (ARGS="--seed 7 --nodes 5")
 	@$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)

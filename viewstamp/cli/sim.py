@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
-from typing import Annotated
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from viewstamp.cli.options import Output, OutputOption, print_json, say
 
+if TYPE_CHECKING:
+    from viewstamp.sim.run import Verdict
+
 __all__ = ["app"]
 
 FAILED = 1
+_BAR_WIDTH = 30
 
 app = typer.Typer(help="Run the simulator.", no_args_is_help=True)
 
@@ -26,6 +34,11 @@ def _group() -> None:
 def run(
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="One seed.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", min=1, help="Seeds 1 to N.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin at a random seed, which is printed.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="S", min=0.1, help="As many seeds as fit into so long.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. [default: all]")] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", min=1, help="End the faults after so many.")
     ] = None,
@@ -33,25 +46,68 @@ def run(
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Run seeds and check every invariant after every event. Exit 1 where one was violated."""
-    from viewstamp.sim.run import run_seed
-
-    if seed is not None and seeds is not None:
-        raise typer.BadParameter("--seed and --seeds are both given; name one")
-    chosen = [seed] if seed is not None else range(1, (seeds or 1) + 1)
-    events = 0
-    failures = []
-    for number in chosen:
-        verdict = run_seed(number, steps=steps, sink=say if trace else None)
+    if seed is not None and (seeds is not None or seconds is not None or fresh):
+        raise typer.BadParameter("--seed names one; --seeds, --seconds and --fresh are for many: take one or the other")
+    if seeds is not None and seconds is not None:
+        raise typer.BadParameter("--seeds and --seconds are both given; name one")
+    first = seed if seed is not None else int.from_bytes(os.urandom(4)) if fresh else 1
+    count = None if seconds is not None else seeds if seeds is not None else 1
+    if fresh and output is Output.TABLE:
+        print(f"seeds from {first} on", flush=True)
+    chosen: Iterable[int] = itertools.count(first) if count is None else range(first, first + count)
+    verdicts = _verdicts(chosen, count, jobs or os.cpu_count() or 1, steps, seconds, is_traced=trace)
+    bar = _Bar(count, seconds) if output is Output.TABLE and sys.stderr.isatty() and not trace else None
+    events = ran = 0
+    failures: list[dict[str, object]] = []
+    for verdict in verdicts:
+        ran += 1
         events += verdict.events
+        if bar is not None:
+            bar.show(ran, events, len(failures))
         if verdict.invariant:
             command = verdict.command + (f" --steps {steps}" if steps else "")
-            failures.append({"seed": number, "invariant": verdict.invariant, "command": command})
+            failures.append({"seed": verdict.seed, "invariant": verdict.invariant, "command": command})
             if output is Output.TABLE:
-                print(f"seed {number}: {verdict.invariant}: {verdict.detail}\n  repeat it: {command}", flush=True)
-        elif output is Output.TABLE and sys.stderr.isatty():
-            print(f"\rseed {number}: {verdict.events:,} events ", end="", file=sys.stderr, flush=True)
+                if bar is not None:
+                    bar.clear()
+                print(f"seed {verdict.seed}: {verdict.invariant}: {verdict.detail}\n  repeat it: {command}", flush=True)
+    if bar is not None:
+        bar.clear()
     if output is Output.JSON:
-        print_json({"seeds": len(chosen), "events": events, "failures": failures})
+        print_json({"seeds": ran, "events": events, "failures": failures})
     else:
-        print(f"{len(chosen):,} seeds, {events:,} events, {len(failures):,} failures")
+        print(f"{ran:,} seeds, {events:,} events, {len(failures):,} failures")
     return FAILED if failures else 0
+
+
+def _verdicts(
+    seeds: Iterable[int], count: int | None, jobs: int, steps: int | None, seconds: float | None, *, is_traced: bool
+) -> Iterator[Verdict]:
+    """Run seeds: here, where there is one or they are to be traced; else in other processes."""
+    from viewstamp.sim.many import run_many
+    from viewstamp.sim.run import run_seed
+
+    if count == 1 or is_traced:
+        return (run_seed(seed, steps=steps, sink=say if is_traced else None) for seed in seeds)
+    return run_many(seeds, jobs=jobs if count is None else min(jobs, count), steps=steps, seconds=seconds)
+
+
+class _Bar:
+    """How far it is, on one line of the terminal."""
+
+    def __init__(self, count: int | None, seconds: float | None) -> None:
+        self._count = count
+        self._seconds = seconds
+        self._started = time.monotonic()
+
+    def show(self, ran: int, events: int, failures: int) -> None:
+        gone = max(time.monotonic() - self._started, 1e-9)
+        share = ran / self._count if self._count is not None else gone / (self._seconds or gone)
+        bar = "#" * int(min(share, 1.0) * _BAR_WIDTH)
+        total = f"/{self._count:,}" if self._count is not None else ""
+        left = f", {gone / share - gone:.0f} s left" if 0 < share < 1 else ""
+        text = f"[{bar:{_BAR_WIDTH}}] {ran:,}{total} seeds, {events / gone:,.0f} events/s, {failures} failures{left}"
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -109,8 +109,8 @@ class Damages:
         if damage.is_final or not damage.member.is_up or node is None or node.replica is None:
             return False
         log = self._world.durability.logs[damage.member.name]
-        others = [self._world.durability.logs[each.name].first for each in self._world.members if each.id not in self]
-        begins = log.first <= max(damage.first, min(others, default=1))
+        needed = node.machine.keep_from()
+        begins = needed is None or log.first <= max(damage.first, needed)
         speaks = node.replica.raft.core.silent_until is None
         return speaks and begins and not log.has_gap and log.pair >= damage.pair
 
@@ -166,6 +166,8 @@ def _drop_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
 
 def _lose_control(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     """Term, vote and identity are gone: both copies."""
+    if log.end == 1:
+        return False  # With nothing in its log a node does not know that it has lost anything, and asks people.
     volume = member.disk.volume
     for name in CONTROL_NAMES:
         path = f"{member.data_dir}/{name}"

@@ -102,10 +102,13 @@ class Operator:
             return
         voters = {NodeId(voter) for voter in members.voters}
         newcomer = None
-        if kind != "remove" and (kind == "replace" or len(voters) < _VOTERS_MAX):
+        if kind == "replace" or (kind == "add" and len(voters) < _VOTERS_MAX):
             newcomer = self._world.join()
+        if newcomer is not None:
             self._world.bring_up(newcomer)
             voters.add(newcomer.name)
+        elif kind != "remove":
+            return
         if kind != "add":
             voters.discard(member.id)
         damages = self._world.damages

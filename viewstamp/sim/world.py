@@ -41,6 +41,7 @@ __all__ = ["Member", "World"]
 
 _TICK_SECONDS = 0.02
 _RESTART_SECONDS = 0.3
+_MACHINES_TO_COME = 4
 
 
 class Member:
@@ -112,9 +113,7 @@ class World:
         self._make_machine = machine or self._make_journals
         self.entropy: random.Random = self.loop.entropy("world")
         self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
-        self.members = [
-            Member(self, NodeId(f"n{number}"), f"127.0.0.1:{7000 + number}") for number in range(1, swarm.nodes + 1)
-        ]
+        self.members = [Member(self, NodeId(f"n{number}"), _address(number)) for number in range(1, swarm.nodes + 1)]
         self._first_members = list(self.members)
         self.checker = ConsensusChecker(self)
         self.damages = Damages(self)
@@ -158,11 +157,13 @@ class World:
         """Let no other member hear this one, nor it any other."""
         self.network.isolate(member.name, [other.name for other in self.members if other is not member])
 
-    def join(self) -> Member:
-        """Make one more machine, whose node has yet to be started and added."""
+    def join(self) -> Member | None:
+        """Make one more machine, whose node has yet to be started and added; None = there are no more."""
+        if self._joined == _MACHINES_TO_COME:
+            return None
         self._joined += 1
         number = len(self._first_members) + self._joined
-        member = Member(self, NodeId(f"n{number}"), f"127.0.0.1:{7000 + number}")
+        member = Member(self, NodeId(f"n{number}"), _address(number))
         self.members.append(member)
         self.calm_disk(member)
         return member
@@ -321,8 +322,13 @@ class World:
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients connect."""
-        return [member.address for member in self.members]
+        """Where clients connect: a list that names machines to come as well, where members come and go."""
+        numbers = range(1, len(self._first_members) + (_MACHINES_TO_COME if "members" in self.swarm.faults else 0) + 1)
+        return [_address(number) for number in numbers]
+
+
+def _address(number: int) -> str:
+    return f"127.0.0.1:{7000 + number}"
 
 
 def _describe(member: Member) -> str:
