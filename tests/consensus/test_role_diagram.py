@@ -1,0 +1,142 @@
+"""The truth table of roles, and the diagram of how one follows another, by whatever happens to a group (B2.11)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.consensus import schedule
+from tests.consensus.group import Group
+from viewstamp.consensus.core import Core
+from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
+from viewstamp.consensus.roles import Role, role_of
+from viewstamp.ids import NodeId
+
+A, B, C, D, NOBODY = (NodeId(name) for name in ("A", "B", "C", "D", ""))
+
+PLAIN = Membership({A: "", B: ""}, {C: ""})
+JOINT = Membership({A: "", B: "", C: ""}, outgoing={A: "", B: ""})
+"""C is being promoted: appended, so in force, and not committed."""
+LEAVING = Membership({B: "", C: ""}, outgoing={A: "", B: "", C: ""})
+
+
+@pytest.mark.parametrize(
+    ("membership", "me", "leader", "expected"),
+    [
+        # The committed membership alone.
+        (PLAIN, A, A, Role.LEADER),
+        (PLAIN, B, A, Role.FOLLOWER),
+        (PLAIN, A, None, Role.FOLLOWER),
+        (PLAIN, C, A, Role.LEARNER),
+        (PLAIN, C, C, Role.LEARNER),
+        (PLAIN, D, A, Role.NON_PARTICIPANT),
+        (PLAIN, D, D, Role.NON_PARTICIPANT),
+        (PLAIN, NOBODY, A, Role.NON_PARTICIPANT),
+        (PLAIN, NOBODY, None, Role.NON_PARTICIPANT),
+        # A pending one is the one in force.
+        (JOINT, A, A, Role.LEADER),
+        (JOINT, B, A, Role.FOLLOWER),
+        (JOINT, C, A, Role.FOLLOWER),
+        (JOINT, D, A, Role.NON_PARTICIPANT),
+        (JOINT, D, D, Role.NON_PARTICIPANT),
+        # And ours: who leaves in a joint change leads, or follows, until the change is over.
+        (LEAVING, A, A, Role.LEADER),
+        (LEAVING, A, B, Role.FOLLOWER),
+        (LEAVING.left(), A, A, Role.NON_PARTICIPANT),
+    ],
+)
+def test_a_role_is_what_the_fourteen_rows_say(
+    membership: Membership, me: NodeId, leader: NodeId | None, expected: Role
+) -> None:
+    """Who stands can only be a voter: campaigning changes nothing for all the others."""
+    assert role_of(membership, me, leader, campaigning=False) is expected
+    if leader is not None or expected in (Role.LEARNER, Role.NON_PARTICIPANT):
+        campaigning = role_of(membership, me, leader, campaigning=True)
+        assert campaigning is (Role.CANDIDATE if expected is Role.FOLLOWER else expected)
+
+
+EDGES = {
+    (Role.NON_PARTICIPANT, Role.LEARNER): "the group takes it in",
+    (Role.LEARNER, Role.FOLLOWER): "it is promoted",
+    (Role.FOLLOWER, Role.CANDIDATE): "it hears no leader, or is asked to stand",
+    (Role.CANDIDATE, Role.LEADER): "a majority has voted for it",
+    (Role.CANDIDATE, Role.FOLLOWER): "another one leads, or it was refused",
+    (Role.LEADER, Role.FOLLOWER): "a higher term, or no quorum hears it",
+    (Role.LEADER, Role.NON_PARTICIPANT): "it was removed, and that is committed",
+    (Role.CANDIDATE, Role.NON_PARTICIPANT): "it was removed",
+    (Role.FOLLOWER, Role.NON_PARTICIPANT): "it was removed",
+    (Role.LEARNER, Role.NON_PARTICIPANT): "it was removed",
+}
+"""Every edge that there is, beside what a cut takes back; all others are forbidden."""
+TAKEN_BACK = {(Role.FOLLOWER, Role.LEARNER), (Role.NON_PARTICIPANT, Role.FOLLOWER)}
+"""The record that promoted, or removed, was cut: the membership before it is in force again (protocol rule 15)."""
+
+
+class Watch:
+    """Notes each change of a member's role, from input to input of its core; a restart begins anew."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.edges: Counter[tuple[Role, Role]] = Counter()
+        self._last: dict[int, tuple[Core, Role]] = {}
+        after = Group.after
+
+        def watched(group: Group, me: str) -> None:
+            self.look(group[me].core)
+            after(group, me)
+            self.look(group[me].core)
+
+        monkeypatch.setattr(Group, "after", watched)
+
+    def look(self, core: Core) -> None:
+        _, before = self._last.get(id(core), (core, core.role))
+        if before is not core.role:
+            self.edges[before, core.role] += 1
+        self._last[id(core)] = core, core.role
+
+
+@pytest.mark.slow
+def test_no_schedule_takes_an_edge_that_is_not_in_the_diagram(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from learner to candidate, not from follower to leader, not from leader to candidate, nor any other."""
+    watch = Watch(monkeypatch)
+    for mix in ("even", "changes", "changes of five", "changes and damage"):
+        for seed in range(3):
+            schedule.run(mix, seed, finish=True)
+    assert set(watch.edges) <= set(EDGES) | TAKEN_BACK, watch.edges
+    often = {edge for edge, count in watch.edges.items() if count >= 3}
+    assert often >= {edge for edge in EDGES if Role.NON_PARTICIPANT not in edge and Role.LEARNER not in edge}
+    assert len(EDGES) == 10
+
+
+def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the way a member takes through the life of a group, and by nothing that a test does to its inside."""
+    watch = Watch(monkeypatch)
+    group = Group(3)
+    group.elect("n1")
+    group.run(5)
+    for learner in ("n4", "n5"):
+        group.add(learner)
+    group.change("n1", AddMember(NodeId("n5"), "at-n5", becomes_voter=False))
+    group.run(5)
+    group.change("n1", AddMember(NodeId("n4"), "at-n4"))
+    group.run(15)
+    group.change("n1", RemoveMember(NodeId("n5")))
+    group.run(10)
+    group.change("n1", RemoveMember(NodeId("n4")))
+    group.run(10)
+    group.transfer("n1", "n2")
+    group.run(10)
+    group.change("n2", RemoveMember(NodeId("n2")))
+    group.run(15)
+    # n3 stands alone and is refused; then a candidate is removed before it hears of its leader again.
+    [leader] = group.leaders()
+    other = "n3" if leader == "n1" else "n1"
+    group.campaign(other)
+    group.drop(source=other)
+    assert group[other].core.role is Role.CANDIDATE
+    group.change(leader, RemoveMember(NodeId(other)))
+    group.run(10)
+    assert group[other].core.role is Role.NON_PARTICIPANT
+    missing = set(EDGES) - set(watch.edges) - {(Role.CANDIDATE, Role.NON_PARTICIPANT)}
+    assert missing == set(), watch.edges
+    assert set(watch.edges) <= set(EDGES)
