@@ -1,5 +1,6 @@
 """Whom a member lets in: by its name and its disk, which belong together for ever."""
 
+import asyncio
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from tests.consensus.test_changes import N1, N2, N4, started
 from tests.node.group import Journal
 from tests.node.switchboard import Switchboard
 from viewstamp.actors import System
-from viewstamp.consensus.membership import AddMember, Membership
+from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
 from viewstamp.errors import LostDiskError
 from viewstamp.ids import NodeId
 from viewstamp.node.identity import joining_change
@@ -94,3 +95,24 @@ def test_a_reborn_node_takes_the_place_of_who_it_was_last(member: str) -> None:
 
 def test_a_reborn_node_that_nobody_knows_is_added_by_people() -> None:
     assert joining_change(Membership({N1: "1"}), NodeId("n9~b"), "new") is None
+
+
+async def test_a_member_that_leaves_and_is_back_at_once_is_connected_anew() -> None:
+    """As it is in the log that a new member fetches: years of changes in a moment. The old link has just ended."""
+    cores = started()
+    cores.add("n4")
+    cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    cores.run(5)
+    peering = at(cores, "n2", {})
+    peering.connect_all()
+    link = peering._links[N4]
+    cores.change("n1", RemoveMember(N4))
+    cores.run(5)
+    async with asyncio.timeout(20):
+        while not link.is_over:
+            await asyncio.sleep(0)
+    cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
+    cores.run(5)
+    peering.connect_all()
+    assert peering._links[N4] is not link
+    await peering._system.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -68,6 +69,7 @@ class Peering:
         self._unsent_bytes_max = unsent_bytes_max
         self._log = log
         self._links: dict[NodeId, PeerLink] = {}
+        self._numbers = itertools.count(1)
         self._met: dict[NodeId, tuple[str, str]] = {}
         """Where those listen, and by which incarnation, who have connected and are no members as far as known here."""
 
@@ -125,7 +127,8 @@ class Peering:
                 log=self._log,
             )
             self._links[peer] = link
-            self._system.spawn(link, name=f"link-{peer}")
+            # Numbered: a link that is over keeps its name for the rest of the turn, and its peer may be back by then.
+            self._system.spawn(link, name=f"link-{peer}-{next(self._numbers)}")
         return link
 
     # -- Listening -------------------------------------------------------------------------------------------
