@@ -109,7 +109,7 @@ async def test_a_member_that_leaves_and_is_back_at_once_is_connected_anew() -> N
     cores.change("n1", RemoveMember(N4))
     cores.run(5)
     async with asyncio.timeout(20):
-        while not link.is_over:
+        while not link.is_over:  # noqa: ASYNC110 - no turn later than the one in which it ends
             await asyncio.sleep(0)
     cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
     cores.run(5)
