@@ -40,8 +40,13 @@ __all__ = ["Input", "Member", "Pending", "Sent", "Taken", "inputs", "start", "ta
 FOR_EVER = (Term(2**31), Index(2**62))
 """A pair that nobody regains: a member that holds another's identity, or knows nothing of its own."""
 
-Input = tuple[str] | tuple[str, int] | tuple[str, str]
-"""What happens to a member: a word, and a number or a name."""
+
+class Input(NamedTuple):
+    """What happens to a member: a word, and of how much (``number``) or whom (``name``)."""
+
+    word: str
+    number: int = 0
+    name: str = ""
 
 
 class _NoEntropy:
@@ -114,35 +119,35 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
     """Return what can happen to a member by itself."""
     core = member.core
     if member.queue:
-        yield ("write",)
+        yield Input("write")
     if member.is_leading:
         if not core.installing:
             if core.log.end <= scope.records:
-                yield ("propose",)
+                yield Input("propose")
             is_news = any(
                 each.sent_commit_end < core.log.commit_end and each.next_end == core.log.end
                 for each in core.progress.values()
             )
             if scope.changes or (scope.tells and is_news):
-                yield ("tell",)
+                yield Input("tell")
             if scope.asks and any(each.state is not ProgressState.REPLICATING for each in core.progress.values()):
-                yield ("ask",)
+                yield Input("ask")
             if scope.transfers and core.transferee is None:
-                yield from (("transfer", voter) for voter in core.membership.voters if voter != core.me)
+                yield from (Input("transfer", name=voter) for voter in core.membership.voters if voter != core.me)
             if may_change:
-                yield from (("remove", each) for each in scope.removed)
-                yield from (("add", each) for each in scope.added)
+                yield from (Input("remove", name=each) for each in scope.removed)
+                yield from (Input("add", name=each) for each in scope.added)
         if scope.quits:
-            yield ("quit",)
+            yield Input("quit")
     elif core.term < scope.terms:
-        yield ("campaign",)
+        yield Input("campaign")
     if may_crash:
         kept = left_by_a_crash(member.disk, [write for pending in member.queue for write in pending.writes])
-        yield from (("crash", each) for each in range(len(kept)))
+        yield from (Input("crash", each) for each in range(len(kept)))
         if scope.damages:
-            yield from (("damage", batch.first_index) for batch in member.disk.batches)
+            yield from (Input("damage", batch.first_index) for batch in member.disk.batches)
         if scope.wipes and member.disk != Disk():
-            yield ("wipe",)
+            yield Input("wipe")
 
 
 def take(before: Member, what: Input, message: Message | None, hint: Membership, scope: Scope) -> Taken | None:
@@ -151,16 +156,16 @@ def take(before: Member, what: Input, message: Message | None, hint: Membership,
     Raises:
       AssertionError, PeerError: the core says that something is broken.
     """
-    if what[0] in _RESTARTS:
-        return Taken(_RESTARTS[what[0]](before, what[1] if len(what) > 1 else 0, hint, scope))
+    if what.word in _RESTARTS:
+        return Taken(_RESTARTS[what.word](before, what.number, hint, scope))
     member: Member = clone(before)
     sent: list[Sent] = []
     crashed: list[tuple[Disk, list[Sent]]] = []
     if message is not None:
         member.raft.step(message)
-    elif what[0] == "write":
+    elif what.word == "write":
         _write(member, sent)
-    elif not _INPUTS[what[0]](member, what[1] if len(what) > 1 else ""):
+    elif not _INPUTS[what.word](member, what.name):
         return None
     _turn(member, sent, scope)
     while not scope.slow_disks and member.queue and not member.queue[0].is_own:
@@ -227,16 +232,18 @@ def _write(member: Member, sent: list[Sent]) -> None:
 
 def _campaign(member: Member, _: str) -> bool:
     core = member.core
-    if core.campaign is Campaign.PRE_VOTE:
-        core.campaign = None
     core.ticks_since_leader = core.election_ticks
     member.raft.tick(0)
     for voter in core.membership.electors:
-        if core.campaign is Campaign.PRE_VOTE:
-            granted = PreVoteResponse(source=voter, target=core.me, term=Term(core.term + 1), granted=True)
+        granted = PreVoteResponse(source=voter, target=core.me, term=Term(core.term + 1), granted=True)
+        if _is_asking(core):
             member.raft.step(granted)
     core.messages = [each for each in core.messages if not isinstance(each, PreVoteRequest)]
     return bool(core.campaign is Campaign.VOTE and core.writes)
+
+
+def _is_asking(core: Core) -> bool:
+    return core.campaign is Campaign.PRE_VOTE
 
 
 def _propose(member: Member, _: str) -> bool:
@@ -316,21 +323,19 @@ _INPUTS = {
 # -- Crashes ----------------------------------------------------------------------------------------------------
 
 
-def _crash(before: Member, kept: object, hint: Membership, scope: Scope) -> Member:
+def _crash(before: Member, kept: int, hint: Membership, scope: Scope) -> Member:
     writes = [write for pending in before.queue for write in pending.writes]
-    assert isinstance(kept, int)
     return start(before.core.me, left_by_a_crash(before.disk, writes)[kept], hint, scope)
 
 
-def _damage(before: Member, end: object, hint: Membership, scope: Scope) -> Member:
+def _damage(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
     """Lose durable records: recovery stores the pair that it would have advertised, and only then cuts (rule 17)."""
-    assert isinstance(end, int)
     disk = before.disk
     pair = max(disk.pair, disk.silent_until or disk.pair)
     return start(before.core.me, replace(disk.cut(Index(end)), silent_until=pair), hint, scope)
 
 
-def _wipe(before: Member, _: object, hint: Membership, scope: Scope) -> Member:
+def _wipe(before: Member, _: int, hint: Membership, scope: Scope) -> Member:
     """Lose the disk: the old identity stays a voter, and is silent for ever (rule 18)."""
     return start(before.core.me, Disk(silent_until=FOR_EVER), hint, scope)
 

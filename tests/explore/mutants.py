@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
 from viewstamp.consensus import follower, leader, raft
 from viewstamp.consensus.core import Core, Entropy, Options, Stored
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
 from viewstamp.consensus.progress import Progress
+from viewstamp.consensus.quorum import has_quorum, quorum_end
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import EndSilence, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Viewstamp
 
 __all__ = ["EXPLORED"]
+
+
+@contextmanager
+def both(*plants: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Plant several as one."""
+    with ExitStack() as planted:
+        for plant in plants:
+            planted.enter_context(plant())
+        yield
+
+
+def completion_uncounted() -> AbstractContextManager[None]:
+    """Any completion of the present term ends the silence of an announcement, also of what was written before it."""
+
+    def begin_installing(self: Core) -> None:
+        self.installing = True
+        self.completions_left = 1
+
+    return patched(Core, begin_installing=begin_installing)
+
+
+def completion_by_index_uncounted() -> AbstractContextManager[None]:
+    """Neither the term nor the number of a completion is looked at: each of the two alone is enough."""
+    return both(completion_uncounted, MUTANTS["completion-by-index"].plant)
 
 
 def completion_by_record() -> AbstractContextManager[None]:
@@ -31,15 +57,11 @@ def completion_by_record() -> AbstractContextManager[None]:
     def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
         return viewstamp.index < core.log.end and core.history.term_at(viewstamp.index) == viewstamp.term
 
-    @contextmanager
-    def plant() -> Iterator[None]:
-        with (
-            patched(Core, durable_viewstamp=durable_viewstamp),
-            patched(raft, is_current_completion=is_current_completion),
-        ):
-            yield
-
-    return plant()
+    return both(
+        completion_uncounted,
+        partial(patched, Core, durable_viewstamp=durable_viewstamp),
+        partial(patched, raft, is_current_completion=is_current_completion),
+    )
 
 
 def resume_term() -> AbstractContextManager[None]:
@@ -71,13 +93,23 @@ def extend_stored_history() -> AbstractContextManager[None]:
 
 
 def commit_unannounced() -> AbstractContextManager[None]:
-    original = follower.is_announced
+    """Two sides: the leader tells with the announcement up to where is committed, the member believes it at once."""
+    is_announced = follower.is_announced
 
-    def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
+    def believe(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
         follower._take_commit(core, message.commit_end)
-        return original(core, message)
+        return is_announced(core, message)
 
-    return patched(follower, is_announced=is_announced)
+    announce = leader._announce
+
+    def announce_and_tell(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
+        announce(core, member, progress, history, end)
+        leader._send_heartbeat(core, member, progress)
+
+    return both(
+        partial(patched, follower, is_announced=believe),
+        partial(patched, leader, _announce=announce_and_tell),
+    )
 
 
 def votes_acknowledge() -> AbstractContextManager[None]:
@@ -126,18 +158,75 @@ def silent_until_committed() -> AbstractContextManager[None]:
     return patched(Core, maybe_end_silence=maybe_end_silence)
 
 
+def count_new_voters_only() -> AbstractContextManager[None]:
+    """While the membership is joint the voters of before are not asked."""
+
+    def has_quorum_of_new(self: Membership, agreeing: Iterable[NodeId]) -> bool:
+        return has_quorum(self.voters, agreeing)
+
+    def quorum_end_of_new(self: Membership, ends: Mapping[NodeId, Index]) -> Index:
+        return quorum_end(self.voters, ends)
+
+    return patched(Membership, has_quorum=has_quorum_of_new, quorum_end=quorum_end_of_new)
+
+
+def count_learners() -> AbstractContextManager[None]:
+    def quorum_end_of_all(self: Membership, ends: Mapping[NodeId, Index]) -> Index:
+        return quorum_end({**self.electors, **self.learners}, ends)
+
+    return patched(Membership, quorum_end=quorum_end_of_all)
+
+
+def leave_joint_early() -> AbstractContextManager[None]:
+    """The leader does not wait until the joint membership is committed."""
+    original = leader._advance_membership
+
+    def advance_membership(core: Core) -> None:
+        if core.membership.is_joint:
+            leader._append_membership(core, core.membership.left())
+        else:
+            original(core)
+
+    return patched(leader, _advance_membership=advance_membership)
+
+
+def change_unguarded() -> AbstractContextManager[None]:
+    """One step, not joint; whatever of this term, or of the change before, is committed or not."""
+
+    def change(core: Core, wanted: Change) -> Viewstamp:
+        if core.leader != core.me:
+            raise leader.not_leader(core)
+        return leader._append_membership(core, replace(core.membership.changed(wanted), outgoing={}))
+
+    return patched(leader, change=change)
+
+
 EXPLORED: dict[str, Mutant] = {
     **{name: mutant for name, mutant in MUTANTS.items() if mutant.mix},
     **{
         mutant.name: mutant
         for mutant in (
-            Mutant("completion-by-record", "a completion is matched by its record's header", completion_by_record),
+            Mutant("completion-uncounted", "an earlier completion ends the silence", completion_uncounted),
+            Mutant(
+                "completion-by-index-uncounted",
+                "a completion is matched by index alone, and an earlier one ends the silence",
+                completion_by_index_uncounted,
+            ),
+            Mutant(
+                "completion-by-record",
+                "a completion is matched by its record's header, and an earlier one ends the silence",
+                completion_by_record,
+            ),
             Mutant("resume-term", "a restarted leader goes on in its stored term", resume_term),
             Mutant("extend-stored-history", "a winner extends the stored history", extend_stored_history),
             Mutant("commit-unannounced", "the commit end is taken before the announcement", commit_unannounced),
             Mutant("votes-acknowledge", "an end in a vote counts as an acknowledgement", votes_acknowledge),
             Mutant("commit-by-counting", "what a quorum holds is committed, term start or not", commit_by_counting),
             Mutant("forget-silence", "a damaged or wiped disk comes back as if it were whole", forget_silence),
+            Mutant("count-new-voters-only", "a joint membership counts its new voters only", count_new_voters_only),
+            Mutant("count-learners", "a learner counts for commit", count_learners),
+            Mutant("leave-joint-early", "a joint membership is left before it is committed", leave_joint_early),
+            Mutant("change-unguarded", "single steps, with nothing of the term committed", change_unguarded),
             Mutant("silent-until-committed", "silence ends at the leader's commit end", silent_until_committed),
         )
     },

@@ -83,7 +83,7 @@ def search(
         following: list[State] = []
         for state in level:
             number = numbers[hash(state)]
-            for step, follows in world.next(state):
+            for _, follows in world.next(state):
                 result.transitions += 1
                 if isinstance(follows, Broken):
                     result.broken = follows
@@ -132,16 +132,12 @@ def describe(world: World, state: State, step: Step) -> str:
     """Say a step in words."""
     me = world.names[step.member]
     what = step.what
-    words = f"{me} {' '.join(map(str, what))}"
+    words = " ".join(map(str, (me, *what))).rstrip(" 0")
     member = world.members.all[state.members[step.member]]
-    if what[0] == "deliver":
-        assert isinstance(what[1], int)
-        words = f"{me} receives {world.messages.all[what[1]]}"
-    elif what[0] == "write":
+    if what.word == "deliver":
+        words = f"{me} receives {world.messages.all[what.number]}"
+    elif what.word == "write":
         writes = ", ".join(map(str, member.queue[0].writes)) or "nothing"
         words = f"{me} has durable, and is told: {writes}"
-    if step.left is not None:
-        follows = world.step(state, step)
-        assert isinstance(follows, State)
-        words += f", and crashes amid that; it starts with {world.members.all[follows.members[step.member]].disk}"
-    return words
+    left = world.left_by(state, step)
+    return words if left is None else f"{words}, and crashes amid that; it starts with {left.disk}"

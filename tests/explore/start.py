@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.explore.member import Input, Member
 from tests.explore.search import describe
 from tests.explore.world import Broken, Step, World
 from viewstamp.consensus.messages import Message
 from viewstamp.ids import NodeId
 
-__all__ = ["STARTS", "Script"]
+__all__ = ["Script", "changing", "diverged", "leading", "nothing", "outgrown", "replacing"]
 
 
 class Script:
@@ -17,18 +18,23 @@ class Script:
         self.world = world
         self.state = world.first()
         self.trace: list[str] = []
+        self.heard: set[int] = set()
+        """What has been delivered: here nothing comes twice."""
 
-    def do(self, me: str, *what: str | int) -> None:
+    def do(self, me: str, word: str, number: int = 0, name: str = "") -> None:
         """Let something happen to a member: ``campaign``, ``write``, ``propose``, ``crash`` and how much it keeps."""
-        self._step(Step(self.world.names.index(NodeId(me)), what))  # type: ignore[arg-type]
+        self._step(Step(self.world.names.index(NodeId(me)), Input(word, number, name)))
 
     def deliver(self, *, to: str, by: str | None = None, kind: type[Message] = Message) -> None:
         """Deliver what is under way to a member, once each, in the order in which it came into the world."""
         at = self.world.names.index(NodeId(to))
         for number in self.state.messages:
             message = self.world.messages.all[number]
+            if number in self.heard:
+                continue
             if message.target == to and by in (None, message.source) and isinstance(message, kind):
-                self._step(Step(at, ("deliver", number)), is_needed=False)
+                self.heard.add(number)
+                self._step(Step(at, Input("deliver", number)), is_needed=False)
 
     def settle(self, *only: str) -> None:
         """Deliver and write among ``only`` until nothing changes any more."""
@@ -37,7 +43,7 @@ class Script:
             for me in only:
                 for other in only:
                     self.deliver(to=me, by=other)
-                while self.world.members.all[self.state.members[self.world.names.index(NodeId(me))]].queue:
+                while self.member(me).queue:
                     self.do(me, "write")
             if self.state == before:
                 return
@@ -46,12 +52,23 @@ class Script:
         """Make a member the leader, of ``others`` too."""
         self.do(me, "campaign")
         self.settle(me, *others)
-        member = self.world.members.all[self.state.members[self.world.names.index(NodeId(me))]]
-        assert member.is_leading, f"{me} does not lead"
+        assert self.member(me).is_leading, f"{me} does not lead"
 
-    def lose(self) -> None:
-        """Drop all that is under way."""
-        self.state = self.state._replace(messages=())
+    def rest(self) -> None:
+        """Start all members anew, with what they have written; drop all that is under way. Bounds count from here."""
+        for me in self.world.names:
+            while self.member(me).queue:
+                self.do(me, "write")
+            self.do(me, "crash")
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all that is under way; bounds count from here."""
+        self.state = self.state._replace(messages=(), crashes=0, changes=0)
+
+    def member(self, me: str) -> Member:
+        """Return a member as it is now."""
+        return self.world.members.all[self.state.members[self.world.names.index(NodeId(me))]]
 
     def _step(self, step: Step, *, is_needed: bool = True) -> None:
         words = describe(self.world, self.state, step)
@@ -72,13 +89,51 @@ def diverged(script: Script) -> None:
     """n1 has a record of term 1 alone, n2 one of term 2 alone: the beginning of figure 8 of the Raft paper."""
     script.elect("n1", "n2")
     script.do("n1", "propose")
-    script.do("n1", "write")
-    script.lose()
-    script.do("n2", "campaign")
-    script.settle("n2", "n3")
+    script.rest()
+    script.elect("n2", "n3")
     script.do("n2", "propose")
-    script.do("n2", "write")
-    script.lose()
+    script.rest()
 
 
-STARTS = {"nothing": nothing, "diverged": diverged}
+def outgrown(script: Script) -> None:
+    """n1 has two records of term 1 alone: its log is the longest, and of an old term as soon as there is another."""
+    script.elect("n1", "n2")
+    script.do("n1", "propose")
+    script.do("n1", "propose")
+    script.rest()
+
+
+def replacing(script: Script) -> None:
+    """n1 leads; n4 has caught up as a learner in n3's place, and is a voter beside n3 in n1's log only."""
+    script.elect("n1", "n2", "n3")
+    script.do("n1", "add", name="n4>n3")
+    for _ in range(9):
+        script.settle("n1", "n2", "n3", "n4")
+        script.forget()
+        script.do("n1", "tell")
+        if script.member("n1").core.membership.is_joint:
+            return
+    raise AssertionError("n4 is not promoted")
+
+
+def leading(script: Script) -> None:
+    """n1 leads, and all the others know it."""
+    script.elect("n1", *script.world.names[1:])
+    script.do("n1", "tell")
+    script.settle(*script.world.names)
+    script.forget()
+
+
+def changing(script: Script) -> None:
+    """The removal of n4 is in n1's log only; n2 leads the next term, n3 has voted for it and heard no more."""
+    script.elect("n1", "n2", "n3", "n4")
+    script.do("n1", "tell")
+    script.settle("n1", "n2", "n3", "n4")
+    script.do("n1", "remove", name="n4")
+    script.rest()
+    script.do("n2", "campaign")
+    for voter in ("n3", "n4"):
+        script.deliver(to=voter, by="n2")
+        script.deliver(to="n2", by=voter)
+    script.settle("n2", "n4")
+    script.forget()

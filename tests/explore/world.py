@@ -157,7 +157,7 @@ class World:
             for what in found:
                 yield from self._outcomes(state, at, what, may_crash=may_crash)
         for each in state.messages:
-            yield from self._outcomes(state, self.targets[each], ("deliver", each), may_crash=may_crash)
+            yield from self._outcomes(state, self.targets[each], Input("deliver", each), may_crash=may_crash)
 
     def _outcomes(
         self, state: State, at: int, what: Input, *, may_crash: bool
@@ -183,6 +183,11 @@ class World:
             return self._follow(state, step.member, _Taken(*taken.crashed[step.left], None), _CRASH)
         return self._follow(state, step.member, taken, step.what)
 
+    def left_by(self, state: State, step: Step) -> Member | None:
+        """Return the member that a crash amid the step leaves; None = there is none."""
+        taken = self._take(state.members[step.member], step.what)
+        return self.members.all[taken.crashed[step.left].member] if taken and step.left is not None else None
+
     def _take(self, number: int, what: Input) -> _Taken | None:
         key = (number, what)
         taken = self._taken.get(key, _UNKNOWN)
@@ -193,9 +198,8 @@ class World:
     def _ask(self, number: int, what: Input) -> _Taken | None:
         self.calls += 1
         message = None
-        if what[0] == "deliver":
-            assert isinstance(what[1], int)
-            message = self.messages.all[what[1]]
+        if what.word == "deliver":
+            message = self.messages.all[what.number]
         try:
             after = take(self.members.all[number], what, message, self.hint, self.scope)
             if after is None:
@@ -209,7 +213,7 @@ class World:
         except (AssertionError, PeerError) as error:
             return _Taken(number, (), Broken(getattr(error, "invariant", type(error).__name__), str(error)))
         sent = self._numbers(after.sent)
-        if member == number and not sent and what[0] not in _COUNTED:
+        if member == number and not sent and what.word not in _COUNTED:
             return None
         return _Taken(member, sent, None, tuple(sorted(crashed)))
 
@@ -226,12 +230,16 @@ class World:
         if taken.broken is not None:
             return taken.broken
         before = state.members[at]
-        if before == taken.member and what[0] not in _COUNTED and all(each in state.messages for each, _ in taken.sent):
+        if (
+            before == taken.member
+            and what.word not in _COUNTED
+            and all(each in state.messages for each, _ in taken.sent)
+        ):
             return None
-        crashes = state.crashes + (what[0] in _CRASHES)
-        changes = state.changes + (what[0] in _CHANGES)
+        crashes = state.crashes + (what.word in _CRASHES)
+        changes = state.changes + (what.word in _CHANGES)
         members = (*state.members[:at], taken.member, *state.members[at + 1 :])
-        looked_key = (state.facts, at, before, members, taken.sent, what[0] in _CRASHES)
+        looked_key = (state.facts, at, before, members, taken.sent, what.word in _CRASHES)
         facts = self._looked.get(looked_key)
         if facts is None:
             facts = self._looked[looked_key] = self._look(state.facts, at, before, members, taken.sent, what)
@@ -267,10 +275,10 @@ class World:
         present = [self.members.all[each] for each in members]
         old, new = self.members.all[before].core, present[at]
         me = new.core.me
-        if what[0] in _LOSSES:
+        if what.word in _LOSSES:
             lost = self.members.all[before].disk
             facts.votes[me, lost.term] = NodeId(lost.vote)  # Nobody else shows it any more.
-        if what[0] not in _CRASHES:
+        if what.word not in _CRASHES:
             facts.seen[me] = Seen(new.core, old.history, Index(0), old.log.commit_end)
         disks = {each.core.me: each.disk.durable for each in present}
         try:
@@ -425,7 +433,7 @@ def _is_dead_for_leader(message: Message, core: Core, scope: Scope) -> bool:
 
 
 _UNKNOWN = _Taken(-1, (), None)
-_CRASH: Input = ("crash", 0)
+_CRASH = Input("crash")
 _CRASHES = frozenset({"crash", "damage", "wipe"})
 _LOSSES = frozenset({"damage", "wipe"})
 _CHANGES = frozenset({"add", "remove"})
