@@ -9,6 +9,7 @@ import pytest
 
 from tests.wal.logs import DIRECTORY, contents, make_batch, names_of, new_disk, open_wal
 from viewstamp.errors import CorruptionError
+from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.sim.volume import Image, Volume
@@ -312,6 +313,25 @@ def test_a_gap_is_cut_at_its_beginning_and_everything_behind_is_set_aside() -> N
     check_whole(disk, [batch for batch in batches if batch.end <= gap.start])
     aside = disk.list_directory("/data/damaged-1/wal")
     assert aside[: len(numbers) - 1] == [segment_name(number) for number in numbers[1:]]
+
+
+def test_what_was_never_there_does_not_fit_before_a_log() -> None:
+    """A log that was reset has hardly any numbers before its own; what contradicts it must not be put there."""
+    disk = new_disk()
+    wal, _ = open_wal(disk, TINY)
+    wal.append_now([make_batch(1)])
+    wal.reset_now(Index(41), Term(1))
+    wal.append_now([make_batch(41)])
+    wal.abandon()
+    (region,) = assess(disk, DIRECTORY, begin_max=1).regions
+    assert (region.start, region.end) == (1, 41)
+    rebuilding = Rebuilding(disk, region, commit_end=41)
+    for index in range(1, 41):
+        rebuilding.add([make_batch(index)])
+    assert not rebuilding.fits
+    rebuilding.abandon()
+    wal, found = open_wal(disk, TINY, first_index=Index(41))
+    assert len(found) == 1
 
 
 def test_an_unreadable_mark_makes_the_end_unknown() -> None:

@@ -256,7 +256,7 @@ class Repairer:
             refetcher = self._refetcher(look.state, look.membership, self.progress)
             aside = Aside(self._host.disk, self._data_dir)
             try:
-                if not _has_room(region) or not await refetcher.has(region.start, region.end):
+                if not await refetcher.has(region.start, region.end):
                     return False
                 self._log.error("! the beginning of the log is lost", start=region.start, end=region.end)
                 await self._rebuild(look, region, None, refetcher, aside)
@@ -346,9 +346,11 @@ class Repairer:
             end=end,
         )
         try:
-            while (wanted := rebuilding.wanted) is not None:
+            while rebuilding.fits and (wanted := rebuilding.wanted) is not None:
                 batches = await refetcher.fetch(*wanted, history)
                 await in_thread(rebuilding.add, batches)
+            if not rebuilding.fits:
+                raise GoneError(f"what is before index {region.end} was never here")
             await in_thread(rebuilding.finish, aside)
         finally:
             rebuilding.abandon()
@@ -405,12 +407,6 @@ class Repairer:
 def _id_of(state: ControlState) -> NodeId:
     """Return what a node is called in its group."""
     return NodeId(state.member_id or state.node_id)
-
-
-def _has_room(region: Region) -> bool:
-    """Say whether a lost beginning can have stood before what is there: its numbers are left."""
-    header = region.behind.header if region.behind is not None else None
-    return region.parts[0].number > 0 and header is not None and header.generation > 1 and header.first_group > 2
 
 
 def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:

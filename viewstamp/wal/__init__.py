@@ -83,9 +83,9 @@ same table as data)::
     8  anything else: what was being written, of which some pages arrived                                   torn-tail
 
 corruption: :class:`CorruptionError`, nothing on the disk is changed; ``assessment`` reads on past it, and ``repair``
-writes segments again from what is left and what others have, when the node says so. torn-tail: cut, and the cut is in ``Recovery``.
-Before ``open`` returns, what no group calls durable (the last group; in the interval mode those of an interval) is
-written again and synced, since it may have been in the page cache only, and closed by an empty group.
+writes segments again from what is left and what others have, when the node says so. torn-tail: cut, and the cut is in
+``Recovery``. Before ``open`` returns, what no group calls durable (the last group; in the interval mode those of an
+interval) is written again and synced, since it may have been in the page cache only, and closed by an empty group.
 
 What stays ambiguous is rot in the very last group, if no other followed: it reads as a torn tail. So a log that has
 been idle for ``idle_seconds`` writes an empty group, and so do opening, truncating and closing.
@@ -99,8 +99,8 @@ name, durably. Everything not written is preallocated as spares, and a spare can
 can grow beyond its length: so what ``bytes_max`` leaves can be written whatever the sizes of batches, and only bytes
 in files that are being made ready do not count. Costs are reckoned high: headers, seals and closing groups are in.
 
-What it lacks, and where that would go: compression (the batch's); giving the space of a log without ``bytes_max`` back to the disk beyond the segments trimmed: its two spares
-stay.
+What it lacks, and where that would go: compression (the batch's); giving the space of a log without ``bytes_max`` back
+to the disk beyond the segments trimmed: its two spares stay.
 """
 
 from viewstamp.wal.control_file import ControlFile, ControlState

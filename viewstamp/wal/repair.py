@@ -162,6 +162,21 @@ class Rebuilding:
         starts = [start for part in self._region.parts for start, _ in part.runs if self.at < start < self.end]
         return self.at, min(starts, default=self.end)
 
+    @property
+    def fits(self) -> bool:
+        """Whether what there is so far has its place before what stands behind.
+
+        Where something stood here before, it always has. The beginning of a log may never have been here: a log that
+        was reset has few numbers, or none, before its own.
+        """
+        header = self._region.behind.header if self._region.behind is not None else None
+        if header is None:
+            return True
+        rest = len(self._region.parts) - 1
+        numbers = self._number + (1 if self._waiting else 0) + rest
+        first = self._header
+        return first.number > 0 and first.generation + rest < header.generation and numbers < header.first_group
+
     def add(self, batches: Sequence[Batch]) -> None:
         """Take batches that continue the file, and were checked; what follows and can be read is taken by itself.
 
@@ -179,6 +194,7 @@ class Rebuilding:
           StorageError: final.
         """
         assert self.wanted is None, f"{self.wanted} are missing"
+        assert self.fits, "it would contradict what stands behind it"
         self._write_group()
         first, *rest = self._region.parts
         closing = self._group([], seals=not self._is_open or bool(rest))
