@@ -1,0 +1,176 @@
+"""A cluster keeps a leader that is of use, and changes it for no less: scenarios, each in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from viewstamp.client.aio import Client
+from viewstamp.client.options import Options
+from viewstamp.errors import OutcomeUnknownError, UnavailableError
+from viewstamp.ids import NodeId
+from viewstamp.sim.disk import DiskOptions
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.world import Member, World
+
+TIMEOUT = 0.3
+"""The least election timeout of the simulated nodes, in seconds."""
+
+
+class Cluster:
+    """A world without faults, in which a client appends all the time."""
+
+    def __init__(self, nodes: int, seed: int = 1) -> None:
+        self.world = World(seed, Swarm(nodes=nodes, faults={}))
+        self.appended = 0
+        for member in self.world.members:
+            self.world.bring_up(member)
+        assert self.world.loop.run_until(lambda: self.world.has_settled, seconds=10)
+        process = self.world.loop.process("client")
+        process.spawn(self._append())
+        self.run(1.0)
+        assert self.appended > 10
+
+    async def _append(self) -> None:
+        network = self.world.network.view("client")
+        options = Options(timeout=1.0)
+        async with Client(
+            self.world.addresses, network=network, entropy=self.world.loop.entropy("client"), options=options
+        ) as client:
+            await client.create_topic("orders")
+            while True:
+                with contextlib.suppress(UnavailableError, OutcomeUnknownError):
+                    await client.append("orders", b"one")
+                    self.appended += 1
+                await asyncio.sleep(0.04)
+
+    def run(self, seconds: float) -> int:
+        """Let time pass; return how many appends were acknowledged meanwhile."""
+        before = self.appended
+        self.world.loop.run_for(seconds)
+        return self.appended - before
+
+    @property
+    def leader(self) -> Member:
+        leader = self.world.leader
+        assert leader is not None
+        return leader
+
+    @property
+    def term(self) -> int:
+        assert self.leader.node is not None
+        assert self.leader.node.replica is not None
+        return self.leader.node.replica.raft.term
+
+    @property
+    def followers(self) -> list[Member]:
+        return [member for member in self.world.members if member is not self.leader]
+
+    def hand_over(self, member: Member) -> None:
+        """Have ``member`` lead."""
+        if self.leader is not member:
+            assert self.leader.node is not None
+            assert self.leader.node.replica is not None
+            self.leader.node.replica.raft.transfer(NodeId(member.id))
+            assert self.world.loop.run_until(lambda: self.world.leader is member, seconds=5)
+            self.run(0.5)
+
+
+@pytest.fixture
+def three() -> Iterator[Cluster]:
+    cluster = Cluster(3)
+    yield cluster
+    cluster.world.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hears", [True, False], ids=["hears and is not heard", "is heard and does not hear"])
+def test_a_leader_that_only_one_direction_reaches_makes_room_for_one_of_use(three: Cluster, hears: bool) -> None:
+    """Its heartbeats alone would keep the others from standing; what it hears alone would let it go on for ever."""
+    useless = three.leader
+    for other in three.followers:
+        pair = (useless.name, other.name) if hears else (other.name, useless.name)
+        three.world.network.partition(*pair)
+    three.run(6 * TIMEOUT)
+    assert three.leader is not useless
+    term = three.term
+    assert three.run(3.0) > 40
+    assert three.term == term, "the useless one does not come back as a candidate either"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["both", "in", "out"])
+def test_a_member_that_was_away_and_comes_back_deposes_nobody(three: Cluster, way: str) -> None:
+    """However long it was alone and wanted to be elected: the others hear their leader, and its term has not risen."""
+    leader, term = three.leader, three.term
+    away = three.followers[0]
+    for other in three.world.members:
+        if way != "out":
+            three.world.network.partition(other.name, away.name)
+        if way != "in":
+            three.world.network.partition(away.name, other.name)
+    assert three.run(4.0) > 60
+    three.world.heal(away.name)
+    assert three.run(4.0) > 60
+    assert (three.leader, three.term) == (leader, term)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 1, 3], ids=["n1 led", "n2 led", "n4 led"])
+def test_five_members_of_which_two_reach_only_one_other_keep_a_leader_and_go_on(first: int) -> None:
+    """1, 2 and 3 are connected, 4 only to 2, 5 only to 3: whoever led before, one of the three leads and goes on."""
+    cluster = Cluster(5)
+    cluster.hand_over(cluster.world.members[first])
+    n1, n2, n3, n4, n5 = (member.name for member in cluster.world.members)
+    for lonely, friend in ((n4, n2), (n5, n3)):
+        cluster.world.network.isolate(
+            lonely, [other for other in (n1, n2, n3, n4, n5) if other not in (lonely, friend)]
+        )
+    cluster.run(10 * TIMEOUT)
+    assert cluster.leader.name in (n1, n2, n3)
+    term = cluster.term
+    assert cluster.run(5.0) > 60
+    assert cluster.term == term, "those at the edge call for no election"
+    cluster.world.close()
+
+
+@pytest.mark.slow
+def test_nobody_is_elected_while_an_event_loop_stands_still_for_less_than_the_timeout(three: Cluster) -> None:
+    leader, term = three.leader, three.term
+    for member in three.world.members * 3:
+        assert member.process is not None
+        member.process.stall()
+        three.world.loop.run_for(0.8 * TIMEOUT)
+        member.process.resume()
+        three.run(0.1)
+    assert (three.leader, three.term) == (leader, term)
+    assert three.run(1.0) > 10
+
+
+@pytest.mark.slow
+def test_nobody_is_elected_while_disks_are_slow(three: Cluster) -> None:
+    """A sync of a second on any disk, or on all, holds up what waits for it, and no heartbeat."""
+    leader, term = three.leader, three.term
+    for slow in ([leader], three.followers, three.world.members):
+        for member in slow:
+            member.disk.options = DiskOptions(delay_min=1.0, delay_mean=0.0)
+        three.run(3.0)
+        for member in slow:
+            member.disk.options = DiskOptions()
+        three.run(1.0)
+        assert (three.leader, three.term) == (leader, term)
+    assert three.run(1.0) > 10
+
+
+@pytest.mark.slow
+def test_a_leader_whose_clock_is_slow_is_followed_all_the_same(three: Cluster) -> None:
+    leader, term = three.leader, three.term
+    for member, rate in zip(three.world.members, (0.9, 1.1, 1.0), strict=True):
+        member.clock.set_rate(rate)
+        assert member.process is not None
+        member.process.rate = rate
+    assert three.run(5.0) > 60
+    assert (three.leader, three.term) == (leader, term)
