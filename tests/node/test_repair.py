@@ -17,6 +17,7 @@ from viewstamp.node import Node
 
 pytestmark = pytest.mark.slow
 
+SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 COUNT = 18
 
 
@@ -90,15 +91,14 @@ def leave_a_rotten_mark(directory: Path) -> None:
 DAMAGES: list[tuple[Callable[[Path], None], bool]] = [
     (flip_sealed, False),
     (flip_open, False),
-    (flip_header, False),
     (lose_first, False),
     (lose_middle, False),
-    (shorten, False),
     (lose_last, True),
-    (lose_last_two, True),
     (lose_log, True),
     (leave_a_rotten_mark, True),
 ]
+if SOAK:
+    DAMAGES += [(flip_header, False), (shorten, False), (lose_last_two, True)]
 """What is done to a member's files, and whether it cannot know how much is missing."""
 
 
@@ -225,7 +225,7 @@ async def test_two_members_that_lost_their_logs_elect_nobody_and_the_third_canno
         for name in ("n1", "n2"):
             lose_log(tmp_path / name)
         await group.start()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.6)
         for name in ("n1", "n2"):
             status = group.nodes[NodeId(name)].status
             assert status["silent_until"] is not None
@@ -255,7 +255,7 @@ def rot_control_file(directory: Path) -> None:
         flip(path, 100)
 
 
-@pytest.mark.parametrize("damage", [lose_control_file, rot_control_file])
+@pytest.mark.parametrize("damage", [lose_control_file, rot_control_file] if SOAK else [rot_control_file])
 async def test_a_member_without_term_and_vote_joins_anew_under_another_id(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -287,7 +287,7 @@ async def test_a_majority_without_control_files_begins_no_group_of_its_own(tmp_p
         for name in ("n1", "n2"):
             lose_control_file(tmp_path / name)
         await group.start()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.6)
         assert all(node.replica is not None and not node.replica.is_leading for node in group.nodes.values())
         assert [node.applied_index for node in group.nodes.values()][:2] == [0, 0]
 
