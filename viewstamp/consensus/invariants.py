@@ -124,7 +124,7 @@ class Facts:
     commits: list[tuple[Term, Index]] = field(default_factory=list)
     """(term, end): up to where was committed in each term, as first seen."""
     kept_ends: dict[NodeId, Index] = field(default_factory=dict)
-    """Up to where each member once was both durable and committed."""
+    """Up to where each member once was both durable and committed, and not silent."""
     acknowledged: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
     votes: dict[tuple[NodeId, Term], NodeId] = field(default_factory=dict)
     seen: dict[NodeId, Seen] = field(default_factory=dict)
@@ -152,7 +152,8 @@ class Facts:
             disk = disks.get(core.me)
             durable_end = disk.end if disk is not None else log.durable_end
             kept = min(log.commit_end, log.durable_end, durable_end)
-            self.kept_ends[core.me] = max(self.kept_ends.get(core.me, Index(1)), kept)
+            if core.silent_until is None:  # What a silent member holds nobody counts on: it may lose it again.
+                self.kept_ends[core.me] = max(self.kept_ends.get(core.me, Index(1)), kept)
             self.seen[core.me] = Seen(core, core.history, log.end, log.commit_end)
 
 
