@@ -7,6 +7,9 @@ from viewstamp.errors import ConfigError
 __all__ = ["format_address", "parse_address"]
 
 
+_SHOWN = 300
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """Split ``host:port`` or ``[v6]:port`` into host and port, 0 to 65535.
 
@@ -15,10 +18,10 @@ def parse_address(address: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    well_formed = colon and port.isascii() and port.isdecimal() and int(port) <= 65535
-    if not well_formed or not host or (":" in host and not bracketed):
+    well_formed = colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535
+    if not well_formed or not host or not host.isprintable() or (":" in host and not bracketed):
         raise ConfigError(
-            f"{address!r} is no address",
+            f"{address[:_SHOWN]!r} is no address",
             remedy="write host:port, with a port from 0 to 65535; an IPv6 host stands in brackets, as in [::1]:7001",
         )
     return (host[1:-1] if bracketed else host), int(port)

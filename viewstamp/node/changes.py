@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from viewstamp.consensus.membership import AddMember, Change, RemoveMember
 from viewstamp.consensus.raft import Raft
-from viewstamp.errors import OutcomeUnknownError, RequestError, UnavailableError, ViewstampError
+from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, UnavailableError, ViewstampError
+from viewstamp.host.address import parse_address
 from viewstamp.ids import Index, NodeId, Term
 
-__all__ = ["ChangeMembers", "Changes", "Transfer", "answered", "parse_change"]
+__all__ = ["ChangeMembers", "Changes", "Transfer", "answered", "check_address", "parse_change"]
 
 Told = Callable[[dict[str, object] | ViewstampError], None]
 
@@ -139,6 +140,20 @@ async def answered(begin: Callable[[Told], None]) -> dict[str, object]:
     return await future
 
 
+def check_address(address: str) -> None:
+    """Check an address before it stands in the log, where every member would meet it again at each start.
+
+    Raises:
+      RequestError: nobody can listen there.
+    """
+    try:
+        _, port = parse_address(address)
+    except ConfigError as error:
+        raise RequestError(error.message, remedy=error.remedy) from error
+    if port == 0:
+        raise RequestError(f"{address!r} has port 0, where nobody can listen", remedy="name the node's real port")
+
+
 def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
     """Read a request for a change: "add", "learn" (a learner that stays one), "replace" or "remove".
 
@@ -150,6 +165,8 @@ def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
             f"a change {action!r} of node {node!r} at {address!r} in the place of {replaces!r}",
             remedy="add, learn and replace need a node and its address, replace also whom it replaces; remove a node",
         )
+    if address:
+        check_address(address)
     match action:
         case "add" | "replace":
             return AddMember(NodeId(node), address, replaces=NodeId(replaces) if replaces else None)

@@ -22,6 +22,9 @@ from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Peering"]
 
+_STRANGERS_MAX = 64
+"""How many are remembered that opened a connection and are no members as far as this node knows."""
+
 
 class Peering:
     """The other members, as this one reaches them.
@@ -171,6 +174,8 @@ class Peering:
                 remedy=f"correct [node] id; or `viewstamp members add {peer}` first",
             )
         self._met[peer] = address, incarnation
+        while len(self._met) > _STRANGERS_MAX:
+            del self._met[next(iter(self._met))]
 
     def _may_join(self, peer: NodeId) -> bool:
         """Say whether a stranger is a member that has lost its disk."""

@@ -9,7 +9,7 @@ from random import Random
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import AsyncActor
-from viewstamp.errors import LostDiskError, PeerError, WrongClusterError
+from viewstamp.errors import ConfigError, LostDiskError, PeerError, WrongClusterError
 from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import FrameDecoder, encode_frame
@@ -75,7 +75,7 @@ class PeerLink(AsyncActor[None]):
         while (address := self._address()) is not None:
             try:
                 connection, session = await self._connect(address)
-            except (OSError, PeerError, TimeoutError) as error:
+            except (OSError, PeerError, TimeoutError, ConfigError) as error:  # ConfigError: it is no address
                 reason = f"{type(error).__name__}: {error}"
                 self.refusal = str(error) if isinstance(error, PeerError) else ""
                 if reason != told:

@@ -24,8 +24,10 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
+from viewstamp.host.address import parse_address
 from viewstamp.host.seam import Connection
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
+from viewstamp.node.changes import check_address
 from viewstamp.node.codec import decode_message
 from viewstamp.node.reading import Reading
 from viewstamp.node.replica import FromPeer
@@ -83,6 +85,8 @@ _COMMANDS = {
 _NUMBER_END = 1 << 63
 _MESSAGE_MAX = 2000
 """Characters of an error's text that are sent: who asks for a topic with a megabyte as its name need not read it."""
+_NAME_MAX = 256
+"""Characters of the id and of the incarnation of a peer."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 _WAIT_SECONDS_MAX = 600.0
@@ -344,7 +348,13 @@ class _ServerConnection:
             if hello["cluster"] == "":
                 raise WrongClusterError("a peer must name its cluster", remedy="set [cluster] id")
             address = hello.get("address", "")
-            self._service.meet(NodeId(self._peer), hello["incarnation"], address if isinstance(address, str) else "")
+            if max(len(self._peer), len(hello["incarnation"])) > _NAME_MAX:
+                raise FrameError(f"a HELLO with a name of more than {_NAME_MAX} characters")
+            if not isinstance(address, str):
+                raise FrameError("a HELLO whose address is no text")
+            if address:
+                parse_address(address)
+            self._service.meet(NodeId(self._peer), hello["incarnation"], address)
 
     # -- Peers ----------------------------------------------------------------------------------------------
 
@@ -359,6 +369,7 @@ class _ServerConnection:
             address = frame.body.get("address") if isinstance(frame.body, dict) else None
             if not isinstance(address, str) or not address:
                 raise FrameError("a peer asks to join without an address")
+            check_address(address)
             self._service.join(NodeId(self._peer), address)
             return
         if frame.kind != FrameKind.PEER:
