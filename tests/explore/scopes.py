@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.explore.scope import Scope
 from tests.explore.search import Result, search
-from tests.explore.start import Script, changing, diverged, leading, nothing, outgrown, replacing
+from tests.explore.start import Script, changing, diverged, halfway, leading, nothing, outgrown, replacing
 from tests.explore.world import World
 
 __all__ = ["SCOPES", "Exploration", "explore"]
@@ -46,7 +46,7 @@ SCOPES = {
     "t3-crash": Exploration("three terms, a crash at any step", Scope(terms=3, crashes=1)),
     "diverged": Exploration(
         "four terms, from a record of term 1 on one member and one of term 2 on another",
-        Scope(terms=4, records=2, announcements=1),
+        Scope(terms=4, announcements=1),
         diverged,
     ),
     "diverged-t3": Exploration("the same, three terms", Scope(terms=3, announcements=1), diverged),
@@ -54,7 +54,12 @@ SCOPES = {
         "the same, every write takes time", Scope(terms=3, announcements=1, slow_disks=True), diverged
     ),
     "outgrown": Exploration(
-        "three terms, from two records of term 1 on one member", Scope(terms=3, records=2, announcements=1), outgrown
+        "three terms, from two records of term 1 on one member", Scope(terms=3, announcements=1), outgrown
+    ),
+    "halfway": Exploration(
+        "three terms, from two records on one member and the first of them on another",
+        Scope(terms=3, announcements=1),
+        halfway,
     ),
     "learning": Exploration(
         "two voters and a learner to be, two terms",

@@ -8,7 +8,7 @@ from tests.explore.world import Broken, Step, World
 from viewstamp.consensus.messages import Message
 from viewstamp.ids import NodeId
 
-__all__ = ["Script", "changing", "diverged", "leading", "nothing", "outgrown", "replacing"]
+__all__ = ["Script", "changing", "diverged", "halfway", "leading", "nothing", "outgrown", "replacing"]
 
 
 class Script:
@@ -99,6 +99,15 @@ def outgrown(script: Script) -> None:
     """n1 has two records of term 1 alone: its log is the longest, and of an old term as soon as there is another."""
     script.elect("n1", "n2")
     script.do("n1", "propose")
+    script.do("n1", "propose")
+    script.rest()
+
+
+def halfway(script: Script) -> None:
+    """n1 has two records of term 1, n2 the first of them, none is committed: the next term begins behind n2's end."""
+    script.elect("n1", "n2")
+    script.do("n1", "propose")
+    script.deliver(to="n2", by="n1")
     script.do("n1", "propose")
     script.rest()
 

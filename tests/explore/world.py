@@ -20,11 +20,12 @@ inputs of their own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import fields
 from itertools import permutations
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from tests.explore.copies import clone, freeze, rename
+from tests.explore.copies import freeze, rename
 from tests.explore.disk import Disk
 from tests.explore.member import Input, Member, Sent, inputs, start, take
 from tests.explore.scope import Scope
@@ -100,12 +101,13 @@ T = TypeVar("T")
 class _Objects(Generic[T]):
     """Objects that exist once, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, key_of: Callable[[T], Hashable] = freeze) -> None:
         self.all: list[T] = []
+        self._key_of = key_of
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, each: T) -> int:
-        key = freeze(each)
+        key = self._key_of(each)
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.all)
@@ -121,7 +123,7 @@ class World:
         self.names = [NodeId(f"n{number}") for number in range(1, scope.members + scope.spares + 1)]
         self.hint = Membership({name: f"at-{name}" for name in self.names[: scope.members]})
         self.members: _Objects[Member] = _Objects()
-        self.facts: _Objects[Facts] = _Objects()
+        self.facts: _Objects[Facts] = _Objects(_key_of_facts)
         self.messages: _Objects[Message] = _Objects()
         self.disks: _Objects[Disk] = _Objects()
         self.targets: list[int] = []
@@ -271,7 +273,7 @@ class World:
     ) -> int | Broken:
         """Check all invariants after a step of the member ``at``; return the facts that are known then."""
         known = self.facts.all[number]
-        facts: Facts = clone(known)
+        facts = _copy_of_facts(known)
         present = [self.members.all[each] for each in members]
         old, new = self.members.all[before].core, present[at]
         me = new.core.me
@@ -386,6 +388,20 @@ class World:
             each = self.messages.all[message]
             found = self._dead[key] = _is_dead(each, self.members.all[member], self.scope, may_crash=may_crash)
         return found
+
+
+def _key_of_facts(facts: Facts) -> Hashable:
+    values = [getattr(facts, field.name) for field in fields(Facts)]
+    return tuple([tuple(sorted(each.items())) if isinstance(each, dict) else freeze(each) for each in values])
+
+
+def _copy_of_facts(facts: Facts) -> Facts:
+    """Copy the containers; what is in them never changes."""
+    copies: dict[str, Any] = {}
+    for each in fields(Facts):
+        value = getattr(facts, each.name)
+        copies[each.name] = value.copy() if isinstance(value, dict | list) else value
+    return Facts(**copies)
 
 
 def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool) -> bool:

@@ -1,0 +1,51 @@
+"""Which scope finds each planted mistake: after how many worlds, and by which invariant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["FINDS", "NOT_POSSIBLE", "Find"]
+
+
+class Find(NamedTuple):
+    """A mutant, the scope that finds it, how many worlds were visited by then, steps of the trace, the invariant."""
+
+    mutant: str
+    scope: str
+    states: int
+    steps: int
+    invariant: str
+
+
+FINDS = (
+    Find("history-first", "t2-crash", 10_368, 11, "HistoryTrue"),
+    Find("strictly-advertised", "diverged", 2_033, 35, "PeerError"),
+    Find("announce-early", "t2", 12, 3, "AnnouncedDurable"),
+    Find("vote-before-durable", "t2", 1, 1, "VoteDurable"),
+    Find("count-before-sync", "t2", 451, 8, "CommitOnQuorum"),
+    Find("acknowledge-before-sync", "t2", 273, 7, "AckDurable"),
+    Find("compare-lengths", "outgrown", 5_305, 28, "PeerError"),
+    Find("append-unannounced", "t2", 68, 5, "HistoryTrue"),
+    Find("append-of-older-term", "t2-old", 31_995, 14, "HistoryTrue"),
+    Find("announcement-of-older-term", "t2-old", 1_424, 9, "FollowsLeader"),
+    Find("trust-the-point", "t2-crash", 4_955, 9, "AckKept"),
+    Find("completion-by-index-uncounted", "diverged-slow", 1_397, 37, "AnnouncedDurable"),
+    Find("completion-by-record", "diverged-slow", 1_397, 37, "AnnouncedDurable"),
+    Find("resume-term", "t1-crash", 308, 7, "OneLeader"),
+    Find("extend-stored-history", "outgrown", 594, 19, "PeerError"),
+    Find("commit-unannounced", "diverged-t3", 534, 33, "PeerError"),
+    Find("votes-acknowledge", "t2", 2_677, 15, "CommitOnQuorum"),
+    Find("commit-by-counting", "halfway", 242, 18, "CommitOnQuorum"),
+    Find("forget-silence", "t2-wipe", 135, 4, "VoteDurable"),
+    Find("silent-until-committed", "t2-wipe", 4_688, 9, "VoteDurable"),
+    Find("forget-silence", "t2-damage", 2_916, 8, "AckKept"),
+    Find("silent-until-committed", "t2-damage", 5_048, 9, "AckKept"),
+    Find("change-unguarded", "changing", 678, 47, "LeaderComplete"),
+    Find("count-new-voters-only", "replacing", 2_017, 38, "LeaderComplete"),
+    Find("leave-joint-early", "replacing", 8_993, 39, "LeaderComplete"),
+    Find("count-learners", "learning", 6_064, 18, "CommitOnQuorum"),
+)
+"""In the order of the protocol's rules; the worlds as measured, the trace is a shortest one."""
+
+NOT_POSSIBLE = (("completion-by-index", "diverged-slow"), ("completion-uncounted", "diverged-slow"))
+"""Two rules that keep a late completion out: with one of them gone the other is enough, in this scope."""
