@@ -14,7 +14,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.host.seam import Buffer, Network
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 from viewstamp.node.codec import encode_message
 from viewstamp.node.peers import PeerLink
 from viewstamp.wire.frame import encode_frame
@@ -73,6 +73,8 @@ class Peering:
         self._log = log
         self._links: dict[NodeId, PeerLink] = {}
         self._numbers = itertools.count(1)
+        self._noted: dict[NodeId, str] = {}
+        """Incarnations that ``remember`` was told; it may take a moment until ``incarnations`` says them."""
         self._met: dict[NodeId, tuple[str, str]] = {}
         """Where those listen, and by which incarnation, who have connected and are no members as far as known here."""
 
@@ -85,7 +87,7 @@ class Peering:
                 continue
             _, incarnation = self._met.pop(peer, ("", ""))
             if incarnation and peer not in self._incarnations():
-                self._remember(peer, incarnation)
+                self._note(peer, incarnation)
             self._link(peer)
 
     def send(self, message: Message) -> None:
@@ -122,6 +124,7 @@ class Peering:
             link = PeerLink(
                 peer,
                 lambda: self.address(peer),
+                is_meant=lambda found: self._is_meant(peer, found),
                 hello=self._hello,
                 network=self._network,
                 entropy=self._entropy,
@@ -133,6 +136,16 @@ class Peering:
             # Numbered: a link that is over keeps its name for the rest of the turn, and its peer may be back by then.
             self._system.spawn(link, name=f"link-{peer}-{next(self._numbers)}")
         return link
+
+    def _is_meant(self, peer: NodeId, found: object) -> bool:
+        """Say whether who answers is whom a link is for.
+
+        A reborn node that holds nothing knows the members by its settings only. Any of them may have lost its disk as
+        well, and be called otherwise by now: it is asked to add this one all the same.
+        """
+        core = self._raft.core
+        is_hint = core.me != name_of(core.me) and core.log.end == 1
+        return found == peer or (is_hint and name_of(str(found)) == peer)
 
     # -- Listening -------------------------------------------------------------------------------------------
 
@@ -154,7 +167,7 @@ class Peering:
                 f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
                 remedy="correct [node] id, or the address of the member that is meant",
             )
-        known = self._incarnations().get(peer)
+        known = self._incarnations().get(peer) or self._noted.get(peer)
         # Learners too: here a learner may be a voter elsewhere already, and its connection outlasts its promotion.
         if known is not None and known != incarnation:
             raise LostDiskError(
@@ -164,7 +177,7 @@ class Peering:
             )
         if peer in membership.addresses:
             if known is None:
-                self._remember(peer, incarnation)
+                self._note(peer, incarnation)
             self._met.pop(peer, None)
             return
         is_sure = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader
@@ -180,6 +193,10 @@ class Peering:
     def _may_join(self, peer: NodeId) -> bool:
         """Say whether a stranger is a member that has lost its disk."""
         return "~" in peer
+
+    def _note(self, peer: NodeId, incarnation: str) -> None:
+        self._noted[peer] = incarnation
+        self._remember(peer, incarnation)
 
     # -- Looking ---------------------------------------------------------------------------------------------
 

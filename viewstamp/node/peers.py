@@ -36,6 +36,7 @@ class PeerLink(AsyncActor[None]):
         peer: NodeId,
         address: Callable[[], str | None],
         *,
+        is_meant: Callable[[object], bool],
         hello: dict[str, object],
         network: Network,
         entropy: Random,
@@ -48,6 +49,7 @@ class PeerLink(AsyncActor[None]):
         self._on_lost_disk = on_lost_disk
         self.peer = peer
         self._address = address
+        self._is_meant = is_meant
         self._hello = hello
         self._network = network
         self._entropy = entropy
@@ -98,7 +100,7 @@ class PeerLink(AsyncActor[None]):
         self.is_over = True
 
     async def _connect(self, address: str) -> tuple[Connection, _LinkSession]:
-        session = _LinkSession(self.peer, self._hello)
+        session = _LinkSession(self.peer, self._is_meant, self._hello)
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             connection = await self._network.connect(address, session.accept)
             try:
@@ -112,11 +114,12 @@ class PeerLink(AsyncActor[None]):
 class _LinkSession:
     """One connection of a link: the handshake, then silence from the other side until it ends."""
 
-    def __init__(self, peer: NodeId, hello: dict[str, object]) -> None:
+    def __init__(self, peer: NodeId, is_meant: Callable[[object], bool], hello: dict[str, object]) -> None:
         loop = asyncio.get_running_loop()
         self.welcomed: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[str] = loop.create_future()
         self._peer = peer
+        self._is_meant = is_meant
         self._hello = hello
         self._decoder = FrameDecoder()
 
@@ -127,7 +130,7 @@ class _LinkSession:
     def on_bytes(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
             if frame.kind == FrameKind.WELCOME:
-                if frame.body.get("cluster") != self._hello["cluster"] or frame.body.get("node") != self._peer:
+                if frame.body.get("cluster") != self._hello["cluster"] or not self._is_meant(frame.body.get("node")):
                     raise WrongClusterError(
                         f"expected {self._peer} of cluster {self._hello['cluster']},"
                         f" found {frame.body.get('node')} of {frame.body.get('cluster')}",
