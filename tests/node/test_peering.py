@@ -50,6 +50,15 @@ async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsew
     assert known == {N4: "a"}
 
 
+async def test_of_two_disks_that_come_at_once_the_second_is_refused() -> None:
+    """Both come before the disk of the first has been noted on this member's own."""
+    peering = at(started(), "n2", {})
+    peering._remember = lambda peer, incarnation: None  # Its turn has not come.
+    peering.meet(N1, "a", "at-n1")
+    with pytest.raises(LostDiskError, match="incarnation b, known a"):
+        peering.meet(N1, "b", "at-n1")
+
+
 async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one() -> None:
     """It would come back with another one and be taken for the same, as its first connection is not made again."""
     cores = Cores(3)
