@@ -27,7 +27,7 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark test test-core check fix sim soak fuzz mutants bench bench-spark setup
+.PHONY: help demo demo-spark test test-core check fix sim soak fuzz explore mutants bench bench-spark setup
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,9 @@ soak: $(VENV)/.dev ## break real processes for MINUTES=3, and look at every prom
 
 soak-power: $(VENV)/.dev ## the long form of the crash tests: every kill and every power cut
 	@VIEWSTAMP_SOAK=1 $(PY) -m pytest tests/integration $(ARGS)
+
+explore: $(VENV)/.dev ## visit every state of small groups of real cores (ARGS="t2-crash", ARGS="t2 --mutant announce-early")
+	@$(PY) -u -m tests.explore $(ARGS)
 
 mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds it
 	@$(PY) -m tests.mutants $(ARGS)
