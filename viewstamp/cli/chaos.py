@@ -218,6 +218,8 @@ def partition(
     if node in (others or ()):
         raise ConfigError(f"--from {node}: {node} cannot be cut off from itself", remedy="name another node")
     far = [cluster.node(name) for name in others or [name for name in cluster.nodes if name != node]]
+    if not far:
+        raise ConfigError(f"{node} is alone: there is nobody to cut it off from", remedy="members add brings another")
     until = _until(seconds)
 
     def cut(peers: Iterable[LocalNode]) -> Fault:

@@ -218,7 +218,7 @@ def _away(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="wrong_cluster",
                 node=name,
-                sentence=f"at {node['address']}, where {name} should be, somebody else answers: {node['error']}",
+                sentence=f"at {node['address']} a node of another cluster answers: {node['error']}",
                 remedy="correct the address, or start the member that belongs there",
             )
         elif not node["id"] and report.membership:

@@ -37,6 +37,7 @@ __all__ = ["app", "member_rows", "resolve"]
 
 MIB: Final = 1024 * 1024
 LOOK_SECONDS: Final = 0.2
+LEADER_SECONDS: Final = 5.0
 
 app = typer.Typer(help="See and change who belongs to a cluster, while it runs.", no_args_is_help=True)
 
@@ -55,7 +56,7 @@ def list_members(
     target = Target.resolve(directory, cluster)
 
     async def look(client: Client) -> tuple[Members, Mapping[str, Any]]:
-        members = await client.list_members(timeout=5)
+        members = await client.list_members(timeout=LEADER_SECONDS)
         return members, summary(await client.status(), target.names)
 
     members, told = target.ask(look)
@@ -143,7 +144,7 @@ class _Change:
     async def add(self, name: str | None, address: str | None, *, voter: bool, replaces: str, wait: bool) -> None:
         """Add a member, having made and started it where it is local and no address is given."""
         async with self._target.connect() as client:
-            before = await client.list_members(timeout=self._timeout)
+            before = await client.list_members(timeout=self._first)
             old = resolve(before, replaces) if replaces else ""
             made: LocalNode | None = None
             if address is None:
@@ -177,7 +178,7 @@ class _Change:
     async def remove(self, name: str) -> None:
         """Remove a member, and stop it where it is local; one that is none any more is stopped all the same."""
         async with self._target.connect() as client:
-            members = await client.list_members(timeout=self._timeout)
+            members = await client.list_members(timeout=self._first)
             is_local = self._local is not None and name in self._local.nodes
             if is_local and NodeId(name) not in map(name_of, members.addresses):
                 self._tell(f"{name} is no member", node=name, removed=False)
@@ -186,6 +187,11 @@ class _Change:
                 await client.remove_member(member, timeout=self._left)
                 self._tell(f"{member} is no member any more", node=member, removed=True)
         await self._retire(name)
+
+    @property
+    def _first(self) -> float:
+        """How long to look for a leader: who has none need not wait as long as for a newcomer to catch up."""
+        return min(self._timeout, LEADER_SECONDS)
 
     @property
     def _left(self) -> float:

@@ -53,7 +53,7 @@ def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
             print(f"damage in {damage.segment} at byte {damage.location}:")
             print(f"  expected {damage.expected}\n  found {damage.found}")
         if found.verdict == "corruption":
-            print("nothing was changed; the node does not start like this, the others go on without it")
+            print("nothing was changed; the node fetches what it lost from the others when it starts, if there are any")
     return CORRUPTION if found.verdict == "corruption" else 0
 
 
