@@ -275,6 +275,12 @@ def test_a_snapshot_that_is_damaged_is_named() -> None:
     assert only(look(node("n2", damaged_snapshots=["/s/1"])), "damaged_snapshot").sentence.endswith(": /s/1")
 
 
+def test_a_file_that_is_damaged_and_was_not_mended_is_named() -> None:
+    assert look(node("n2", scrub={"damaged": ["/s/1.snapshot"]})) == []
+    finding = only(look(node("n2", scrub={"damaged": ["/w/1.segment"]})), "damaged_file")
+    assert finding.sentence.endswith("when it last looked: /w/1.segment")
+
+
 def test_actors_that_differ_at_the_same_index_are_told() -> None:
     other = {"actors": {"stock": {"digest": "bb", "instances": 1}}}
     finding = only(look(node("n3", state=other)), "diverged")

@@ -42,6 +42,7 @@ CODES: Final = (
     "slow_disk",
     "slow_loop",
     "damaged_snapshot",
+    "damaged_file",
     "diverged",
     "clock",
     "releases",
@@ -456,6 +457,16 @@ def _said(report: Report) -> Iterator[Finding]:
                 node=_name(node),
                 sentence=f"a snapshot of {_name(node)} is damaged, and an older one was taken in its place: {path}",
                 remedy=f"check that disk; {report.command('snapshot create')} makes a new one",
+            )
+        scrubbed = (node.get("scrub") or {}).get("damaged") or ()
+        damaged = [path for path in scrubbed if not path.endswith(".snapshot")]  # Of those a new one was taken.
+        if damaged:
+            yield Finding(
+                code="damaged_file",
+                node=_name(node),
+                sentence=f"{_name(node)} found damage in what it had written, when it last looked: {_and(damaged)}",
+                remedy="check that disk; who is not alone fetches what it lost, an only voter has nobody to ask: read what "
+                "is left with viewstamp replay, before the disk goes",
             )
     suffering = {_name(node): [_in_words(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")}
     if suffering:
