@@ -465,8 +465,8 @@ def _said(report: Report) -> Iterator[Finding]:
                 code="damaged_file",
                 node=_name(node),
                 sentence=f"{_name(node)} found damage in what it had written, when it last looked: {_and(damaged)}",
-                remedy="check that disk; who is not alone fetches what it lost, an only voter has nobody to ask: read what "
-                "is left with viewstamp replay, before the disk goes",
+                remedy="check that disk; who is not alone fetches what it lost, an only voter has nobody to ask: read "
+                "what is left with viewstamp replay, before the disk goes",
             )
     suffering = {_name(node): [_in_words(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")}
     if suffering:
