@@ -11,6 +11,7 @@ from tests.consensus.group import Group as Cores
 from tests.node.damage import flip
 from tests.node.group import Group, wait_for
 from tests.node.test_repair import fill, take_snapshots
+from tests.node.test_scrub import NEVER
 from viewstamp.consensus.membership import AddMember, RemoveMember
 from viewstamp.consensus.messages import AppendRequest
 from viewstamp.consensus.roles import Lifecycle, Role
@@ -156,6 +157,39 @@ async def test_a_leader_whose_newest_snapshot_has_rotted_sends_the_one_before(tm
         await group.caught_up_with_leader("n3")
         assert group.journal.of("= fetching a snapshot", node="n3")
         assert [record.value async for record in client.read("orders", 31, node="n3")] == values[30:]
+
+
+@pytest.mark.slow
+async def test_a_leader_that_cannot_read_its_own_snapshot_does_not_leave_a_member_behind_for_ever(
+    tmp_path: Path,
+) -> None:
+    """Failure 10. n3 needs a snapshot, and the one of the leader has rotted: it takes another, or gives way."""
+    async with Group(tmp_path, 3, scrub=NEVER) as group:
+        await group.run()
+        values = await fill(group, 10)
+        await group.caught_up()
+        behind = group.nodes[NodeId("n3")].applied_index
+        await group.stop("n3")
+        client = group.client()
+        values += await fill(group, 12, 10)
+        await take_snapshots(group)
+        values += await fill(group, 10, 22)
+        await client.trim_topic("orders", 31)
+        await take_snapshots(group)  # The one before is the base: it holds no record that is still wanted.
+        await wait_for(
+            lambda: all(node.wal is not None and node.wal.first_index > behind + 1 for node in group.nodes.values()),
+            lambda: f"nothing dropped: {group.status()}",
+        )
+        leader = await group.leader()
+        for path in (tmp_path / leader.options.node / "snapshots").glob("*.snapshot"):
+            flip(path, path.stat().st_size // 2)
+        await group.start("n3")
+        await group.caught_up_with_leader("n3")
+        assert group.journal.of("! snapshot not fetched", node="n3") or group.journal.of("! damaged snapshot"), (
+            "it was read"
+        )
+        for name in group.members:
+            assert [record.value async for record in client.read("orders", node=name)] == values[30:]
 
 
 def test_each_of_the_fifteen_has_a_test_or_a_reason() -> None:

@@ -408,11 +408,13 @@ class Node:
             clock=host.clock,
             on_rot=self._on_rot,
             replace_snapshot=snapshotter.create,
+            is_base_lost=lambda: snapshotter.is_base_lost,
             find_lost_beginning=lambda: self.repairer.find_lost_beginning(
                 recovered, raft.core.membership, wal.first_index
             ),
             log=self._log,
         )
+        snapshotter.on_suspect = self.scrubber.suspect
         self._system.spawn(self.scrubber, name="scrubber")
         if self.me != options.node:
             joiner = Joiner(

@@ -7,6 +7,7 @@ The open segment is left out: it is being written, and its groups are checked wh
 | found | done |
 | --- | --- |
 | a snapshot that is not intact | it is set aside, and a new one is taken |
+| the last one with which a member that is behind could begin | the node hands over, and begins again |
 | a segment that is not intact, twice at the same place | ``on_rot``: the node begins again, with a repair |
 | the log begins behind what the state refers to | the same, if another member still has it |
 """
@@ -14,6 +15,7 @@ The open segment is left out: it is being written, and its groups are checked wh
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ from viewstamp.wal.wal import Wal
 
 __all__ = ["ScrubOptions", "Scrubber"]
 
+_SUSPECT_BYTES_PER_SECOND = 64 * 1024 * 1024
+"""How fast what is suspected is read where nothing else is."""
 _DUTY = 20
 """At most one part in so many of the time is spent reading."""
 
@@ -63,6 +67,7 @@ class Scrubber(AsyncActor[None]):
         clock: Clock,
         on_rot: Callable[[CorruptionError], None],
         replace_snapshot: Callable[[], Awaitable[object]],
+        is_base_lost: Callable[[], bool],
         find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
         log: FilteringBoundLogger,
     ) -> None:
@@ -76,6 +81,7 @@ class Scrubber(AsyncActor[None]):
           clock: for the pace.
           on_rot: hears of rot in the log; may be told again by the next pass.
           replace_snapshot: takes a new snapshot, where one was damaged.
+          is_base_lost: whether no snapshot is left with which another member could begin.
           find_lost_beginning: says whether the log lacks what the state refers to, and another member has.
           log: where what was found is told.
         """
@@ -88,20 +94,37 @@ class Scrubber(AsyncActor[None]):
         self._clock = clock
         self._on_rot = on_rot
         self._replace_snapshot = replace_snapshot
+        self._is_base_lost = is_base_lost
+        self._suspects: dict[StoredSnapshot, None] = {}
+        self._wake = asyncio.Event()
         self._find_lost_beginning = find_lost_beginning
         self._log = log
         self._bytes = 0
         self._damaged: list[str] = []
 
     async def run(self) -> None:
-        """Pass after pass: for ever."""
-        if self._options.bytes_per_second == 0:
-            return
-        await asyncio.sleep(self._options.first_seconds)
+        """Pass after pass, and in between what is suspected: for ever."""
+        is_off = self._options.bytes_per_second == 0
+        due = math.inf if is_off else self._clock.monotonic() + self._options.first_seconds
         while True:
-            started = self._clock.monotonic()
-            await self.run_pass()
-            await asyncio.sleep(max(0.0, started + self._options.period_seconds - self._clock.monotonic()))
+            self._wake.clear()
+            while self._suspects:
+                suspect = next(iter(self._suspects))
+                await self._look_at_snapshot(suspect)
+                del self._suspects[suspect]
+            left = due - self._clock.monotonic()
+            if left <= 0:
+                due = self._clock.monotonic() + self._options.period_seconds
+                await self.run_pass()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_off else left):
+                    await self._wake.wait()
+
+    def suspect(self, stored: StoredSnapshot) -> None:
+        """Look at a snapshot next: who was sent it is asking for the same bytes again."""
+        self._suspects[stored] = None
+        self._wake.set()
 
     async def run_pass(self) -> None:
         """Read everything once."""
@@ -156,6 +179,10 @@ class Scrubber(AsyncActor[None]):
             self._damaged.append(stored.path)
             self._log.error("! damaged snapshot", path=stored.path, reason=error.message)
             self._store.set_aside(stored, error)
+            if self._is_base_lost():
+                # A leader like that would offer it, or nothing, for ever: somebody else may have one that is whole.
+                self._on_rot(error)
+                return
             with suppress(ViewstampError):
                 await self._replace_snapshot()
 
@@ -169,7 +196,9 @@ class Scrubber(AsyncActor[None]):
                     return
                 self._bytes += size
                 taken = self._clock.monotonic() - started
-                await asyncio.sleep(max(size / self._options.bytes_per_second, _DUTY * taken) - taken)
+                await asyncio.sleep(
+                    max(size / (self._options.bytes_per_second or _SUSPECT_BYTES_PER_SECOND), _DUTY * taken) - taken
+                )
 
 
 def _missing(segment: Segment) -> CorruptionError:

@@ -48,6 +48,8 @@ __all__ = ["SnapshotOptions", "Snapshotter"]
 _LOOK_SECONDS = 0.1
 """How often is looked whether a snapshot is due."""
 _PIECE_BYTES = 256 * 1024
+_SUSPECT_SECONDS = 10.0
+"""A snapshot that is asked for again is read through here, but no more often than this: two members may want it."""
 _HELD_SECONDS = 5.0
 """A snapshot of which a piece was asked for so lately is being sent: the log behind its end stays, if there is room."""
 _RETRY_SECONDS = 5.0
@@ -112,6 +114,12 @@ class Snapshotter(AsyncActor[None]):
         self._wake = asyncio.Event()
         self._sent: dict[StoredSnapshot, float] = {}
         """When a piece of a snapshot was last asked for."""
+        self._reached: dict[StoredSnapshot, int] = {}
+        """Up to which byte a snapshot was sent."""
+        self._suspected: dict[StoredSnapshot, float] = {}
+        """When somebody last asked for what it had been sent already."""
+        self.on_suspect: Callable[[StoredSnapshot], None] = lambda _: None
+        """Called with a snapshot that may be damaged here."""
         self._not_before = 0.0
         self._was_pressed = False
         applier.on_due = self._wake.set
@@ -141,7 +149,13 @@ class Snapshotter(AsyncActor[None]):
         Raises:
           TrimmedError: it is not kept any more.
         """
-        self._sent[stored] = self._clock.monotonic()
+        now = self._clock.monotonic()
+        self._sent[stored] = now
+        if offset < self._reached.get(stored, 0) and now - self._suspected.get(stored, -math.inf) >= _SUSPECT_SECONDS:
+            # It was sent already. Whoever receives it checks every byte, and begins again where one was wrong.
+            self._suspected[stored] = now
+            self.on_suspect(stored)
+        self._reached[stored] = max(self._reached.get(stored, 0), offset + bytes_max)
         return await self.store.read_chunk(stored, offset, bytes_max)
 
     def let_go(self) -> None:
@@ -150,6 +164,12 @@ class Snapshotter(AsyncActor[None]):
         if self._cut is not None:
             self._cut.close()
             self._cut = None
+
+    @property
+    def is_base_lost(self) -> bool:
+        """Whether the log was dropped up to a snapshot that is not whole any more: no member could begin with us."""
+        log_begin = self._wal.first_index
+        return log_begin > 1 and self.store.base(self._applier.machine.keep_from(), log_begin=log_begin) is None
 
     @property
     def newest(self) -> StoredSnapshot | None:
@@ -366,6 +386,8 @@ class Snapshotter(AsyncActor[None]):
                 self._log.warning("! the log is filling up", left=left, of=total, remedy=self.explain_full())
         now = self._clock.monotonic()
         self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
+        self._reached = {each: end for each, end in self._reached.items() if each in self.store.stored}
+        self._suspected = {each: at for each, at in self._suspected.items() if each in self.store.stored}
         keep_from, log_begin = self._applier.machine.keep_from(), self._wal.first_index
         base = self.store.base(keep_from, log_begin=log_begin, pressed=is_pressed)
         if base is not None:
