@@ -259,7 +259,7 @@ def test_a_change_that_could_not_be_committed_is_not_begun() -> None:
     group = started()
     group.crash("n3")
     group.run(15, "n1", "n2")
-    with pytest.raises(UnavailableError, match="of n1, n3 only n1, n2 would be there"):
+    with pytest.raises(UnavailableError, match="of n1, n3 only n1 would be there"):
         group.change("n1", RemoveMember(N2))
     group.change("n1", RemoveMember(N3))
 

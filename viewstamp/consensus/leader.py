@@ -245,8 +245,9 @@ def change(core: Core, wanted: Change) -> Viewstamp:
         return Viewstamp(entry.term, entry.index)
     working = [core.me, *(member for member, progress in core.progress.items() if _works(core, progress))]
     if membership.is_joint and not membership.has_quorum(working):
+        there = sorted(membership.voters.keys() & set(working))
         raise UnavailableError(
-            f"of {', '.join(sorted(membership.voters))} only {', '.join(sorted(working))} would be there to agree",
+            f"of {', '.join(sorted(membership.voters))} only {', '.join(there) or 'none'} would be there to agree",
             remedy="bring the others back first: `viewstamp doctor` says what they lack",
         )
     return _append_membership(core, membership)
