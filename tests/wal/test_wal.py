@@ -596,6 +596,32 @@ async def test_a_log_on_a_full_disk_starts_and_is_read_and_refuses_to_write_unti
     assert len(recovered(disk)) == 2
 
 
+@simulated
+async def test_what_is_larger_than_the_files_made_ready_is_taken_once_the_disk_has_room_again(
+    disk: SimulatedDisk,
+) -> None:
+    """Else a member that is far behind, which is sent much at a time, would be refused the same bytes for ever.
+
+    No spare is wanted, as one is ready: but for the refusals nothing would have the disk asked again.
+    """
+    wal = started(disk)
+    await wal.append([make_batch(1)])
+    await asyncio.sleep(0.01)
+    disk.crash()
+    assert len(names_of(disk, "prepared")) == 1
+    disk.capacity_bytes = disk.volume.bytes_used() + 100
+    wal = started(disk)
+    with pytest.raises(StorageFullError, match="the disk has 100 bytes left"):
+        wal.reserve(3 * SMALL.segment_bytes)
+    await asyncio.sleep(0.01)
+    disk.capacity_bytes *= 100
+    with pytest.raises(StorageFullError):
+        wal.reserve(3 * SMALL.segment_bytes)  # this one has the disk asked again
+    await asyncio.sleep(0.01)
+    await wal.append([make_batch(2, size=3 * SMALL.segment_bytes)])
+    assert len(recovered(disk)) == 2
+
+
 def test_a_disk_without_room_for_the_first_segment_is_refused(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = 1000
     with pytest.raises(StorageFullError):

@@ -461,7 +461,7 @@ class Wal:
         try:
             self._space.check(self._queued + cost, urgent=urgent)
         except StorageFullError:
-            self._prepare_next()  # there may be room again: the next call will know
+            self._prepare_next(asks=True)  # there may be room again: the next call will know
             raise
 
     def _enqueue(self, item: Item) -> None:
@@ -557,15 +557,16 @@ class Wal:
 
     # -- the next segment -------------------------------------------------------------------------------
 
-    def _prepare_next(self) -> None:
+    def _prepare_next(self, *, asks: bool = False) -> None:
         """Have another spare made ready, unless there are enough, or it would take the log over its bounds.
 
-        Where the open segment is not whole, as the disk was full, the disk is asked again how much is free.
+        The disk is asked again how much is free where ``asks`` says so, as something was refused, and where the open
+        segment is not whole, as the disk was full.
         """
         if self._is_preparing or self._failure is not None or self._closed:
             return
         makes = self._space.wants_another(self._queued)
-        if not makes and self._space.is_open_whole:
+        if not makes and not asks and self._space.is_open_whole:
             return
         self._is_preparing = True
         self._space.is_making = makes and self._space.dropped <= 0
