@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from viewstamp.consensus.core import MembershipEntry, Stored
+from viewstamp.consensus.core import MembershipEntry, SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.ready import AppendLog, EndSilence, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, Term
 from viewstamp.wire.batch import Batch, Kind
@@ -31,10 +31,15 @@ class Disk:
     batches: tuple[Batch, ...] = ()
     commit_hint: Index = Index(1)
     silent_until: tuple[Term, Index] | None = None
+    begin: Index = Index(1)
+    """Where the log begins, after a record of ``begin_term``."""
+    begin_term: Term = Term(0)
+    snapshot: SnapshotPoint | None = None
+    """The newest snapshot file, which is whole."""
 
     @property
     def end(self) -> Index:
-        return self.batches[-1].end if self.batches else Index(1)
+        return self.batches[-1].end if self.batches else self.begin
 
     @property
     def durable(self) -> Durable:
@@ -56,6 +61,8 @@ class Disk:
                 return replace(self, silent_until=None)
             case TruncateLog(end):
                 return self.cut(end)
+            case ResetLog(end, term):
+                return replace(self, batches=(), begin=end, begin_term=term)
             case AppendLog(batches):
                 assert batches[0].first_index == self.end, f"{batches[0]!r} does not start at {self.end}"
                 return replace(self, batches=(*self.batches, *batches))
@@ -67,19 +74,52 @@ class Disk:
         kept = tuple(batch for batch in self.batches if batch.end <= end)
         return replace(self, batches=kept, commit_hint=min(self.commit_hint, end))
 
+    def with_snapshot(self, point: SnapshotPoint) -> Disk:
+        """Return the disk with one more snapshot file: the newest counts."""
+        if self.snapshot is not None and self.snapshot.end >= point.end:
+            return self
+        return replace(self, snapshot=point)
+
+    def without_before(self, end: Index) -> Disk:
+        """Return the disk with the log from ``end`` on: what is before is in the snapshot."""
+        kept = tuple(batch for batch in self.batches if batch.first_index >= end)
+        return replace(self, batches=kept, begin=end, begin_term=self.term_of(Index(end - 1)))
+
+    def term_of(self, index: Index) -> Term:
+        """Return the term in the header of the record at ``index``; 0 where it is not there."""
+        if index == self.begin - 1:
+            return self.begin_term
+        return next((each.term for each in self.batches if each.first_index <= index < each.end), Term(0))
+
+    def holds(self, point: SnapshotPoint) -> bool:
+        """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+        last = Index(point.end - 1)
+        is_described = self.history.starts[0].begin <= last and self.history.term_at(last) == point.last_term
+        return is_described and self.end >= point.end and self.term_of(last) == point.last_term
+
+    def recovered(self) -> Disk:
+        """Settle log and newest snapshot (protocol rule 19); it can be repeated."""
+        point = self.snapshot
+        if point is None or self.holds(point):
+            return self
+        settled = self.written(ResetLog(point.end, point.last_term)).written(WriteHistory(point.history))
+        return replace(settled, commit_hint=point.end)
+
     def stored(self, hint: Membership) -> Stored:
         """Build what a core starts from, as ``viewstamp.node.recovery`` does; the whole log is in memory."""
-        memberships = [MembershipEntry(Index(0), Term(0), hint)]
+        base = self.snapshot
+        memberships = [base.membership if base is not None else MembershipEntry(Index(0), Term(0), hint)]
         for batch in self.batches:
-            if batch.kind is Kind.MEMBERSHIP:
+            if batch.kind is Kind.MEMBERSHIP and batch.first_index > memberships[-1].index:
                 membership = Membership.decode(batch.values()[0])
                 memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
         return Stored(
             term=self.term,
             vote=self.vote,
             history=self.history,
+            first_index=self.begin,
             end=self.end,
-            commit_end=self.commit_hint,
+            commit_end=max(self.commit_hint, base.end if base is not None else self.begin),
             tail=list(self.batches),
             memberships=memberships,
             silent_until=self.silent_until,

@@ -40,6 +40,8 @@ FINDS = (
     Find("silent-until-committed", "t2-wipe", 4_688, 9, "VoteDurable"),
     Find("forget-silence", "t2-damage", 2_916, 8, "AckKept"),
     Find("silent-until-committed", "t2-damage", 5_048, 9, "AckKept"),
+    Find("keep-history-at-reset", "snapped", 199, 35, "HistoryTrue"),
+    Find("common-prefix", "snapped", 1_188, 37, "PeerError"),
     Find("change-unguarded", "changing", 678, 47, "LeaderComplete"),
     Find("count-new-voters-only", "replacing", 2_017, 38, "LeaderComplete"),
     Find("leave-joint-early", "replacing", 8_993, 39, "LeaderComplete"),
@@ -47,5 +49,10 @@ FINDS = (
 )
 """In the order of the protocol's rules; the worlds as measured, the trace is a shortest one."""
 
-NOT_POSSIBLE = (("completion-by-index", "diverged-slow"), ("completion-uncounted", "diverged-slow"))
-"""Two rules that keep a late completion out: with one of them gone the other is enough, in this scope."""
+NOT_POSSIBLE = (
+    ("completion-by-index", "diverged-slow"),
+    ("completion-uncounted", "diverged-slow"),
+    ("install-history-first", "snapped"),
+)
+"""Mistakes that another rule makes good, in these scopes: each of two rules keeps a late completion out, and a start
+settles a log that does not hold its snapshot, whatever the history says."""

@@ -25,9 +25,16 @@ from tests.explore.copies import clone
 from tests.explore.disk import Disk, left_by_a_crash
 from tests.explore.scope import Scope
 from viewstamp.consensus import leader
-from viewstamp.consensus.core import Campaign, Core, Options
+from viewstamp.consensus.core import Campaign, Core, Options, SnapshotPoint
 from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
-from viewstamp.consensus.messages import Message, PreVoteRequest, PreVoteResponse, TermResponse, VoteResponse
+from viewstamp.consensus.messages import (
+    Message,
+    PreVoteRequest,
+    PreVoteResponse,
+    SnapshotOffer,
+    TermResponse,
+    VoteResponse,
+)
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import AppendLog, Write
@@ -35,7 +42,7 @@ from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import build_batch
 
-__all__ = ["Input", "Member", "Pending", "Sent", "Taken", "inputs", "start", "take"]
+__all__ = ["Input", "Member", "Pending", "Sent", "SnapshotFile", "Taken", "inputs", "start", "take"]
 
 FOR_EVER = (Term(2**31), Index(2**62))
 """A pair that nobody regains: a member that holds another's identity, or knows nothing of its own."""
@@ -52,6 +59,13 @@ class Input(NamedTuple):
 class _NoEntropy:
     def randrange(self, start: int, stop: int) -> int:
         return start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFile(Message):
+    """What the node of a leader that offers its snapshot sends besides: the file, as far as the core is told of it."""
+
+    point: SnapshotPoint
 
 
 class Sent(NamedTuple):
@@ -104,7 +118,10 @@ class Member:
 def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
     """Start a member from what its disk holds."""
     options = Options(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=not scope.has_gate)
+    disk = disk.recovered()
     member = Member(Raft(me, options, disk.stored(hint), _NoEntropy()), disk, is_resumed=disk.term > 0)
+    if disk.snapshot is not None:
+        member.raft.trimmed(disk.begin, (disk.snapshot.end, disk.snapshot.last_term))
     sent: list[Sent] = []
     _turn(member, sent, scope)
     while not scope.slow_disks and member.queue:
@@ -120,6 +137,8 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
     core = member.core
     if member.queue:
         yield Input("write")
+    if scope.snapshots and min(core.log.handed_end, core.log.durable_end) > member.disk.begin:
+        yield Input("snapshot")
     if member.is_leading:
         if not core.installing:
             if core.log.end <= scope.records:
@@ -161,7 +180,10 @@ def take(before: Member, what: Input, message: Message | None, hint: Membership,
     member: Member = clone(before)
     sent: list[Sent] = []
     crashed: list[tuple[Disk, list[Sent]]] = []
-    if message is not None:
+    if isinstance(message, SnapshotFile):
+        if not _install(member, message.point):
+            return None
+    elif message is not None:
         member.raft.step(message)
     elif what.word == "write":
         _write(member, sent)
@@ -197,7 +219,13 @@ def _turn(member: Member, sent: list[Sent], scope: Scope) -> None:
     if ready is None:
         return
     assert not ready.fetches, "the whole log is in memory"
-    sent += [Sent(each, member.disk) for each in ready.messages if _is_said(each, scope)]
+    for each in ready.messages:
+        if _is_said(each, scope):
+            sent.append(Sent(each, member.disk))
+        if isinstance(each, SnapshotOffer):
+            assert member.disk.snapshot is not None
+            carried = SnapshotFile(source=each.source, target=each.target, term=each.term, point=member.disk.snapshot)
+            sent.append(Sent(carried, member.disk))
     if ready.durable is None:
         return
     after = [each for each in ready.messages_after_durable if _is_said(each, scope)]
@@ -240,6 +268,35 @@ def _campaign(member: Member, _: str) -> bool:
             member.raft.step(granted)
     core.messages = [each for each in core.messages if not isinstance(each, PreVoteRequest)]
     return bool(core.campaign is Campaign.VOTE and core.writes)
+
+
+def _snapshot(member: Member, _: str) -> bool:
+    """Take a snapshot of what is applied and durable here, then drop the log before it."""
+    core = member.core
+    end = min(core.log.handed_end, core.log.durable_end)
+    if core.installing or member.queue or end <= member.disk.begin:
+        return False
+    point = SnapshotPoint(
+        end=end,
+        last_term=core.history.term_at(Index(end - 1)),
+        history=core.history.advertised(end),
+        membership=[entry for entry in core.memberships if entry.index < end][-1],
+        log_time=0,
+    )
+    member.disk = member.disk.with_snapshot(point).without_before(end)
+    log = core.log
+    while log._starts and log._starts[0] < end:
+        log.cache_bytes -= log._batches.pop(0).size
+        log._starts.pop(0)
+    member.raft.trimmed(end, (end, point.last_term))
+    return True
+
+
+def _install(member: Member, point: SnapshotPoint) -> bool:
+    """Have a snapshot installed whose file has come; one that cannot be installed now comes later."""
+    before = member.disk
+    member.disk = before.with_snapshot(point)
+    return member.raft.install(point) is not None and member.disk is not before
 
 
 def _is_asking(core: Core) -> bool:
@@ -315,6 +372,7 @@ _INPUTS = {
     "ask": _ask,
     "quit": _quit,
     "transfer": _transfer,
+    "snapshot": _snapshot,
     "remove": _remove,
     "add": _add,
 }

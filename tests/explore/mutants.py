@@ -9,14 +9,14 @@ from functools import partial
 
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
-from viewstamp.consensus import follower, leader, raft
-from viewstamp.consensus.core import Core, Entropy, Options, Stored
+from viewstamp.consensus import follower, leader, raft, term_history
+from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.quorum import has_quorum, quorum_end
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import EndSilence, WriteHistory
+from viewstamp.consensus.ready import EndSilence, ResetLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Viewstamp
 
@@ -201,6 +201,44 @@ def change_unguarded() -> AbstractContextManager[None]:
     return patched(leader, change=change)
 
 
+def keep_history_at_reset() -> AbstractContextManager[None]:
+    """A start that finds a snapshot which the log does not hold resets the log, and keeps the history."""
+
+    def recovered(self: Disk) -> Disk:
+        point = self.snapshot
+        if point is None or self.end >= point.end:
+            return self
+        return replace(self.written(ResetLog(point.end, point.last_term)), commit_hint=point.end)
+
+    return patched(Disk, recovered=recovered)
+
+
+def install_history_first() -> AbstractContextManager[None]:
+    original = follower.install
+
+    def install(core: Core, point: SnapshotPoint) -> bool | None:
+        taken = original(core, point)
+        if taken:
+            core.writes[-2:] = reversed(core.writes[-2:])
+        return taken
+
+    return patched(follower, install=install)
+
+
+def common_prefix() -> AbstractContextManager[None]:
+    """The common point is looked for behind the longest common prefix of the histories, trimmed or not."""
+    original = term_history.common_point
+
+    def common_point(leader: TermHistory, leader_end: Index, member: TermHistory, member_end: Index) -> Index | None:
+        if leader.starts[0] != member.starts[0]:
+            return Index(1)
+        return original(leader, leader_end, member, member_end)
+
+    return both(
+        partial(patched, leader, common_point=common_point), partial(patched, follower, common_point=common_point)
+    )
+
+
 EXPLORED: dict[str, Mutant] = {
     **{name: mutant for name, mutant in MUTANTS.items() if mutant.mix},
     **{
@@ -223,6 +261,9 @@ EXPLORED: dict[str, Mutant] = {
             Mutant("votes-acknowledge", "an end in a vote counts as an acknowledgement", votes_acknowledge),
             Mutant("commit-by-counting", "what a quorum holds is committed, term start or not", commit_by_counting),
             Mutant("forget-silence", "a damaged or wiped disk comes back as if it were whole", forget_silence),
+            Mutant("keep-history-at-reset", "a start resets the log and keeps its history", keep_history_at_reset),
+            Mutant("install-history-first", "a snapshot's history is stored before the reset", install_history_first),
+            Mutant("common-prefix", "histories are compared as prefixes, also trimmed ones", common_prefix),
             Mutant("count-new-voters-only", "a joint membership counts its new voters only", count_new_voters_only),
             Mutant("count-learners", "a learner counts for commit", count_learners),
             Mutant("leave-joint-early", "a joint membership is left before it is committed", leave_joint_early),

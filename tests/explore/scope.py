@@ -50,6 +50,8 @@ class Scope:
     """A request of a lower term is answered with the own one."""
     transfers: bool = False
     """A leader may hand over to a member that holds everything."""
+    snapshots: bool = False
+    """A member may take a snapshot of what it has applied, and drop the log before; who needs that is sent it."""
     damages: bool = False
     """A crash may also lose durable records at the end of the log."""
     wipes: bool = False

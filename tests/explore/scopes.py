@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.explore.scope import Scope
 from tests.explore.search import Result, search
-from tests.explore.start import Script, changing, diverged, halfway, leading, nothing, outgrown, replacing
+from tests.explore.start import Script, changing, diverged, halfway, leading, nothing, outgrown, replacing, snapped
 from tests.explore.world import World
 
 __all__ = ["SCOPES", "Exploration", "explore"]
@@ -61,12 +61,19 @@ SCOPES = {
         Scope(terms=3, announcements=1),
         halfway,
     ),
+    "t2-snapshots": Exploration("two terms, snapshots at every point", Scope(announcements=1, snapshots=True)),
+    "snapped": Exploration(
+        "four terms, a crash, from a log that begins behind a snapshot, beside one that differs before it",
+        Scope(terms=4, crashes=1, snapshots=True),
+        snapped,
+    ),
     "learning": Exploration(
         "two voters and a learner to be, two terms",
         replace(_REPLACING, members=2, records=3, added=("n3",), announcements=1),
         leading,
     ),
     "replacing": Exploration("a member is being replaced, two terms", _REPLACING, replacing),
+    "replacing-crash": Exploration("the same, and a crash", replace(_REPLACING, crashes=1), replacing),
     "changing": Exploration(
         "four members, two leaders remove one each, three terms",
         Scope(members=4, terms=3, changes=1, removed=("n3",), has_gate=True, records=0, quits=True, announcements=1),

@@ -8,7 +8,7 @@ from tests.explore.world import Broken, Step, World
 from viewstamp.consensus.messages import Message
 from viewstamp.ids import NodeId
 
-__all__ = ["Script", "changing", "diverged", "halfway", "leading", "nothing", "outgrown", "replacing"]
+__all__ = ["Script", "changing", "diverged", "halfway", "leading", "nothing", "outgrown", "replacing", "snapped"]
 
 
 class Script:
@@ -87,12 +87,17 @@ def nothing(_: Script) -> None:
 
 def diverged(script: Script) -> None:
     """n1 has a record of term 1 alone, n2 one of term 2 alone: the beginning of figure 8 of the Raft paper."""
+    diverge(script)
+    script.rest()
+
+
+def diverge(script: Script) -> None:
+    """The same, but n2 leads yet."""
     script.elect("n1", "n2")
     script.do("n1", "propose")
     script.rest()
     script.elect("n2", "n3")
     script.do("n2", "propose")
-    script.rest()
 
 
 def outgrown(script: Script) -> None:
@@ -109,6 +114,16 @@ def halfway(script: Script) -> None:
     script.do("n1", "propose")
     script.deliver(to="n2", by="n1")
     script.do("n1", "propose")
+    script.rest()
+
+
+def snapped(script: Script) -> None:
+    """n1 has a record of term 1 alone, n2 and n3 one of term 2: n2 in a snapshot only, and its history is trimmed."""
+    diverge(script)
+    script.settle("n2", "n3")
+    script.do("n2", "snapshot")
+    script.rest()
+    script.elect("n2", "n3")
     script.rest()
 
 

@@ -43,7 +43,7 @@ def test_a_planted_mistake_is_found_in_its_scope_by_a_shortest_trace(find: Find)
 
 @pytest.mark.skipif(not IS_SOAK, reason="VIEWSTAMP_SOAK=1")
 @pytest.mark.parametrize(("mutant", "scope"), NOT_POSSIBLE)
-def test_of_two_rules_that_keep_a_late_completion_out_one_is_enough(mutant: str, scope: str) -> None:
+def test_a_mistake_that_another_rule_makes_good_breaks_nothing(mutant: str, scope: str) -> None:
     with EXPLORED[mutant].plant():
         found = explore(scope)
     assert found.is_exhausted

@@ -27,10 +27,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tests.explore.copies import freeze, rename
 from tests.explore.disk import Disk
-from tests.explore.member import Input, Member, Sent, inputs, start, take
+from tests.explore.member import Input, Member, Sent, SnapshotFile, inputs, start, take
 from tests.explore.scope import Scope
 from viewstamp.consensus.core import Campaign, Core
-from viewstamp.consensus.invariants import Facts, Seen, check, check_sent, check_stored
+from viewstamp.consensus.invariants import BrokenInvariantError, Facts, Seen, check, check_sent, check_stored
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     Announcement,
@@ -285,6 +285,7 @@ class World:
         disks = {each.core.me: each.disk.durable for each in present}
         try:
             check_stored(me, new.disk.history, new.disk.batches)
+            _check_base(new)
             check(facts, [each.core for each in present], disks)
             for message, disk in sent:
                 check_sent(facts, self.messages.all[message], self.disks.all[disk].durable)
@@ -390,6 +391,19 @@ class World:
         return found
 
 
+def _check_base(member: Member) -> None:
+    """Check HistoryTrue for the record before the log: a snapshot holds it, and no batch is left to show its term."""
+    disk = member.disk
+    if disk.begin == 1 or member.core.installing:
+        return
+    described = disk.history.term_at(Index(disk.begin - 1))
+    if described != disk.begin_term:
+        raise BrokenInvariantError(
+            "HistoryTrue",
+            f"{member.core.me} dropped a record of term {disk.begin_term}, {disk.history} says {described}",
+        )
+
+
 def _key_of_facts(facts: Facts) -> Hashable:
     values = [getattr(facts, field.name) for field in fields(Facts)]
     return tuple([tuple(sorted(each.items())) if isinstance(each, dict) else freeze(each) for each in values])
@@ -415,6 +429,8 @@ def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool)
     """
     core = target.core
     term = target.disk.term
+    if isinstance(message, SnapshotFile):
+        return target.disk.snapshot is not None and target.disk.snapshot.end >= message.point.end
     if message.term < term:
         return not scope.answers_terms or not isinstance(message, _REQUESTS)
     if isinstance(message, _RESPONSES) and message.term == core.term == term:
