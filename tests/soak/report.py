@@ -67,11 +67,12 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "seed, nodes, seconds", f"{outcome.seed}, {outcome.nodes}, {outcome.seconds:g}"
     yield "operations", f"{total:,}: {fates['ok']:,} ok, {fates['refused']:,} refused, {fates['unknown']:,} unknown"
     yield "outcomes asked for later", f"{fates['settled']:,}"
-    yield "records in the end", f"{outcome.records:,} on each of {', '.join(outcome.members) or 'nobody'}"
+    compared = f"{outcome.records:,} on each of {', '.join(outcome.members)}" if outcome.members else "not compared"
+    yield "records in the end", compared
     faults = _faults(outcome)
     yield f"{sum(faults.values())} faults", ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items()))
     yield "longest without a write", f"{outcome.unavailable_seconds:.1f} s"
-    yield "elections", f"{outcome.terms}"
+    yield "elections", f"{outcome.terms}" if outcome.terms is not None else "not known"
     if outcome.ended:
         yield "ended by themselves", ", ".join(f"{name} ({error})" for name, error, _ in outcome.ended)
     steps = sum(judgement.steps for judgement in outcome.judgements.values())

@@ -46,8 +46,8 @@ class Outcome:
     """Operations, by what their callers were told: ok, refused, unknown; and of those: settled."""
     judgements: dict[str, Judgement] = field(default_factory=dict)
     records: int = 0
-    terms: int = 0
-    """Elections that were won, as far as terms say."""
+    terms: int | None = None
+    """How many terms were begun: elections, and attempts at one. None = the end was not reached."""
     unavailable_seconds: float = 0.0
     """The longest time in which nobody was told that something was written, while there were faults."""
     ended: list[tuple[str, str, str]] = field(default_factory=list)
