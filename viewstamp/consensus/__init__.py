@@ -66,7 +66,7 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
     under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
   * **Learners** acknowledge, read and answer votes; nobody counts them (14).
   * **A member whose disk lost something** takes batches and is heard; its ends, its heartbeats for reads and its vote
-    are nobody's until its durable pair is at least the one from before the damage (17).
+    are nobody's until its durable pair is at least the one from before the damage, and its disk says so (17).
   * **The membership** in the newest membership record of the log is in force, committed or not (15). Each new leader
     replicates the one it finds as its first record: that record's commit is what RUNNING means. A change of voters is
     joint: two records, and both majorities in between. One at a time, and only by a leader that is RUNNING.

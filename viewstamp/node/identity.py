@@ -3,7 +3,8 @@
 A node that comes back with an empty disk has forgotten what it acknowledged and whom it voted for. Its peers know: they
 remember the incarnation that each disk drew when it was new. They refuse it, and it sets itself up under a new id,
 its name and its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a committed change
-removes it; the new one asks to be added, learns, and takes the old one's place when it has caught up.
+removes it; the new one asks to be added, learns, and takes the old one's place when it has caught up. So an id belongs
+to one disk for ever. A learner's too: where it counts as one it may be a voter elsewhere already.
 """
 
 from __future__ import annotations
