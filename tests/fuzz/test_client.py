@@ -84,7 +84,7 @@ def ask(data: bytes, kind: FrameKind | None) -> Any:
     return only(ViewstampError, lambda: asyncio.run(hear(data, kind)))
 
 
-@tries(150)
+@tries(80)
 @given(st.sampled_from(sorted(ANSWERS)), st.data())
 def test_an_answer_is_what_was_asked_for_or_ends_the_connection(kind: FrameKind, data: st.DataObject) -> None:
     body = data.draw(altered({"id": 1, **ANSWERS[kind]}))

@@ -165,7 +165,7 @@ def test_records_that_look_like_group_headers_are_no_log() -> None:
     assert (len(found), wal.recovery.verdict) == (1, "torn-tail")
 
 
-@tries(150)
+@tries(80)
 @given(st.data())
 def test_headers_of_segments_and_groups_are_whole_or_refused(data: st.DataObject) -> None:
     _, files = a_log()
@@ -248,7 +248,7 @@ def test_of_two_spoilt_copies_of_the_control_file_one_is_whole_or_both_are_refus
         assert ControlFile.open(disk, "/data").state == found
 
 
-@tries(150)
+@tries(80)
 @given(altered(msgpack.unpackb(STATE.encode())))
 def test_a_copy_with_a_right_checksum_that_says_something_else_is_refused(body: Any) -> None:
     """A later release may write it so, or a wrong one: what it says of a vote is not to be guessed."""
@@ -298,7 +298,7 @@ def test_a_spoilt_snapshot_is_refused_unless_it_is_whole(data: st.DataObject) ->
     assert 0 <= intact_bytes(make_disk(file).open_read("/d/file")) <= len(file)
 
 
-@tries(150)
+@tries(80)
 @given(altered(msgpack.unpackb(make_meta(7, 2).encode())))
 def test_a_snapshots_description_with_a_right_checksum_that_is_none_is_refused(body: Any) -> None:
     packed = msgpack.packb(body)

@@ -57,13 +57,13 @@ def load(path: Path, data: bytes, environment: dict[str, str] | None = None) -> 
     only(ConfigError, lambda: load_settings(path, environment=environment or {}))
 
 
-@tries(150)
+@tries(80)
 @given(data=spoilt(SETTINGS))
 def test_a_spoilt_file_is_settings_or_refused(tmp_path: Path, data: bytes) -> None:
     load(tmp_path / "node.toml", data)
 
 
-@tries(150)
+@tries(80)
 @given(data=st.data())
 def test_a_key_with_any_value_is_a_setting_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     lines = SETTINGS.decode().splitlines()

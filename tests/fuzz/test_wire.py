@@ -69,7 +69,7 @@ OTHER = bytes(build_batch([b"x" * 40] * 7, kind=Kind.STAGED, attempt=4).buffer)
 # -- Frames -----------------------------------------------------------------------------------------------------
 
 
-@tries(150)
+@tries(100)
 @given(spoilt(FRAME * 2, (FRAME, BATCH)), st.lists(st.integers(0, 400), max_size=4))
 def test_spoilt_frames_are_refused_or_whole_however_they_are_cut_into_chunks(data: bytes, cuts: list[int]) -> None:
     decoder = FrameDecoder(LIMIT)
@@ -85,7 +85,7 @@ def test_spoilt_frames_are_refused_or_whole_however_they_are_cut_into_chunks(dat
         at = end
 
 
-@tries(150)
+@tries(100)
 @given(packables().map(msgpack.packb).flatmap(lambda packed: spoilt(packed) | st.just(packed)))
 def test_a_body_that_is_any_bytes_under_a_right_checksum_is_msgpack_or_refused(body: bytes) -> None:
     frames = only(FrameError, lambda: FrameDecoder(LIMIT).feed(sealed_frame(body)))
@@ -127,7 +127,7 @@ def look_into(batch: Batch) -> None:
             assert column is None or len(column.data) <= batch.size
 
 
-@tries(150)
+@tries(100)
 @given(spoilt(BATCH, (BATCH, OTHER)))
 def test_a_spoilt_batch_is_refused_unless_it_is_whole(data: bytes) -> None:
     found = only(FrameError, lambda: Batch.decode(data))
@@ -137,7 +137,7 @@ def test_a_spoilt_batch_is_refused_unless_it_is_whole(data: bytes) -> None:
     only(FrameError, lambda: Batch.decode_all(data))
 
 
-@tries(300)
+@tries(200)
 @given(spoilt(BATCH, (OTHER,)) | spoilt(OTHER, (BATCH,)))
 def test_a_batch_with_right_checksums_and_a_wrong_layout_is_refused_by_its_readers(data: bytes) -> None:
     """Who sends it is at fault, not the line: a server takes the checksums, and never looks inside."""
@@ -146,7 +146,7 @@ def test_a_batch_with_right_checksums_and_a_wrong_layout_is_refused_by_its_reade
         look_into(batch)
 
 
-@tries(150)
+@tries(100)
 @given(st.sampled_from([60, 52, 53, 96, 100, 104, 112, 116]), numbers())
 def test_a_count_a_flag_or_an_offset_of_any_size_is_refused_without_memory_for_it(at: int, value: int) -> None:
     data = bytearray(BATCH)
@@ -187,7 +187,7 @@ def command(kind: Kind, packed: bytes) -> Batch:
     return Batch.decode(sealed_batch(bytes(build_batch([packed], kind=kind).buffer)))
 
 
-@tries(200)
+@tries(100)
 @given(altered(COMMIT))
 def test_a_commit_that_is_none_is_refused_with_the_same_error_on_every_member(body: Any) -> None:
     batch = command(Kind.COMMIT, msgpack.packb(body))
@@ -224,7 +224,7 @@ CALL = ["Counter", "k", 1, "add", [1, b"x", (2, {3, 4})], {"by": 2}]
 PACKED = encode_command("Counter", "k", 1, "add", [1, b"x", (2, {3, 4}), 2**70], {"by": 2})
 
 
-@tries(200)
+@tries(100)
 @given(spoilt(PACKED, (pack({1: 2}), pack([{3}, (4, 5)]))) | spoilt(pack([(1, (2, {b"3"})), -(2**99)])))
 def test_spoilt_values_are_values_or_refused(data: bytes) -> None:
     only(RequestError, lambda: unpack(data))
@@ -236,7 +236,7 @@ def test_spoilt_values_are_values_or_refused(data: bytes) -> None:
         assert len(list(unpack_all(data))) <= len(data)
 
 
-@tries(150)
+@tries(100)
 @given(altered([*CALL[:4], [1, b"x"], {"by": 2}]))
 def test_a_command_of_other_types_is_refused(body: Any) -> None:
     packed = msgpack.packb(body)
