@@ -410,13 +410,13 @@ def _calm(member: Member, scope: Scope) -> None:
     core.wall_us = 0
     core.ticks_since_leader = 0 if core.leader == core.me else core.options.election_timeout_ticks
     core.election_ticks = core.options.election_timeout_ticks
-    core.heartbeat_elapsed = core.transfer_ticks = core.uncommitted_bytes = 0
+    core.heartbeat_elapsed = core.transfer_ticks = core.full_ticks = core.uncommitted_bytes = 0
     core.unfinished = len(member.queue)
     if not core.installing:
         core.completions_left = 0
     for progress in core.progress.values():
         progress.is_heard = True
-        progress.silent_ticks = progress.ticks_in_state = progress.round_ticks = 0
+        progress.silent_ticks = progress.ticks_in_state = progress.round_ticks = progress.mute_ticks = 0
         if not scope.tells:
             progress.sent_commit_end = Index(0)
     if core.leader != core.me:
