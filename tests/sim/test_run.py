@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -10,10 +11,13 @@ import pytest
 
 from viewstamp.consensus import leader
 from viewstamp.consensus.core import Core
-from viewstamp.sim.run import run_seed
+from viewstamp.sim.many import run_many
+from viewstamp.sim.run import Verdict, run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm
 
-SEEDS = range(1, 41)
+SEEDS = range(1, 201)
+FRESH_SECONDS = 30.0
+JOBS = os.cpu_count() or 1
 FALLEN_LEADERS = Swarm(
     clients=6,
     callers=1,
@@ -30,14 +34,31 @@ FALLEN_LEADERS = Swarm(
 
 @pytest.mark.slow
 def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
-    verdicts = [run_seed(seed) for seed in SEEDS]
-    assert [(verdict.command, verdict.invariant, verdict.detail) for verdict in verdicts if verdict.invariant] == []
+    verdicts = list(run_many(SEEDS, jobs=JOBS, steps=2500))
+    assert wrong(verdicts) == []
     # A run in which nothing happened would prove nothing.
+    assert len(verdicts) == len(SEEDS)
     assert sum(verdict.acknowledged for verdict in verdicts) > 1000
     assert sum(verdict.commits for verdict in verdicts) > 100
     assert sum(verdict.operations for verdict in verdicts) > 5000
-    assert [verdict.seed for verdict in verdicts if not verdict.is_judged and not verdict.invariant] == []
+    assert [verdict.seed for verdict in verdicts if not verdict.is_judged] == []
     assert set(FAULTS) == {fault for verdict in verdicts for fault in verdict.faults}
+
+
+@pytest.mark.slow
+def test_no_invariant_is_violated_by_seeds_that_nobody_has_run_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """What fails here is a find: the command that is shown repeats it, as long as the code is the same."""
+    first = int.from_bytes(os.urandom(4))
+    with capsys.disabled():
+        sys.stdout.write(f" seeds from {first} on ")
+        sys.stdout.flush()
+    verdicts = list(run_many(itertools.count(first), jobs=JOBS, steps=6000, seconds=FRESH_SECONDS))
+    assert wrong(verdicts) == []
+    assert verdicts
+
+
+def wrong(verdicts: list[Verdict]) -> list[tuple[str, str, str]]:
+    return [(verdict.command, verdict.invariant, verdict.detail) for verdict in verdicts if verdict.invariant]
 
 
 @pytest.mark.slow
@@ -64,14 +85,14 @@ def test_a_cluster_without_faults_acknowledges_every_append() -> None:
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run_twice_in_one_process() -> None:
-    first, second = run_seed(7), run_seed(7)
+    first, second = run_seed(7, steps=3000), run_seed(7, steps=3000)
     assert (first.digest, first.events) == (second.digest, second.events)
-    assert first.digest != run_seed(8).digest
+    assert first.digest != run_seed(8, steps=3000).digest
 
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run_in_processes_that_hash_differently() -> None:
-    program = "from viewstamp.sim.run import run_seed; v = run_seed(3); print(v.digest, v.events)"
+    program = "from viewstamp.sim.run import run_seed; print([run_seed(s, steps=1500).digest for s in (3, 6, 9)])"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -80,6 +101,6 @@ def test_the_same_seed_is_the_same_run_in_processes_that_hash_differently() -> N
             text=True,
             check=True,
         ).stdout
-        for hash_seed in ("0", "1", "4242")
+        for hash_seed in ("0", "4242")
     }
     assert len(outputs) == 1

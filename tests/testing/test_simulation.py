@@ -40,6 +40,14 @@ async def count_up(cluster: SimulatedCluster) -> None:
     assert await counter.value() == 8
 
 
+async def add_only(cluster: SimulatedCluster) -> None:
+    """Look at nothing: what is wrong is to be found by others."""
+    counter = cluster.client().actor("counter", Counter)
+    for _ in range(8):
+        await counter.add(1)
+        await asyncio.sleep(cluster.random.uniform(0, 0.1))
+
+
 def simulate(cls: type[vs.ReplicatedActor], **settings: Any) -> Simulation:
     return Simulation({"counter": cls}, **settings)
 
@@ -184,8 +192,8 @@ def test_a_state_that_a_snapshot_does_not_keep_is_found() -> None:
         def set_state(self, state: Any, version: int) -> None:
             raise LookupError("no such state")
 
-    assert failure(Forgetful).finding == "SnapshotsKeepState"
-    verdict = failure(Stubborn)
+    assert failure(Forgetful, add_only).finding == "SnapshotsKeepState"
+    verdict = failure(Stubborn, add_only)
     assert verdict.finding == "SnapshotsKeepState"
     assert "no such state" in verdict.detail
 

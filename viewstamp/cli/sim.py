@@ -65,12 +65,12 @@ def run(
         if bar is not None:
             bar.show(ran, events, len(failures))
         if verdict.invariant:
-            command = verdict.command + (f" --steps {steps}" if steps else "")
-            failures.append({"seed": verdict.seed, "invariant": verdict.invariant, "command": command})
+            failures.append({"seed": verdict.seed, "invariant": verdict.invariant, "command": verdict.command})
             if output is Output.TABLE:
                 if bar is not None:
                     bar.clear()
-                print(f"seed {verdict.seed}: {verdict.invariant}: {verdict.detail}\n  repeat it: {command}", flush=True)
+                print(f"seed {verdict.seed}: {verdict.invariant}: {verdict.detail}")
+                print(f"  repeat it: {verdict.command}", flush=True)
     if bar is not None:
         bar.clear()
     if output is Output.JSON:

@@ -90,10 +90,9 @@ class Damages:
         self._world.note(member.id, "!", f"damage {kind}, held {pair}")
         return True
 
-    def settle(self) -> bool:
-        """Forget those that are repaired; say whether there are any. Raises Violation where the budget is not kept."""
+    def settle(self) -> None:
+        """Forget those that are repaired. Raises Violation where the budget is not kept."""
         sets = self._sets()
-        before = len(self.present)
         for member in [*self.present]:
             if not any(member in voters for voters in sets) or self._is_repaired(member):
                 del self.present[member]
@@ -101,7 +100,6 @@ class Damages:
         for voters in sets:
             if not self._is_within(self.present, voters):
                 raise Violation("BudgetKept", f"of {sorted(voters)} {list(self.present)} are damaged")
-        return len(self.present) < before
 
     def _is_repaired(self, member: NodeId) -> bool:
         damage = self.present[member]

@@ -250,6 +250,11 @@ class SimulatedDisk(Disk):
         return seconds
 
     @property
+    def changes(self) -> int:
+        """A number that rises whenever what the disk holds may have changed."""
+        return self.calls + self._life + self.damages
+
+    @property
     def life(self) -> int:
         """How often this disk was killed or crashed: what files and lanes belong to."""
         return self._life

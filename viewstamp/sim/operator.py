@@ -56,12 +56,13 @@ class Operator:
         self._begin(lambda client: self._transfer(client, member))
 
     def finish(self) -> None:
-        """Begin to bring everything to an end: no change is under way, and who is no member is retired."""
+        """Begin to bring what it began to an end: no change is under way, and who is no member is retired."""
         waited = self._task
+        if waited is None:
+            return
 
         async def end(client: Client) -> None:
-            if waited is not None:
-                await asyncio.wait([waited])
+            await asyncio.wait([waited])
             await self._settle(client)
 
         self._task = None

@@ -27,6 +27,7 @@ class Verdict:
     """What a run came to. ``invariant`` is empty where nothing was violated; ``digest`` is the trace's."""
 
     seed: int
+    steps: int | None
     events: int
     appends: int
     acknowledged: int
@@ -45,7 +46,7 @@ class Verdict:
     @property
     def command(self) -> str:
         """The one command that repeats the run."""
-        return f"viewstamp sim run --seed {self.seed}"
+        return f"viewstamp sim run --seed {self.seed}" + (f" --steps {self.steps}" if self.steps else "")
 
 
 def run_seed(
@@ -79,6 +80,7 @@ def run_seed(
         invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')}"
     verdict = Verdict(
         seed=seed,
+        steps=steps,
         events=world.loop.events,
         appends=len(workload.appends),
         acknowledged=sum(append.position > 0 for append in workload.appends),

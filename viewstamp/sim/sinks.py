@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import contextvars
 import math
+import random
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -234,20 +235,23 @@ class SinkWorkload:
     async def _run_reader(self, supervisors: list[asyncio.Task[None]]) -> None:
         """Read the topics again and again, each from where the last pass ended; at the end all that there is."""
         entropy = self.world.loop.entropy("reader")
-        members: list[str | None] = [None, *(member.id for member in self.world.members)]
         topics = self.workload.topics
         reader = _Reader(self._client("r0"), self.workload, self.observed, self.world.loop)
         async with reader.client:
             while not self.is_over:
                 await asyncio.sleep(entropy.expovariate(1 / 0.15))
                 topic = entropy.choice(topics)
-                await reader.read(topic, entropy.choice(members), back=entropy.choice((0, 0, 5)))
+                await reader.read(topic, self._somebody(entropy), back=entropy.choice((0, 0, 5)))
                 if entropy.random() < self.world.swarm.trim_chance:
                     await reader.trim(topic, entropy.choice((0, 0, 5)))
             await asyncio.wait(supervisors)
             for topic in topics:
-                for member in (None, entropy.choice(members)):
+                for member in (None, self._somebody(entropy)):
                     await reader.read_all(topic, member)
+
+    def _somebody(self, entropy: random.Random) -> str | None:
+        """Choose a member to be read of, or (None) nobody in particular."""
+        return entropy.choice([None, *(member.name for member in self.world.members)])
 
 
 class _Reader:

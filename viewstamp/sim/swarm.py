@@ -133,7 +133,7 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         fault_seconds=entropy.choice((0.15, 0.4, 1.0)),
         down_seconds=entropy.choice((0.1, 0.5, 1.5, 3.0)) if commands_only else entropy.choice((0.1, 0.5, 1.5)),
         pause_seconds=entropy.choice((0.005, 0.05, 0.2)),
-        read_seconds=entropy.choice((0.03, 0.3)),
+        read_seconds=entropy.choice((0.1, 0.5)),
         strike_seconds=entropy.choice((0.0, 0.0, 0.0, 0.6)),
         visit_seconds=entropy.choice((0.0, 0.0, 0.4, 2.0)),
         faults=chosen,

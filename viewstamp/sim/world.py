@@ -283,12 +283,7 @@ class World:
         return Streams(classes={"journal": Journal}, staged_bytes_max=self.swarm.staged_bytes_max)
 
     def _after_event(self) -> None:
-        for member in self.members:
-            node = member.node
-            if node is not None and node.replica is not None:
-                member.id = node.replica.raft.core.me
-        self.checker.after_event()
-        self.durability.after_event()
+        self.durability.after_event(is_changed=self.checker.after_event())
 
     # -- Looking ------------------------------------------------------------------------------------------------
 

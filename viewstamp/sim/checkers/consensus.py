@@ -34,24 +34,38 @@ class ConsensusChecker:
     def __init__(self, world: World) -> None:
         self._world = world
         self.facts = Facts()
-        self._states: dict[NodeId, tuple[object, ...]] = {}
+        self._states: dict[str, tuple[object, ...]] = {}
         self._listening: dict[NodeId, Replica] = {}
 
-    def after_event(self) -> None:
-        """Look at the group if a core has changed. Raises Violation."""
-        nodes = [member.node for member in self._world.members if member.node is not None]
-        # One that begins again in its process closes its log before it lets go of the rest.
-        nodes = [node for node in nodes if node.replica is not None and node.wal is not None]
+    def after_event(self) -> bool:
+        """Look at the group if a core has changed; say whether one has. Raises Violation."""
         is_changed = False
-        for node in nodes:
-            core = _core(node)
+        states = self._states
+        for member in self._world.members:
+            node = member.node
+            # One that begins again in its process closes its log before it lets go of the rest.
+            if node is None or node.replica is None or node.wal is None:
+                continue
+            core = node.replica.raft.core
             log = core.log
-            state = (core, core.term, log.end, log.durable_end, log.commit_end, core.leader, core.installing)
-            if self._states.get(core.me) != state:
-                self._states[core.me] = state
+            state = (
+                core,
+                core.term,
+                log.end,
+                log.durable_end,
+                log.commit_end,
+                core.leader,
+                core.installing,
+                core.silent_until,
+            )
+            if states.get(member.name) != state:
+                states[member.name] = state
+                member.id = core.me
                 is_changed = True
         if is_changed:
-            self._check(nodes)
+            nodes = [member.node for member in self._world.members if member.node is not None]
+            self._check([node for node in nodes if node.replica is not None and node.wal is not None])
+        return is_changed
 
     def _check(self, nodes: list[Node]) -> None:
         for node in nodes:

@@ -340,32 +340,34 @@ class DurabilityChecker:
         """The newest that is committed; None = no node has run yet."""
         self._world = world
         self._facts = facts
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._seen: dict[str, int] = {}
         self._commit_end = 0
 
-    def after_event(self) -> None:
-        """Look at the disks that have changed, and check if anything is different. Raises Violation."""
-        is_changed = False
+    def after_event(self, *, is_changed: bool) -> None:
+        """Look at the disks that have changed, and check if anything is different. Raises Violation.
+
+        ``is_changed``: a core has.
+        """
         members = self._world.members
         for member in members:
-            disk = member.disk
-            seen = disk.calls, disk.life, disk.damages
-            if self._seen.get(member.name) != seen:
-                self._seen[member.name] = seen
+            changes = member.disk.changes
+            if self._seen.get(member.name) != changes:
+                self._seen[member.name] = changes
                 log = self.logs.get(member.name)
                 if log is None:
                     log = self.logs[member.name] = DiskLog(member.data_dir)
-                is_changed |= log.look(disk.volume)
+                is_changed |= log.look(member.disk.volume)
+        if not is_changed:
+            return
         facts = self._facts
         if facts.committed_end != self._commit_end or self.membership is None:
             self._commit_end = facts.committed_end
             self._learn_membership()
-            is_changed = True
-        damages = self._world.damages
-        if damages.present and damages.settle():
-            is_changed = True
-        if not is_changed or self.membership is None:
+        if self.membership is None:
             return
+        damages = self._world.damages
+        if damages.present:
+            damages.settle()
         logs = {member.id: self.logs[member.name] for member in members}
         check_durable(self.membership, logs, facts.committed, facts.committed_end, damages.__contains__)
 
