@@ -277,6 +277,15 @@ def test_rule_15_while_joint_both_majorities_confirm_reads_and_keep_a_leader() -
     assert group["n1"].core.role is not Role.LEADER
 
 
+def test_rule_15_a_joint_membership_is_left_only_when_it_is_committed() -> None:
+    group = joint()
+    group.tick("n1", 2 * group.options[N1].heartbeat_ticks)
+    assert group["n1"].core.role is Role.LEADER
+    assert memberships(group, "n1").is_joint
+    group.run(2, "n1", "n2", "n4")
+    assert not memberships(group, "n1").is_joint
+
+
 @pytest.mark.parametrize("kind", [PreVoteRequest, VoteRequest])
 def test_rule_17_a_silent_member_answers_no_vote(kind: type[PreVoteRequest | VoteRequest]) -> None:
     group = started()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from pathlib import Path
 
@@ -68,6 +69,24 @@ async def test_rot_in_a_sealed_segment_is_found_and_repaired_in_the_same_process
         assert len(group.journal.of("! starts again", node=name)) == 1
         await stop_all(group)
         check_same_bytes(group)
+
+
+async def test_every_sealed_segment_is_read(tmp_path: Path) -> None:
+    async with Group(tmp_path, 1, scrub=NEVER) as group:
+        await group.run()
+        await fill(group)
+        node = group.nodes[NodeId("n1")]
+        assert node.scrubber is not None
+        assert node.wal is not None
+        node.scrubber._options = QUICK_SCRUB
+        sealed = [each.path for each in node.wal.segments() if each.sealed]
+        assert len(sealed) > 2
+        await node.scrubber.run_pass()
+        assert node.scrubber.status["bytes"] == sum(map(os.path.getsize, sealed))
+        for path in sealed:
+            flip_in_group(Path(path), 0)
+        await node.scrubber.run_pass()
+        assert node.scrubber.status["damaged"] == sealed
 
 
 async def test_a_lost_segment_is_found_too(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.node.caller import Caller, body_of, call
 from tests.node.group import Group
 from viewstamp.errors import UnavailableError
+from viewstamp.ids import NodeId
 from viewstamp.wire.requests import FrameKind
 
 
@@ -119,3 +120,35 @@ async def test_what_is_no_bound_is_refused(group: Group) -> None:
         for bound in (-1, "1", math.nan, [], True):
             for kind, fields in requests.items():
                 assert await caller.refusal(kind, stale=True, max_staleness=bound, **fields) == "RequestError"
+
+
+@pytest.mark.slow
+async def test_who_hears_a_leader_and_is_not_heard_does_not_know_that_it_is_up_to_date(group: Group) -> None:
+    """What it hears may have been on its way for long, and may come from who leads no more."""
+    deaf = (await group.leader()).options.node
+    away = await follower(group)
+    async with call(group, away) as caller:
+        await asked(caller, 0)
+        group.board.cut(away, group.members[NodeId(deaf)])
+        await asyncio.sleep(0.3)
+        replica = group.nodes[NodeId(away)].replica
+        assert replica is not None
+        assert replica.raft.core.leader == deaf, "it hears it"
+        assert (await asked(caller, 60))[1] >= 0.3
+
+
+@pytest.mark.slow
+async def test_an_age_counts_from_when_the_leader_was_asked_and_not_from_its_answer(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await group.client().create_topic("orders")
+        await group.caught_up()
+        away = await follower(group)
+        async with call(group, away) as caller:
+            group.isolate(away)
+            question = asyncio.create_task(caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=False))
+            await asyncio.sleep(0.2)
+            assert not question.done()
+            group.board.heal()
+            await question
+            assert (await asked(caller, 60))[1] >= 0.2

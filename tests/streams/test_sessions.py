@@ -89,6 +89,17 @@ def test_the_record_decides_whatever_a_members_own_settings_are(log: Log) -> Non
         assert (member.digest(), member.chain) == (log.machine.digest(), log.machine.chain)
 
 
+def test_before_the_record_nothing_ends_whatever_a_members_own_settings_are(log: Log) -> None:
+    hasty = Streams(CLASSES, session_seconds=1)
+    topic, session = log.topic(), log.session()
+    for sequence in (1, 2):
+        log.append(topic, session, sequence)
+        log.seconds += HOUR - 1
+    for batch in log.applied:
+        hasty.apply(batch)
+    assert (hasty.digest(), hasty.chain) == (log.machine.digest(), log.machine.chain)
+
+
 def test_a_batch_never_enters_the_log_behind_the_end_of_its_session(log: Log) -> None:
     """It would take positions that it can not have."""
     topic, session = log.topic(), log.session()
