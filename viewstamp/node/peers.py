@@ -9,11 +9,13 @@ from random import Random
 from structlog.typing import FilteringBoundLogger
 
 from viewstamp.actors import AsyncActor
-from viewstamp.errors import ConfigError, LostDiskError, PeerError, WrongClusterError
+from viewstamp.errors import ConfigError, FrameError, LostDiskError, PeerError, WrongClusterError
 from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
+from viewstamp.node.questions import text_of
 from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.shown import shown
 
 __all__ = ["PeerLink"]
 
@@ -129,18 +131,20 @@ class _LinkSession:
 
     def on_bytes(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
+            if not isinstance(frame.body, dict):
+                raise FrameError(f"{self._peer} sent a frame of kind {frame.kind} that is no map: {shown(frame.body)}")
             if frame.kind == FrameKind.WELCOME:
                 if frame.body.get("cluster") != self._hello["cluster"] or not self._is_meant(frame.body.get("node")):
                     raise WrongClusterError(
                         f"expected {self._peer} of cluster {self._hello['cluster']},"
-                        f" found {frame.body.get('node')} of {frame.body.get('cluster')}",
+                        f" found {shown(frame.body.get('node'))} of {shown(frame.body.get('cluster'))}",
                         remedy="correct the address of the member in [cluster] members",
                     )
                 if not self.welcomed.done():
                     self.welcomed.set_result(None)
             elif frame.kind == FrameKind.REFUSED:
                 kind = LostDiskError if frame.body.get("error") == "LostDiskError" else PeerError
-                raise kind(str(frame.body.get("message")), remedy=str(frame.body.get("remedy")))
+                raise kind(text_of(frame.body, "message"), remedy=text_of(frame.body, "remedy"))
 
     def on_closed(self, error: BaseException | None) -> None:
         if not self.welcomed.done():

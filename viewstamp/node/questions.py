@@ -10,8 +10,9 @@ from viewstamp.host.seam import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.shown import shown
 
-__all__ = ["PeerSession"]
+__all__ = ["PeerSession", "text_of"]
 
 _ANSWER_SECONDS = 10.0
 
@@ -71,17 +72,20 @@ class PeerSession:
         """Take what came."""
         for frame in self._decoder.feed(data):
             body: Any = frame.body
+            if not isinstance(body, dict):
+                raise FrameError(f"{self.peer} sent a frame of kind {frame.kind} that is no map: {shown(body)}")
             if frame.kind == FrameKind.WELCOME:
                 if body.get("cluster") != self._hello["cluster"] or body.get("node") != self.peer:
-                    raise FrameError(f"expected {self.peer}, found {body.get('node')} of {body.get('cluster')}")
+                    found = f"{shown(body.get('node'))} of {shown(body.get('cluster'))}"
+                    raise FrameError(f"expected {self.peer}, found {found}")
             elif frame.kind == FrameKind.REFUSED:
-                raise PeerError(str(body.get("message")), remedy=str(body.get("remedy")))
+                raise PeerError(text_of(body, "message"), remedy=text_of(body, "remedy"))
             elif body.get("id") == self._number and not self._answer.done():
                 if frame.kind == FrameKind.OK:
                     self._answer.set_result(frame)
                 elif frame.kind == FrameKind.ERROR:
                     error = TrimmedError if body.get("error") == "TrimmedError" else PeerError
-                    self._answer.set_exception(error(str(body.get("message")), remedy=str(body.get("remedy"))))
+                    self._answer.set_exception(error(text_of(body, "message"), remedy=text_of(body, "remedy")))
 
     def on_closed(self, error: BaseException | None) -> None:
         """Tell who waits."""
@@ -89,3 +93,9 @@ class PeerSession:
         if not self._answer.done():
             self._answer.set_exception(self._closed)
             self._answer.exception()  # Nobody may be waiting.
+
+
+def text_of(body: dict[str, Any], name: str) -> str:
+    """Return a text out of what another side sent; what is none is shown."""
+    value = body.get(name)
+    return value if isinstance(value, str) else shown(value)

@@ -21,6 +21,7 @@ from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.node.transfer import receive_piece
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.shown import shown
 
 __all__ = ["GoneError", "Progress", "Refetcher", "check_batches"]
 
@@ -174,8 +175,8 @@ class Refetcher:
         frame = await session.ask(FrameKind.LIST_SNAPSHOTS, {})
         try:
             offered = [(int(each["index"]) + 1, int(each["term"])) for each in frame.body["snapshots"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FrameError(f"{peer} sent no list of snapshots: {str(frame.body)[:200]}") from error
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            raise FrameError(f"{peer} sent no list of snapshots: {shown(frame.body)}") from error
         fitting = [each for each in offered if begin <= each[0] <= end]
         if not fitting:
             raise TrimmedError(f"{peer} has no snapshot that ends from index {begin - 1} to {end - 1}")
