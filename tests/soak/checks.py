@@ -116,7 +116,7 @@ def state_complaints(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]
 
 def ended_complaints(ended: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     """Judge why processes ended that nobody had told to."""
-    for name, error, words in ended:
+    for name, error, words in dict.fromkeys(ended):
         if error != "StorageFullError":
             yield f"EndedByItself: {name}: {error}: {words}"
 

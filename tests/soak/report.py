@@ -74,7 +74,8 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "longest without a write", f"{outcome.unavailable_seconds:.1f} s"
     yield "elections", f"{outcome.terms}" if outcome.terms is not None else "not known"
     if outcome.ended:
-        yield "ended by themselves", ", ".join(f"{name} ({error})" for name, error, _ in outcome.ended)
+        ended = Counter(f"{name} ({error})" for name, error, _ in outcome.ended)
+        yield "ended by themselves", ", ".join(f"{name} {count}x" for name, count in ended.items())
     steps = sum(judgement.steps for judgement in outcome.judgements.values())
     yield "linearizable", f"{outcome.linearizable.value}, {len(outcome.judgements)} objects, {steps:,} steps"
 
