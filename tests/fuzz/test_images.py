@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.material import DEEP, altered, only, spoilt, tries
+from tests.fuzz.material import DEEP, altered, at_most, only, spoilt, tries
 from tests.streams.actors import CLASSES, call, commands
 from tests.streams.log import Log, pieces, trim_topic
 from viewstamp.actors.replicated.cut import read_pieces
@@ -89,3 +89,15 @@ def test_a_piece_nested_a_thousand_deep_is_refused(at: int) -> None:
     for content in (DEEP[20:], msgpack.packb(DEEP[20:])):
         changed[at] = b"\x92" + msgpack.packb(section) + content
         prepare(changed)
+
+
+@pytest.mark.parametrize("size", [2**24, 2**31, 2**62])
+def test_a_number_where_bytes_belong_asks_for_no_memory(size: int) -> None:
+    changed = list(handed_out())
+    at = next(at for at, piece in enumerate(changed) if msgpack.unpackb(piece, strict_map_key=False)[0] == "sessions")
+    section, images = msgpack.unpackb(changed[at], strict_map_key=False)
+    for place in range(len(images[0])):
+        image = [*images[0][:place], size, *images[0][place + 1 :]]
+        changed[at] = msgpack.packb([section, [image, *images[1:]]])
+        with at_most(5_000_000):
+            prepare(changed)

@@ -143,7 +143,7 @@ class Session:
         """Rebuild what :meth:`image` returned; ``used_at`` stands for what images of older versions do not say."""
         session = cls(SessionId(image[0]), image[4] if len(image) > 4 else used_at)
         session.last = Sequence(image[1])
-        session._slots = bytearray(image[2])
+        session._slots = bytearray(memoryview(image[2]))  # of a number, bytearray() would make so many zeros
         session._results = dict(image[3])
         session.result_bytes = sum(map(len, session._results.values()))
         return session
