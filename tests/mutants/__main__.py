@@ -1,69 +1,86 @@
-"""``make mutants``: plant each known mistake in the simulated cluster, and show the seed that finds it."""
+"""``make mutants``: plant each known mistake, and show what finds it: quickly, and in the simulated cluster."""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from tests.mutants import records as records_module
-from tests.mutants.hunt import SEEDS_MAX, hunt, run_aimed
-from tests.mutants.mutants import MUTANTS
+from tests.mutants.catalogue import CATALOGUE
+from tests.mutants.killers import Case, Killer, Schedule, Seed, find, hunt
 from tests.mutants.records import RECORDS, Record
-from tests.mutants.table import DOCUMENT, document, records_source
-from viewstamp.sim.run import Verdict
+from tests.mutants.table import AIMS_DOCUMENT, DOCUMENT, aims_document, document, records_source
 
 
 def main() -> int:
-    """Hunt; print one row for each mutant. Returns 1 if one survives, or the real code fails on a seed of theirs."""
+    """Hunt; print one row for each mutant. Returns 1 if one survives, or the real code fails where one is found."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("mutants", nargs="*", metavar="MUTANT", help=f"one of {', '.join(MUTANTS)}; none = all")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--quick", action="store_true", help="run only the seeds that are on record")
-    how.add_argument("--record", action="store_true", help="write what was found to the records and to the docs")
+    parser.add_argument("mutants", nargs="*", metavar="MUTANT", help=f"one of {', '.join(CATALOGUE)}; none = all")
+    parser.add_argument("--quick", action="store_true", help="only what is on record, nothing is hunted")
+    parser.add_argument("--no-simulator", action="store_true", help="leave the simulator's seeds as they are")
+    parser.add_argument("--record", action="store_true", help="write what was found to the records and to the docs")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.mutants if name not in MUTANTS]
+    unknown = [name for name in arguments.mutants if name not in CATALOGUE]
     if unknown:
         parser.error(f"no such mutant: {', '.join(unknown)}")
-    if arguments.record and arguments.mutants:
-        parser.error("--record hunts them all")
-    chosen = [record for record in RECORDS if not arguments.mutants or record.mutant in arguments.mutants]
-    found = [_show(record, is_quick=arguments.quick) for record in chosen]
-    complete = [record for record in found if record is not None]
-    if arguments.record and len(complete) == len(MUTANTS):
-        source = Path(records_module.__file__)
-        source.write_text(records_source(source.read_text(encoding="utf-8"), complete), encoding="utf-8")
-        DOCUMENT.write_text(document(DOCUMENT.read_text(encoding="utf-8"), complete), encoding="utf-8")
-    return 0 if len(complete) == len(chosen) else 1
+    survivors = 0
+    records = []
+    for record in RECORDS:
+        if arguments.mutants and record.mutant not in arguments.mutants:
+            records.append(record)
+            continue
+        found = _show(record, is_quick=arguments.quick, with_simulator=not arguments.no_simulator)
+        survivors += found is None
+        records.append(found or record)
+    if arguments.record and not survivors:
+        _write(records)
+    return 1 if survivors else 0
 
 
-def _show(record: Record, *, is_quick: bool) -> Record | None:
-    """Hunt the mutant of ``record`` and print its row; None where it survives or the real code fails as well."""
-    name, aim = record.mutant, record.aim
+def _show(record: Record, *, is_quick: bool, with_simulator: bool) -> Record | None:
+    """Hunt a mutant and print its rows; None where it survives or the real code fails as well."""
+    found = _hunt(record.mutant, record.killer, is_quick=is_quick)
+    if found is None:
+        return None
+    record = record._replace(killer=found[0], found="" if isinstance(found[0], Case) else found[1])
+    if record.seed is None or not with_simulator:
+        return record
+    violated = _hunt(record.mutant, record.seed, is_quick=is_quick)
+    if violated is None or not isinstance(violated[0], Seed):
+        return None
+    return record._replace(seed=violated[0], violated=violated[1])
+
+
+def _hunt(mutant: str, killer: Killer, *, is_quick: bool) -> tuple[Killer, str] | None:
     started = time.monotonic()
-    verdict: Verdict | None
+    found: tuple[Killer, str] | None
     if is_quick:
-        verdict = run_aimed(aim, record.seed, mutant=name)
+        found = killer, find(mutant, killer)
     else:
-        verdict = hunt(name, aim, progress=lambda seed: _tell(f"{name}: {aim}, seed {seed}"))
+        found = hunt(mutant, killer, progress=lambda at: _tell(f"{mutant}: {at}"))
     _tell("")
     seconds = time.monotonic() - started
-    if verdict is None or not verdict.invariant:
-        tried = f"seed {record.seed}" if is_quick else f"{SEEDS_MAX} seeds"
-        sys.stdout.write(f"{name:28} {aim:16} SURVIVES {tried} ({seconds:.1f} s)\n")
+    if found is None or not found[1]:
+        sys.stdout.write(f"{mutant:28} SURVIVES {killer} ({seconds:.1f} s)\n")
         return None
-    sys.stdout.write(f"{name:28} {aim:16} seed {verdict.seed:<4} {verdict.invariant} ({seconds:.1f} s)\n")
+    sys.stdout.write(f"{mutant:28} {found[0]}: {found[1]} ({seconds:.1f} s)\n")
     sys.stdout.flush()
-    for seed in range(verdict.seed if is_quick else 1, verdict.seed + 1):
-        _tell(f"{name}: {aim}, seed {seed}, the real code")
-        healthy = run_aimed(aim, seed)
-        if healthy.invariant:
-            _tell("")
-            sys.stdout.write(f"{'':28} THE REAL CODE FAILS on seed {seed}: {healthy.invariant}: {healthy.detail}\n")
-            return None
-    _tell("")
-    return Record(name, aim, verdict.seed, verdict.invariant)
+    healthy = found[0].find() if isinstance(found[0], Seed | Schedule) else ""
+    if healthy:
+        sys.stdout.write(f"{'':28} THE REAL CODE FAILS there too: {healthy}\n")
+        return None
+    return found
+
+
+def _write(records: list[Record]) -> None:
+    source = Path(records_module.__file__)
+    source.write_text(records_source(source.read_text(encoding="utf-8"), records), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", str(source)], check=True)
+    DOCUMENT.write_text(document(DOCUMENT.read_text(encoding="utf-8"), records), encoding="utf-8")
+    AIMS_DOCUMENT.write_text(aims_document(AIMS_DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _tell(text: str) -> None:

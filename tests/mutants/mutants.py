@@ -6,9 +6,10 @@ Cores must be made *inside* the context: the dispatch table is resolved when a c
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.staged import CommitRequest, Entry, decode_commit, decode_fields
 
-__all__ = ["MUTANTS", "Mutant", "patched"]
+__all__ = ["MUTANTS", "Mutant", "both", "everywhere", "patched"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Mutant:
     plant: Callable[[], AbstractContextManager[None]]
     mix: str = ""
     """The mix of ``tests.consensus.schedule`` whose schedules find it soonest; "" = it is not in the core."""
+    rule: str = ""
+    """What it breaks: a row of the table of mutants in the protocol's rules, one of their rules, or of the design."""
 
 
 @contextmanager
@@ -58,6 +61,32 @@ def patched(owner: Any, **replacements: Any) -> Iterator[None]:
     finally:
         for name, original in before.items():
             setattr(owner, name, original)
+
+
+@contextmanager
+def everywhere(function: Any, replacement: Any) -> Iterator[None]:
+    """Replace a function wherever it was imported by its name, by tests too, and put it back."""
+    _rebind(function, replacement)
+    try:
+        yield
+    finally:
+        _rebind(replacement, function)
+
+
+def _rebind(function: Any, other: Any) -> None:
+    for module in list(sys.modules.values()):
+        found = [name for name, value in getattr(module, "__dict__", {}).items() if value is function]
+        for name in found:
+            setattr(module, name, other)
+
+
+@contextmanager
+def both(*plants: AbstractContextManager[None]) -> Iterator[None]:
+    """Plant several replacements as one mistake."""
+    with ExitStack() as stack:
+        for plant in plants:
+            stack.enter_context(plant)
+        yield
 
 
 def history_first() -> AbstractContextManager[None]:
@@ -164,7 +193,7 @@ def append_unannounced() -> AbstractContextManager[None]:
         announce(core, member, progress, history, end)
         sent = core.messages[-1]
         if progress.state is ProgressState.ANNOUNCING and isinstance(sent, Announcement):
-            progress.become_replicating(sent.start)
+            progress.become_replicating(sent.start, is_silent=True)
             progress.durable_end = Index(0)
 
     @contextmanager
@@ -264,7 +293,7 @@ def drop_what_topics_keep() -> AbstractContextManager[None]:
     def choose_base(ends: Sequence[Index], _: Index | None, **how: Any) -> Index | None:
         return original(ends, None, **how)
 
-    return patched(snapshot_store, choose_base=choose_base)
+    return everywhere(original, choose_base)
 
 
 def forget_results() -> AbstractContextManager[None]:

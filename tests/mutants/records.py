@@ -1,51 +1,453 @@
-"""Which seed found each mutant: ``python -m tests.mutants --record`` writes this file and the table in the docs."""
+"""What finds each mutant: ``python -m tests.mutants --record`` writes this file and the table in the docs."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.mutants.killers import Case, Exploration, Killer, Schedule, Seed
+
 __all__ = ["RECORDS", "Record"]
 
 
 class Record(NamedTuple):
-    """One mutant, the aim under which it is hunted, the first seed that finds it, and the invariant that it breaks."""
+    """A mutant, the quickest that finds it, and what that finds; run by the suite.
+
+    ``seed`` is one of the simulator that finds it too, and ``violated`` what it finds: those are hunted by
+    ``make mutants``. None = it is not looked for there.
+    """
 
     mutant: str
-    aim: str
-    seed: int
-    invariant: str
+    killer: Killer
+    found: str = ""
+    seed: Seed | None = None
+    violated: str = ""
 
 
-RECORDS = (
-    Record("history-first", "diverging tails", 3, "a node fails only when its disk does"),
-    Record("strictly-advertised", "fallen leaders", 2, "LeaderComplete"),
-    Record("announce-early", "drawn", 1, "AnnouncedDurable"),
-    Record("vote-before-durable", "drawn", 1, "VoteDurable"),
-    Record("count-before-sync", "drawn", 1, "CommitOnQuorum"),
-    Record("acknowledge-before-sync", "drawn", 1, "AckDurable"),
-    Record("compare-lengths", "fallen leaders", 2, "LeaderComplete"),
-    Record("append-unannounced", "drawn", 4, "HistoryTrue"),
-    Record("append-of-older-term", "late appends", 1, "HistoryTrue"),
-    Record("announcement-of-older-term", "late messages", 4, "FollowsLeader"),
-    Record("trust-the-point", "late messages", 1, "a node fails only when its disk does"),
-    Record("completion-by-index", "diverging tails", 5, "DurableIsDurable"),
-    Record("install-by-header", "short logs", 1, "CommittedStays"),
-    Record("keep-history-at-install", "short logs", 1, "CommittedStays"),
-    Record("drop-before-durable", "short logs", 1, "a node fails only when its disk does"),
-    Record("drop-what-topics-keep", "late answers", 1, "PositionsHaveNoGap"),
-    Record("forget-results", "late answers", 1, "no StaleSessionError"),
-    Record("forget-last-batch", "late commits", 1, "BatchWhole"),
-    Record("abort-a-commit", "late commits", 1, "BatchOnce"),
-    Record("reset-without-recount", "late commits", 2, "BatchVisible"),
-    Record("keep-leftovers", "late commits", 1, "NothingLeftStaged"),
-    Record("forget-staging", "staged on short logs", 1, "a node fails only when its disk does"),
-    Record("forget-idle-commits", "staged on short logs", 2, "TopicsAreWhole"),
-    Record("drop-what-is-staged", "staged on short logs", 1, "TopicsAreReadable"),
-    Record("drop-what-was-staged", "staged on short logs", 1, "TopicsAreReadable"),
-    Record("append-beside-a-commit", "late commits", 1, "a node fails only when its disk does"),
-    Record("append-where-it-was", "late commits", 1, "a node fails only when its disk does"),
-    Record("read-idle-commits", "late commits", 1, "no PeerError"),
-    Record("read-by-index", "late commits", 1, "PositionsStay"),
-    Record("read-at-the-staged-time", "late commits", 1, "PositionsStay"),
+RECORDS: tuple[Record, ...] = (
+    Record(
+        "history-first",
+        Schedule("episodes", 0),
+        "HistoryTrue",
+        Seed("diverging tails", 3),
+        "a node fails only when its disk does",
+    ),
+    Record(
+        "strictly-advertised", Schedule("figure 8", 24), "AssertionError", Seed("fallen leaders", 2), "LeaderComplete"
+    ),
+    Record("announce-early", Schedule("even", 0), "AnnouncedDurable", Seed("drawn", 1), "AnnouncedDurable"),
+    Record("vote-before-durable", Schedule("even", 0), "VoteDurable", Seed("drawn", 1), "VoteDurable"),
+    Record("count-before-sync", Schedule("even", 1), "CommitOnQuorum", Seed("drawn", 1), "CommitOnQuorum"),
+    Record("acknowledge-before-sync", Schedule("even", 0), "AckDurable", Seed("drawn", 1), "AckDurable"),
+    Record("compare-lengths", Schedule("pairs", 3), "LeaderComplete", Seed("fallen leaders", 2), "LeaderComplete"),
+    Record("append-unannounced", Schedule("old messages", 0), "HistoryTrue", Seed("drawn", 4), "HistoryTrue"),
+    Record("append-of-older-term", Schedule("sync only", 10), "AssertionError", Seed("late appends", 1), "HistoryTrue"),
+    Record(
+        "announcement-of-older-term",
+        Schedule("sync only", 6),
+        "FollowsLeader",
+        Seed("late messages", 4),
+        "FollowsLeader",
+    ),
+    Record(
+        "trust-the-point",
+        Schedule("quiet disk", 57),
+        "AckKept",
+        Seed("late messages", 1),
+        "a node fails only when its disk does",
+    ),
+    Record("completion-by-index-uncounted", Schedule("snapshots", 3), "CursorsOrdered"),
+    Record(
+        "completion-by-record",
+        Case("tests/consensus/test_durable.py::test_a_completion_that_outlives_a_truncation_acknowledges_nothing"),
+    ),
+    Record(
+        "resume-term",
+        Case("tests/consensus/test_election.py::test_a_restarted_leader_never_goes_on_in_its_stored_term"),
+    ),
+    Record("extend-stored-history", Schedule("figure 8", 3), "PeerError"),
+    Record("commit-unannounced", Schedule("old messages", 12), "CommittedStays"),
+    Record(
+        "votes-acknowledge",
+        Case("tests/consensus/test_commit.py::test_the_end_in_a_vote_response_is_no_acknowledgement"),
+    ),
+    Record(
+        "commit-by-counting",
+        Case("tests/consensus/test_commit.py::test_a_long_divergent_log_does_not_count_before_it_was_cut"),
+    ),
+    Record(
+        "accept-another-disk",
+        Case(
+            "tests/node/test_peering.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already"
+        ),
+    ),
+    Record(
+        "promote-in-place",
+        Case(
+            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
+        ),
+    ),
+    Record("forget-silence", Schedule("damage", 0), "NeverCut"),
+    Record("silent-until-committed", Schedule("damage of five", 1), "NeverCut"),
+    Record("install-by-header", Seed("short logs", 1), "CommittedStays"),
+    Record(
+        "keep-history-at-install",
+        Case(
+            "tests/consensus/test_snapshots.py::test_a_member_behind_the_begin_of_the_log_gets_the_snapshot_and_then_what_follows"
+        ),
+        "",
+        Seed("short logs", 1),
+        "CommittedStays",
+    ),
+    Record("keep-history-at-reset", Exploration("snapped", 199), "HistoryTrue"),
+    Record("common-prefix", Schedule("snapshots", 1), "no progress"),
+    Record("change-unguarded", Schedule("changes of five", 25), "LeaderComplete"),
+    Record(
+        "drop-before-durable",
+        Case(
+            "tests/integration/test_snapshot_steps.py::test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log_loses_nothing"
+        ),
+        "",
+        Seed("short logs", 1),
+        "a node fails only when its disk does",
+    ),
+    Record(
+        "drop-what-topics-keep",
+        Case(
+            "tests/node/test_snapshot_choice.py::test_the_second_newest_is_the_base_so_that_the_newest_may_be_damaged"
+        ),
+        "",
+        Seed("late answers", 1),
+        "PositionsHaveNoGap",
+    ),
+    Record(
+        "forget-results",
+        Case("tests/streams/test_cut.py::test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original"),
+        "",
+        Seed("late answers", 1),
+        "no StaleSessionError",
+    ),
+    Record(
+        "forget-last-batch",
+        Case("tests/streams/test_staging.py::test_what_is_staged_has_no_position_until_a_commit_gives_it_one"),
+        "",
+        Seed("late commits", 1),
+        "BatchWhole",
+    ),
+    Record(
+        "abort-a-commit",
+        Case("tests/streams/test_staging.py::test_an_abort_behind_a_commit_undoes_nothing"),
+        "",
+        Seed("late commits", 1),
+        "BatchOnce",
+    ),
+    Record(
+        "reset-without-recount",
+        Case("tests/streams/test_staging.py::test_another_owner_is_refused_unless_it_resets"),
+        "",
+        Seed("late commits", 2),
+        "BatchVisible",
+    ),
+    Record(
+        "keep-leftovers",
+        Case("tests/streams/test_staging.py::test_a_commit_drops_what_else_was_staged_up_to_its_batch"),
+        "",
+        Seed("late commits", 1),
+        "NothingLeftStaged",
+    ),
+    Record(
+        "forget-staging",
+        Case("tests/streams/test_staging.py::test_a_snapshot_at_any_moment_carries_the_sinks_on"),
+        "",
+        Seed("staged on short logs", 1),
+        "a node fails only when its disk does",
+    ),
+    Record(
+        "forget-idle-commits",
+        Case("tests/streams/test_staging.py::test_two_copies_of_a_commit_in_the_log_have_one_effect"),
+        "",
+        Seed("staged on short logs", 2),
+        "TopicsAreWhole",
+    ),
+    Record(
+        "drop-what-is-staged",
+        Case("tests/streams/test_staging.py::test_the_log_is_kept_for_what_is_staged_and_for_what_was_placed"),
+        "",
+        Seed("staged on short logs", 1),
+        "TopicsAreReadable",
+    ),
+    Record(
+        "drop-what-was-staged",
+        Case("tests/streams/test_staging.py::test_the_log_is_kept_for_what_is_staged_and_for_what_was_placed"),
+        "",
+        Seed("staged on short logs", 1),
+        "TopicsAreReadable",
+    ),
+    Record(
+        "append-beside-a-commit",
+        Case("tests/streams/test_staging.py::test_records_wait_while_a_commit_to_their_topic_is_being_decided"),
+        "",
+        Seed("late commits", 1),
+        "a node fails only when its disk does",
+    ),
+    Record(
+        "append-where-it-was",
+        Case("tests/streams/test_staging.py::test_records_appended_behind_a_commit_go_on_where_it_ended"),
+        "",
+        Seed("late commits", 1),
+        "a node fails only when its disk does",
+    ),
+    Record(
+        "read-idle-commits",
+        Case("tests/streams/test_staging.py::test_two_copies_of_a_commit_in_the_log_have_one_effect"),
+        "",
+        Seed("late commits", 1),
+        "no PeerError",
+    ),
+    Record(
+        "read-by-index",
+        Case("tests/node/test_log_reader.py::test_a_topics_batches_come_in_order_and_nobody_elses"),
+        "",
+        Seed("late commits", 1),
+        "PositionsStay",
+    ),
+    Record(
+        "read-at-the-staged-time",
+        Case("tests/node/test_log_reader.py::test_a_topics_batches_come_in_order_and_nobody_elses"),
+        "",
+        Seed("late commits", 1),
+        "PositionsStay",
+    ),
+    Record(
+        "completion-uncounted",
+        Case("tests/consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_silence"),
+    ),
+    Record(
+        "count-new-voters-only",
+        Case("tests/consensus/test_rules.py::test_rule_15_while_joint_the_majority_of_the_new_alone_commits_nothing"),
+    ),
+    Record("count-learners", Schedule("sizes", 5), "CommitOnQuorum"),
+    Record(
+        "leave-joint-early",
+        Case("tests/consensus/test_rules.py::test_rule_15_a_joint_membership_is_left_only_when_it_is_committed"),
+    ),
+    Record("forget-vote", Case("tests/consensus/test_election.py::test_one_vote_in_a_term_also_after_a_restart")),
+    Record(
+        "cut-below-commit",
+        Case("tests/consensus/test_announcement.py::test_an_announcement_again_cuts_nothing_and_is_harmless"),
+    ),
+    Record(
+        "count-old-answers",
+        Case("tests/consensus/test_rules.py::test_rule_6_what_is_said_under_an_older_announcement_counts_no_more"),
+    ),
+    Record(
+        "take-commit-unbounded",
+        Case("tests/consensus/test_commit.py::test_the_commit_index_is_the_leaders_as_far_as_the_own_log_reaches"),
+    ),
+    Record(
+        "answer-while-installing",
+        Case(
+            "tests/consensus/test_announcement.py::test_until_truncation_and_history_are_durable_the_member_is_silent"
+        ),
+    ),
+    Record("announce-by-memory", Schedule("snapshots", 26), "FollowsLeader"),
+    Record(
+        "refuse-a-vote-given",
+        Case(
+            "tests/consensus/test_election.py::test_a_vote_that_was_given_is_given_again_whatever_the_voter_holds_by_now"
+        ),
+    ),
+    Record(
+        "depose-who-is-heard",
+        Case("tests/consensus/test_election.py::test_a_member_that_hears_its_leader_gives_no_pre_vote_and_no_vote"),
+    ),
+    Record("lead-unheard", Case("tests/consensus/test_election.py::test_a_leader_that_nobody_hears_makes_room")),
+    Record(
+        "lower-term-unanswered",
+        Case(
+            "tests/consensus/test_election.py::test_a_member_ahead_in_terms_and_a_leader_do_not_ignore_each_other_for_ever"
+        ),
+    ),
+    Record(
+        "pre-vote-takes-term",
+        Case("tests/consensus/test_election.py::test_a_candidate_asks_for_votes_when_its_own_is_durable"),
+    ),
+    Record("learner-for-a-voter", Case("tests/consensus/test_changes.py::test_a_learner_never_counts")),
+    Record(
+        "departed-counts-itself", Case("tests/consensus/test_changes.py::test_a_removed_leader_does_not_count_itself")
+    ),
+    Record(
+        "departed-leads-on",
+        Case(
+            "tests/consensus/test_changes.py::test_a_removed_leader_leads_until_its_removal_is_committed_and_then_hands_over"
+        ),
+    ),
+    Record(
+        "depart-before-commit",
+        Case(
+            "tests/consensus/test_changes.py::test_a_removed_leader_leads_until_its_removal_is_committed_and_then_hands_over"
+        ),
+    ),
+    Record(
+        "promote-at-once", Case("tests/consensus/test_changes.py::test_a_learner_that_hears_nothing_is_not_promoted")
+    ),
+    Record(
+        "keep-a-cut-membership",
+        Case("tests/consensus/test_rules.py::test_rule_15_a_membership_is_gone_the_moment_it_is_cut"),
+    ),
+    Record(
+        "membership-from-commit",
+        Case("tests/consensus/test_changes.py::test_while_joint_both_majorities_have_to_agree"),
+    ),
+    Record("two-changes", Case("tests/consensus/test_changes.py::test_one_change_at_a_time")),
+    Record(
+        "transfer-at-once",
+        Case("tests/consensus/test_changes.py::test_a_transfer_waits_until_the_target_has_everything"),
+    ),
+    Record(
+        "transfer-for-ever",
+        Case("tests/consensus/test_changes.py::test_a_transfer_to_one_that_does_not_answer_is_given_up"),
+    ),
+    Record(
+        "stand-for-anybody", Case("tests/consensus/test_changes.py::test_nobody_but_its_leader_makes_a_member_stand")
+    ),
+    Record("silent-votes", Case("tests/consensus/test_rules.py::test_rule_17_a_silent_member_answers_no_vote")),
+    Record(
+        "silent-stands",
+        Case(
+            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
+        ),
+    ),
+    Record(
+        "silent-counts",
+        Case("tests/consensus/test_changes.py::test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit"),
+    ),
+    Record(
+        "silent-confirms-reads",
+        Case("tests/consensus/test_changes.py::test_a_silent_member_that_takes_a_heartbeat_confirms_no_read"),
+    ),
+    Record(
+        "silent-until-leaders-end",
+        Case(
+            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
+        ),
+    ),
+    Record(
+        "speak-before-stored",
+        Case("tests/consensus/test_changes.py::test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk"),
+    ),
+    Record(
+        "silent-for-ever",
+        Case(
+            "tests/consensus/test_changes.py::test_a_joining_learner_that_is_silent_without_a_known_end_is_helped_too"
+        ),
+    ),
+    Record(
+        "read-unconfirmed",
+        Case("tests/consensus/test_reads.py::test_a_leader_answers_a_read_when_a_quorum_has_confirmed_it"),
+    ),
+    Record(
+        "read-by-older-answer",
+        Case("tests/consensus/test_reads.py::test_a_response_to_an_older_heartbeat_confirms_nothing"),
+    ),
+    Record(
+        "read-before-term-start",
+        Case("tests/consensus/test_reads.py::test_reads_before_the_term_start_is_reached_wait_and_are_not_refused"),
+    ),
+    Record(
+        "forget-disks",
+        Case("tests/node/test_peering.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one"),
+    ),
+    Record(
+        "reborn-beside-the-old",
+        Case("tests/node/test_peering.py::test_a_reborn_node_takes_the_place_of_who_it_was_last"),
+    ),
+    Record(
+        "cut-before-the-pair",
+        Case("tests/node/test_silent_pair.py::test_the_pair_is_stored_before_anything_of_the_log_changes"),
+    ),
+    Record(
+        "pair-of-what-is-left",
+        Case("tests/node/test_refetch.py::test_a_pair_that_is_stored_stays_whatever_is_lost_afterwards"),
+    ),
+    Record(
+        "unknown-end-as-known", Case("tests/node/test_refetch.py::test_the_pair_is_what_the_node_may_have_advertised")
+    ),
+    Record("take-any-term", Case("tests/node/test_refetch.py::test_what_is_not_what_was_here_is_refused")),
+    Record("take-any-range", Case("tests/node/test_refetch.py::test_what_is_not_what_was_here_is_refused")),
+    Record("skip-last-sealed", Case("tests/node/test_scrub.py::test_every_sealed_segment_is_read")),
+    Record("sync-again", Case("tests/wal/test_wal.py::test_a_failed_write_or_sync_is_final")),
+    Record(
+        "hint-before-entries",
+        Case("tests/wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group"),
+    ),
+    Record(
+        "reuse-as-it-is",
+        Case("tests/wal/test_trim.py::test_a_dropped_segment_is_overwritten_with_zeros_before_it_is_the_next_one"),
+    ),
+    Record(
+        "read-recycled-as-new",
+        Case("tests/wal/test_recovery.py::test_an_older_group_in_the_place_of_the_next_one_is_not_read_as_new"),
+    ),
+    Record(
+        "cut-what-was-durable",
+        Case("tests/wal/test_recovery.py::test_a_flip_below_what_a_later_group_calls_durable_is_damage"),
+    ),
+    Record(
+        "torn-is-damage",
+        Case("tests/wal/test_recovery.py::test_what_is_unreadable_in_the_last_group_is_cut_from_there"),
+    ),
+    Record(
+        "believe-the-history",
+        Case(
+            "tests/node/test_recovery.py::test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed"
+        ),
+    ),
+    Record(
+        "age-by-last-word",
+        Case(
+            "tests/node/test_staleness.py::test_who_hears_a_leader_and_is_not_heard_does_not_know_that_it_is_up_to_date"
+        ),
+    ),
+    Record(
+        "age-from-the-answer",
+        Case("tests/node/test_staleness.py::test_an_age_counts_from_when_the_leader_was_asked_and_not_from_its_answer"),
+    ),
+    Record(
+        "expire-by-oneself",
+        Case("tests/streams/test_sessions.py::test_before_the_record_nothing_ends_whatever_a_members_own_settings_are"),
+    ),
+    Record(
+        "expire-what-is-used",
+        Case("tests/streams/test_sessions.py::test_a_session_that_is_used_in_the_log_is_not_ended_behind_that"),
+    ),
+    Record(
+        "append-behind-the-end",
+        Case("tests/streams/test_sessions.py::test_a_batch_never_enters_the_log_behind_the_end_of_its_session"),
+    ),
+    Record("use-only-here", Case("tests/streams/test_sessions.py::test_use_is_part_of_a_snapshot")),
+    Record(
+        "snapshot-without-sessions",
+        Case("tests/streams/test_machine.py::test_a_restored_machine_goes_on_exactly_like_the_original"),
+    ),
+    Record(
+        "refuse-at-once",
+        Case(
+            "tests/streams/test_machine.py::test_an_append_at_another_position_is_refused_by_a_record_behind_what_took_it"
+        ),
+    ),
+    Record(
+        "fence-at-once",
+        Case("tests/streams/test_machine.py::test_a_fenced_sequence_is_never_applied_and_the_next_one_goes_on"),
+    ),
+    Record(
+        "expired-is-not-applied",
+        Case(
+            "tests/client/test_client.py::test_the_outcome_of_a_forgotten_session_is_expired_and_is_neither_yes_nor_no"
+        ),
+    ),
+    Record(
+        "retry-enters-again",
+        Case("tests/streams/test_machine.py::test_a_retry_of_a_batch_that_is_still_in_the_log_waits_for_it"),
+    ),
 )
-"""One for each mutant, in the order of ``MUTANTS``."""
+"""One for each mutant, in the order of ``CATALOGUE``."""

@@ -1,0 +1,78 @@
+"""Every planted mistake: those of the model checker, of the rest of the core, of the node, its log and its streams."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tests.explore.mutants import EXPLORED
+from tests.mutants.core_mutants import CORE_MUTANTS
+from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.node_mutants import NODE_MUTANTS
+from tests.mutants.stream_mutants import STREAM_MUTANTS
+
+__all__ = ["CATALOGUE", "HARMLESS"]
+
+HARMLESS = {
+    "completion-by-index": "a completion of before an announcement, or an installation, comes before that of its"
+    " writes, and until then nothing is believed: `completion-by-index-uncounted` takes both away",
+    "install-history-first": "a start that finds the snapshot asks the history *and* the log's header whether the log"
+    " holds its last record: `install-by-header` takes one of the two questions away",
+}
+"""Mistakes that another rule makes good, and which: nothing can find them."""
+
+_RULES = {
+    "history-first": "row 1, §11",
+    "strictly-advertised": "row 2, §11",
+    "announce-early": "row 3",
+    "vote-before-durable": "row 4",
+    "count-before-sync": "row 5",
+    "acknowledge-before-sync": "row 6, §11",
+    "compare-lengths": "row 7",
+    "append-unannounced": "row 8",
+    "append-of-older-term": "row 9",
+    "announcement-of-older-term": "row 10",
+    "trust-the-point": "row 11",
+    "completion-by-index-uncounted": "row 12, rule 9",
+    "completion-by-record": "row 13, rule 9",
+    "completion-uncounted": "rule 5",
+    "resume-term": "row 14",
+    "extend-stored-history": "row 15",
+    "commit-unannounced": "row 16",
+    "votes-acknowledge": "row 17",
+    "commit-by-counting": "row 18",
+    "silent-until-committed": "row 22, rule 17",
+    "keep-history-at-install": "row 23, rule 19",
+    "keep-history-at-reset": "row 23, rule 19",
+    "install-by-header": "row 23, rule 19",
+    "common-prefix": "row 24, rule 4",
+    "change-unguarded": "row 25, rule 15",
+    "count-new-voters-only": "§4, rule 15",
+    "leave-joint-early": "§4, rule 15",
+    "count-learners": "rule 14",
+    "drop-before-durable": "rule 19",
+    "drop-what-topics-keep": "§4",
+    "forget-results": "§4",
+}
+"""What mistakes break that do not say so themselves; what is left is about sinks."""
+
+_ALL = {**MUTANTS, **EXPLORED, **CORE_MUTANTS, **NODE_MUTANTS, **STREAM_MUTANTS}
+
+
+def _row(mutant: Mutant) -> int:
+    found = re.match(r"row (\d+)", mutant.rule)
+    return int(found[1]) if found else 99
+
+
+CATALOGUE: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in sorted(
+        (
+            replace(mutant, rule=mutant.rule or _RULES.get(name, "sinks"))
+            for name, mutant in _ALL.items()
+            if name not in HARMLESS
+        ),
+        key=_row,
+    )
+}
+"""By name: first the rows of the table in the protocol's rules, in their order."""

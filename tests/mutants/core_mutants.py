@@ -1,0 +1,482 @@
+"""Planted mistakes in the core, beside those of the model checker: membership, transfer, silence, reads, snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from tests.mutants.mutants import Mutant, both, patched
+from viewstamp.consensus import candidate, follower, leader, raft, voter
+from viewstamp.consensus.core import Core, Entropy, Options, Stored
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Message,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteRequest,
+)
+from viewstamp.consensus.progress import Progress, ProgressState
+from viewstamp.consensus.quorum import majority
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.ready import EndSilence
+from viewstamp.ids import Index, NodeId
+
+__all__ = ["CORE_MUTANTS"]
+
+_UNKNOWN_END = Index(2**62)
+
+
+def forget_vote() -> AbstractContextManager[None]:
+    original = Core.__init__
+
+    def __init__(self: Core, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+        original(self, me, options, replace(stored, vote=""), entropy)
+
+    return patched(Core, __init__=__init__)
+
+
+def count_old_answers() -> AbstractContextManager[None]:
+    """An answer to an earlier announcement of the same term is taken for one to the newest."""
+
+    def replicating(core: Core, member: NodeId, _: int) -> Progress | None:
+        progress = core.progress.get(member)
+        return progress if progress is not None and progress.state is ProgressState.REPLICATING else None
+
+    return patched(leader, _replicating=replicating)
+
+
+def take_commit_unbounded() -> AbstractContextManager[None]:
+    def take_commit(core: Core, commit_end: Index) -> None:
+        core.log.commit_end = max(core.log.commit_end, commit_end)
+        core.forget_committed_memberships()
+
+    return patched(follower, _take_commit=take_commit)
+
+
+def cut_below_commit() -> AbstractContextManager[None]:
+    """A member cuts where the announcement says, also below what it knows to be committed."""
+    return both(trust_any_point(), patched(Core, check_peer=lambda self, condition, complaint: None))
+
+
+def trust_any_point() -> AbstractContextManager[None]:
+    return patched(follower, _continue_from=lambda core, message: Index(min(message.start, core.log.end)))
+
+
+# -- Votes --------------------------------------------------------------------------------------------------
+
+
+def refuse_a_vote_given() -> AbstractContextManager[None]:
+    """Whether a vote has been given already is not asked where the voter's log has grown since."""
+    original = voter.is_up_to_date
+
+    def on_vote_request(core: Core, message: VoteRequest) -> None:
+        if message.term == core.term and core.vote == message.source and not original(core, message):
+            core.vote = "\0nobody"
+            voter_on_vote_request(core, message)
+            core.vote = message.source
+        else:
+            voter_on_vote_request(core, message)
+
+    voter_on_vote_request = voter.on_vote_request
+    return patched(voter, on_vote_request=on_vote_request)
+
+
+def depose_a_leader_that_is_heard() -> AbstractContextManager[None]:
+    """Votes and pre-votes are given although a leader is alive."""
+    return patched(Core, hears_leader=property(lambda self: False))
+
+
+def lead_unheard() -> AbstractContextManager[None]:
+    """A leader goes on although no quorum answers it (no check-quorum)."""
+    original = leader.on_tick
+
+    def on_tick(core: Core) -> None:
+        core.ticks_since_leader = 0
+        original(core)
+
+    return patched(leader, on_tick=on_tick)
+
+
+def keep_the_term_to_oneself() -> AbstractContextManager[None]:
+    """A message of a lower term is not answered."""
+    return patched(Core, answer_term=lambda self, message: None)
+
+
+def take_the_term_of_a_pre_vote() -> AbstractContextManager[None]:
+    original = voter.on_pre_vote_request
+
+    def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
+        if message.term > core.term:
+            follower.step_down(core, message.term)
+        original(core, message)
+
+    return patched(voter, on_pre_vote_request=on_pre_vote_request)
+
+
+# -- Membership ---------------------------------------------------------------------------------------------
+
+
+def learner_for_a_voter() -> AbstractContextManager[None]:
+    """What a learner holds counts as if a voter held it."""
+
+    def end_of_all(self: Membership, ends: Mapping[NodeId, Index]) -> Index:
+        held = sorted((ends.get(member, Index(0)) for member in self.addresses), reverse=True)
+        return held[majority(len(self.voters)) - 1]
+
+    return patched(Membership, quorum_end=end_of_all)
+
+
+def departed_counts_itself() -> AbstractContextManager[None]:
+    original = leader._maybe_commit
+
+    def maybe_commit(core: Core) -> None:
+        entry = core.memberships[-1]
+        if core.me not in entry.membership.voters:
+            counted = replace(entry.membership, voters={**entry.membership.voters, core.me: ""})
+            core.memberships[-1] = replace(entry, membership=counted)
+        original(core)
+        core.memberships[-1] = entry
+
+    return patched(leader, _maybe_commit=maybe_commit)
+
+
+def departed_leads_on() -> AbstractContextManager[None]:
+    return patched(leader, _depart=lambda core: None)
+
+
+def depart_before_commit() -> AbstractContextManager[None]:
+    """A leader that is being removed leaves as soon as the record is in its log."""
+    original = leader._append_membership
+
+    def append_membership(core: Core, membership: Membership) -> object:
+        viewstamp = original(core, membership)
+        if core.me not in membership.addresses or (core.me in membership.outgoing and core.me not in membership.voters):
+            follower.step_down(core, core.term)
+        return viewstamp
+
+    return patched(leader, _append_membership=append_membership)
+
+
+def promote_at_once() -> AbstractContextManager[None]:
+    return patched(Progress, has_caught_up=lambda self, end, ticks_max: True)
+
+
+def keep_a_membership_that_is_cut() -> AbstractContextManager[None]:
+    return patched(Core, truncate=lambda self, end: self.log.truncate(end))
+
+
+def membership_from_its_commit() -> AbstractContextManager[None]:
+    """A membership is in force when it is known to be committed, not from the moment it is in the log."""
+
+    def membership(self: Core) -> Membership:
+        known = [entry for entry in self.memberships if entry.index < self.log.commit_end]
+        return (known or self.memberships[:1])[-1].membership
+
+    return patched(Core, membership=property(membership))
+
+
+def two_changes_at_a_time() -> AbstractContextManager[None]:
+    original = leader.change
+
+    def change(core: Core, wanted: object) -> object:
+        before, core.log.commit_end = core.log.commit_end, core.log.end
+        try:
+            return original(core, wanted)  # type: ignore[arg-type]
+        finally:
+            core.log.commit_end = before
+
+    return patched(leader, change=change)
+
+
+# -- Transfer -----------------------------------------------------------------------------------------------
+
+
+def transfer_without_waiting() -> AbstractContextManager[None]:
+    def go_on_transferring(core: Core, *, is_due: bool) -> None:
+        target = core.transferee
+        assert target is not None
+        core.transfer_ticks += 1
+        if target not in core.progress or core.transfer_ticks > core.options.election_timeout_ticks:
+            core.transferee = None
+        elif is_due:
+            core.send(TimeoutNow(source=core.me, target=target, term=core.term))
+
+    return patched(leader, _go_on_transferring=go_on_transferring)
+
+
+def transfer_for_ever() -> AbstractContextManager[None]:
+    original = leader._go_on_transferring
+
+    def go_on_transferring(core: Core, *, is_due: bool) -> None:
+        core.transfer_ticks = 0
+        original(core, is_due=is_due)
+
+    return patched(leader, _go_on_transferring=go_on_transferring)
+
+
+def stand_for_anybody() -> AbstractContextManager[None]:
+    original = candidate.on_timeout_now
+
+    def on_timeout_now(core: Core, message: TimeoutNow) -> None:
+        if core.leader is not None:
+            message = replace(message, source=core.leader)
+        original(core, message)
+
+    return patched(candidate, on_timeout_now=on_timeout_now)
+
+
+# -- Silence ------------------------------------------------------------------------------------------------
+
+
+def _speaking(core: Core, call: object, *arguments: object) -> None:
+    """Do something as if nothing had been lost."""
+    before, core.silent_until = core.silent_until, None
+    try:
+        call(core, *arguments)  # type: ignore[operator]
+    finally:
+        core.silent_until = before
+
+
+def forget_silence() -> AbstractContextManager[None]:
+    """A member goes on from what is left of its log."""
+    original = Core.__init__
+
+    def __init__(self: Core, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+        original(self, me, options, replace(stored, silent_until=None), entropy)
+
+    return patched(Core, __init__=__init__)
+
+
+def silent_votes() -> AbstractContextManager[None]:
+    original = voter.on_vote_request
+    return patched(voter, on_vote_request=lambda core, message: _speaking(core, original, message))
+
+
+def silent_stands() -> AbstractContextManager[None]:
+    def may_stand(core: Core) -> bool:
+        return core.me in core.membership.electors and core.is_synced and not core.installing and core.has_room
+
+    return patched(candidate, _may_stand=may_stand)
+
+
+def silent_counts() -> AbstractContextManager[None]:
+    """The leader counts what a silent member says."""
+    acknowledged, become_replicating = Progress.acknowledged, Progress.become_replicating
+    return patched(
+        Progress,
+        acknowledged=lambda self, end, *, is_silent: acknowledged(self, end, is_silent=False),
+        become_replicating=lambda self, end, *, is_silent: become_replicating(self, end, is_silent=False),
+    )
+
+
+def silent_confirms_reads() -> AbstractContextManager[None]:
+    original = leader.on_heartbeat_response
+
+    def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
+        original(core, message)
+        progress = leader._replicating(core, message.source, message.number)
+        if progress is not None:
+            progress.heard_round = max(progress.heard_round, message.round)
+            leader._confirm_reads(core)
+
+    return patched(leader, on_heartbeat_response=on_heartbeat_response)
+
+
+def _end_silence(core: Core) -> None:
+    if core.silent_until is not None and core.silent_completions_left == 0:
+        core.silent_completions_left = core.unfinished + 1
+        core.writes.append(EndSilence())
+
+
+def silent_until_the_leaders_end() -> AbstractContextManager[None]:
+    """Holding all that the leader has sent is taken for holding all that was lost."""
+    original = follower.on_heartbeat_request
+
+    def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
+        original(core, message)
+        if not core.installing and core.announced_number > 0 and core.log.durable_end >= message.sent_end:
+            _end_silence(core)
+
+    return patched(follower, on_heartbeat_request=on_heartbeat_request)
+
+
+def promote_in_place() -> AbstractContextManager[None]:
+    """A member that has lost everything speaks again, under its name, when it has caught up with its leader."""
+    original = follower.on_heartbeat_request
+
+    def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
+        original(core, message)
+        is_wiped = core.silent_until is not None and core.silent_until[1] == _UNKNOWN_END
+        if is_wiped and not core.installing and core.announced_number > 0 and core.log.end >= message.sent_end:
+            _end_silence(core)
+
+    return patched(follower, on_heartbeat_request=on_heartbeat_request)
+
+
+def speak_before_it_is_stored() -> AbstractContextManager[None]:
+    original = Core.maybe_end_silence
+
+    def maybe_end_silence(self: Core) -> None:
+        original(self)
+        if self.silent_completions_left:
+            self.silent_completions_left, self.silent_until = 0, None
+
+    return patched(Core, maybe_end_silence=maybe_end_silence)
+
+
+def silent_for_ever() -> AbstractContextManager[None]:
+    """Nobody helps a silent voter whose end is not known, although it lacks nothing."""
+    return patched(leader, _help_silent=lambda core: None)
+
+
+# -- Reads --------------------------------------------------------------------------------------------------
+
+
+def read_unconfirmed() -> AbstractContextManager[None]:
+    original = leader._confirm_reads
+
+    def confirm_reads(core: Core) -> None:
+        for progress in core.progress.values():
+            progress.heard_round = core.round
+        original(core)
+
+    return patched(leader, _confirm_reads=confirm_reads)
+
+
+def read_by_an_older_answer() -> AbstractContextManager[None]:
+    original = leader.on_heartbeat_response
+
+    def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
+        original(core, replace(message, round=core.round))
+
+    return patched(leader, on_heartbeat_response=on_heartbeat_response)
+
+
+def read_before_the_term_start() -> AbstractContextManager[None]:
+    original = leader.start_read_round
+
+    def start_read_round(core: Core) -> None:
+        before = core.is_reached, core.term_start
+        core.is_reached, core.term_start = True, Index(0)
+        original(core)
+        core.is_reached, core.term_start = before
+
+    return patched(leader, start_read_round=start_read_round)
+
+
+# -- Installing ---------------------------------------------------------------------------------------------
+
+
+def answer_while_installing() -> AbstractContextManager[None]:
+    original = Raft.step
+
+    def step(self: Raft, message: Message) -> None:
+        core = self.core
+        is_question = isinstance(message, VoteRequest | HeartbeatRequest)
+        before, core.installing = core.installing, core.installing and not is_question
+        original(self, message)
+        core.installing = core.installing or before
+
+    return patched(raft.Raft, step=step)
+
+
+def announce_by_memory() -> AbstractContextManager[None]:
+    """After an installation the announcement of before still holds."""
+    original = follower.install
+
+    def install(core: Core, point: object) -> bool | None:
+        number = core.announced_number
+        taken = original(core, point)  # type: ignore[arg-type]
+        core.announced_number = number
+        return taken
+
+    return patched(follower, install=install)
+
+
+CORE_MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant("forget-vote", "a vote is forgotten by a restart, and given twice", forget_vote, rule="§11, rule 2"),
+        Mutant("cut-below-commit", "a member cuts below its own commit end", cut_below_commit, rule="§11, rule 4"),
+        Mutant("count-old-answers", "answers to an older announcement count", count_old_answers, rule="rule 6"),
+        Mutant(
+            "take-commit-unbounded", "a member takes a commit end beyond its log", take_commit_unbounded, rule="rule 8"
+        ),
+        Mutant("answer-while-installing", "votes while it installs", answer_while_installing, rule="rule 5"),
+        Mutant("announce-by-memory", "a snapshot leaves the announcement", announce_by_memory, rule="rule 19"),
+        Mutant("refuse-a-vote-given", "a vote that was given is refused", refuse_a_vote_given, rule="rule 2"),
+        Mutant(
+            "depose-who-is-heard",
+            "a vote is given although a leader is heard",
+            depose_a_leader_that_is_heard,
+            rule="rule 13",
+        ),
+        Mutant("lead-unheard", "a leader that no quorum answers leads on", lead_unheard, rule="design §4"),
+        Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
+        Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
+        Mutant("learner-for-a-voter", "a learner's end counts as a voter's", learner_for_a_voter, rule="rule 14"),
+        Mutant("departed-counts-itself", "a removed leader counts itself", departed_counts_itself, rule="rule 15"),
+        Mutant("departed-leads-on", "a removed leader does not step down", departed_leads_on, rule="rule 15"),
+        Mutant(
+            "depart-before-commit",
+            "a leader steps down before its removal is committed",
+            depart_before_commit,
+            rule="rule 15",
+        ),
+        Mutant("promote-at-once", "a learner is promoted that lacks most of the log", promote_at_once, rule="§4"),
+        Mutant(
+            "keep-a-cut-membership",
+            "a membership that is cut stays in force",
+            keep_a_membership_that_is_cut,
+            rule="rule 15",
+        ),
+        Mutant(
+            "membership-from-commit",
+            "a membership is in force only when it is committed",
+            membership_from_its_commit,
+            rule="rule 15",
+        ),
+        Mutant("two-changes", "a change begins before the last is committed", two_changes_at_a_time, rule="rule 15"),
+        Mutant("transfer-at-once", "a transfer does not wait for the log", transfer_without_waiting, rule="§4"),
+        Mutant("transfer-for-ever", "a transfer that fails is not given up", transfer_for_ever, rule="§4"),
+        Mutant("stand-for-anybody", "a TimeoutNow is taken from anybody", stand_for_anybody, rule="§4"),
+        Mutant(
+            "forget-silence", "a damaged suffix is cut at recovery, and no more", forget_silence, rule="row 21, rule 17"
+        ),
+        Mutant("silent-votes", "a silent member votes", silent_votes, rule="rule 17"),
+        Mutant("silent-stands", "a silent member stands for election", silent_stands, rule="rule 17"),
+        Mutant("silent-counts", "the end of a silent member counts for commit", silent_counts, rule="rule 17"),
+        Mutant("silent-confirms-reads", "a silent member confirms reads", silent_confirms_reads, rule="rule 17"),
+        Mutant(
+            "silent-until-leaders-end",
+            "silence ends when all that the leader sent is held",
+            silent_until_the_leaders_end,
+            rule="rule 17",
+        ),
+        Mutant("promote-in-place", "a wiped member that has caught up counts again", promote_in_place, rule="row 20"),
+        Mutant(
+            "speak-before-stored",
+            "silence ends before that is on the disk",
+            speak_before_it_is_stored,
+            rule="rule 17",
+        ),
+        Mutant("silent-for-ever", "a silent voter that lacks nothing is not helped", silent_for_ever, rule="rule 17"),
+        Mutant("read-unconfirmed", "a read-index is answered unconfirmed", read_unconfirmed, rule="reads"),
+        Mutant(
+            "read-by-older-answer",
+            "an answer to an older heartbeat confirms a read",
+            read_by_an_older_answer,
+            rule="reads",
+        ),
+        Mutant(
+            "read-before-term-start",
+            "a read is answered before the term start is reached",
+            read_before_the_term_start,
+            rule="reads",
+        ),
+    )
+}
+"""By name."""

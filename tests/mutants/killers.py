@@ -1,0 +1,171 @@
+"""What finds a planted mistake: a seed of the simulator or of the core's schedules, an exploration, or a test."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+from tests.consensus import schedule
+from tests.explore.scopes import explore
+from tests.mutants.aims import AIMS
+from tests.mutants.catalogue import CATALOGUE
+from viewstamp.errors import PeerError
+from viewstamp.sim.run import run_seed
+
+__all__ = ["SEEDS_MAX", "Case", "Exploration", "Killer", "Schedule", "Seed", "find", "hunt"]
+
+SEEDS_MAX = 500
+"""So many seeds are tried: a mistake that survives them is one that is not seen."""
+
+_ROOT = Path(__file__).parents[2]
+_SECONDS_MAX = 120
+_KNOWN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+"""The plugin for users of viewstamp has been imported before this pytest begins."""
+
+
+class Seed(NamedTuple):
+    """A seed of the simulator, whose swarm is that of an aim: the whole product, its disks, network and clients."""
+
+    aim: str
+    seed: int
+
+    def find(self) -> str:
+        """Return the invariant that is violated; "" = none."""
+        return run_seed(self.seed, swarm=AIMS[self.aim].swarm).invariant
+
+    def __str__(self) -> str:
+        return f"simulator, {self.aim}, seed {self.seed}"
+
+
+class Schedule(NamedTuple):
+    """A random schedule of the core alone, by a mix of ``tests.consensus.schedule`` and a seed."""
+
+    mix: str
+    seed: int
+
+    def find(self) -> str:
+        """Return the invariant that is violated, or what the core raised; "" = nothing."""
+        try:
+            schedule.run(self.mix, self.seed, finish=True)
+        except (AssertionError, PeerError) as found:
+            return getattr(found, "invariant", "") or _reason(found)
+        return ""
+
+    def __str__(self) -> str:
+        return f"schedule, {self.mix}, seed {self.seed}"
+
+
+class Exploration(NamedTuple):
+    """Every world of a small scope of the core alone, in turn, of which the number is that of the first broken one."""
+
+    scope: str
+    states: int
+
+    def find(self) -> str:
+        """Return the invariant that is violated; "" = none, among twice as many worlds."""
+        broken = explore(self.scope, states_max=2 * self.states + 100).broken
+        return broken.invariant if broken is not None else ""
+
+    def __str__(self) -> str:
+        return f"explorer, {self.scope}, {self.states:,} worlds"
+
+
+class Case(NamedTuple):
+    """A test of the suite, which fails."""
+
+    name: str
+    """Its id, as pytest takes it; without parameters, one of its cases has to fail."""
+
+    def find(self) -> str:
+        """Return what failed; "" = nothing did."""
+        report = _Report()
+        arguments = ["-x", "-p", "no:cacheprovider", "-p", "no:terminal", "-W", _KNOWN, f"--rootdir={_ROOT}"]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            pytest.main([*arguments, str(_ROOT / self.name)], plugins=[report])
+        assert report.called, f"{self.name} is no test, or cannot be set up: {report.errors}"
+        return report.failed[0] if report.failed else ""
+
+    def __str__(self) -> str:
+        return f"`{self.name}`"
+
+
+Killer = Seed | Schedule | Exploration | Case
+
+
+@dataclass(eq=False)
+class _Report:
+    """A plugin of pytest that notes what was run."""
+
+    called: int = 0
+    failed: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.called += 1
+            if report.failed:
+                self.failed.append(_crash_of(report))
+        elif report.failed:
+            self.errors.append(_crash_of(report))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.errors.append(str(report.longrepr))
+
+
+def _crash_of(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return crash.message.splitlines()[0] if crash is not None else str(report.longrepr)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first words of what an error says: those that are the same in every run."""
+    text = str(error).split(":")[0].splitlines()
+    return "no progress" if text and text[0] == "no progress" else type(error).__name__
+
+
+@contextlib.contextmanager
+def limited(seconds: int = _SECONDS_MAX) -> Iterator[None]:
+    """Raise AssertionError where what stands in the context hangs; in the main thread only."""
+
+    def ring(_: int, __: FrameType | None) -> NoReturn:
+        raise AssertionError("hangs")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def find(mutant: str, killer: Killer) -> str:
+    """Run a killer with a mutant planted; return what it found, "" = the mutant survives."""
+    with limited(), CATALOGUE[mutant].plant():
+        return killer.find()
+
+
+def hunt(
+    mutant: str, killer: Killer, *, progress: Callable[[Killer], None] = lambda _: None
+) -> tuple[Killer, str] | None:
+    """Return the first killer of the same kind that finds a mutant, and what it finds; None = it survives."""
+    tried = (
+        [killer]
+        if isinstance(killer, Case | Exploration)
+        else (killer._replace(seed=seed) for seed in range(1, SEEDS_MAX + 1))
+    )
+    for each in tried:
+        progress(each)
+        found = find(mutant, each)
+        if found:
+            return each, found
+    return None

@@ -1,0 +1,276 @@
+"""Planted mistakes in the node and its log: identity, repair, scrubbing, syncs, recovery, stale reads, snapshots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.consensus.membership import AddMember, Change, Membership
+from viewstamp.errors import StorageError
+from viewstamp.host.blocking import in_thread
+from viewstamp.host.seam import File
+from viewstamp.ids import NodeId
+from viewstamp.node import identity, log_store, refetch, repair
+from viewstamp.node.peering import Peering
+from viewstamp.node.reading import Reading
+from viewstamp.node.scrubber import Scrubber
+from viewstamp.wal import recovery as wal_recovery
+from viewstamp.wal import segment, spares
+from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.control_file import ControlState
+from viewstamp.wal.writer import Writer
+
+__all__ = ["NODE_MUTANTS"]
+
+
+# -- Identity -----------------------------------------------------------------------------------------------
+
+
+def accept_another_disk() -> AbstractContextManager[None]:
+    original = Peering.meet
+
+    def meet(self: Peering, peer: NodeId, incarnation: str, address: str) -> None:
+        known = self._incarnations
+        self._incarnations = lambda: {peer: incarnation}
+        try:
+            original(self, peer, incarnation, address)
+        finally:
+            self._incarnations = known
+
+    return patched(Peering, meet=meet)
+
+
+def forget_disks() -> AbstractContextManager[None]:
+    original = Peering.connect_all
+
+    def connect_all(self: Peering) -> None:
+        for peer in self._raft.core.membership.addresses:
+            self._met.pop(peer, None)
+        original(self)
+
+    return patched(Peering, connect_all=connect_all)
+
+
+def reborn_beside_the_old() -> AbstractContextManager[None]:
+    original = identity.joining_change
+
+    def joining_change(membership: Membership, member: NodeId, address: str) -> Change | None:
+        change = original(membership, member, address)
+        return replace(change, replaces=None) if isinstance(change, AddMember) else change
+
+    return everywhere(original, joining_change)
+
+
+# -- Repair -------------------------------------------------------------------------------------------------
+
+
+def cut_before_the_pair() -> AbstractContextManager[None]:
+    """The pair is stored when the repair is done: a death on the way leaves a cut log that knows of nothing lost."""
+    original, mend = repair.Repairer._fall_silent, repair.Repairer._mend
+    later: list[Callable[[], None]] = []
+
+    async def mend_first(self: repair.Repairer, *arguments: Any) -> None:
+        await mend(self, *arguments)
+        while later:
+            await in_thread(later.pop())
+
+    return patched(
+        repair.Repairer,
+        _fall_silent=lambda self, look, cut: later.append(lambda: original(self, look, cut)),
+        _mend=mend_first,
+    )
+
+
+def pair_of_what_is_left() -> AbstractContextManager[None]:
+    original = repair.silent_pair
+
+    def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
+        return original(replace(state, silent_until=None), end)
+
+    return everywhere(original, silent_pair)
+
+
+def unknown_end_as_known() -> AbstractContextManager[None]:
+    """An end that is not known is taken for where the history's last term begins."""
+    original = repair.silent_pair
+
+    def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
+        return original(state, state.history[-1][1] if end is None else end)
+
+    return everywhere(original, silent_pair)
+
+
+def take_any_term() -> AbstractContextManager[None]:
+    original = refetch.check_batches
+
+    def check_batches(batches: list[Any], start: int, end: int, _: object, peer: NodeId) -> None:
+        if batches:
+            own = refetch.TermHistory([(batches[0].term, batches[-1].end + 1)])
+            original(batches, start, end, own, peer)
+        else:
+            original(batches, start, end, refetch.TermHistory(), peer)
+
+    return everywhere(original, check_batches)
+
+
+def take_any_range() -> AbstractContextManager[None]:
+    original = refetch.check_batches
+
+    def check_batches(batches: list[Any], start: int, end: int, history: refetch.TermHistory, peer: NodeId) -> None:
+        for batch in batches:
+            original([batch], batch.first_index, batch.end, history, peer)
+
+    return everywhere(original, check_batches)
+
+
+def skip_last_sealed() -> AbstractContextManager[None]:
+    original = Scrubber._look_at_segment
+
+    async def look_at_segment(self: Scrubber, looked_at: Segment) -> None:
+        sealed = [each for each in self._wal.segments() if each.sealed]
+        if looked_at is not sealed[-1]:
+            await original(self, looked_at)
+
+    return patched(Scrubber, _look_at_segment=look_at_segment)
+
+
+# -- The log ------------------------------------------------------------------------------------------------
+
+
+def sync_again() -> AbstractContextManager[None]:
+    """A sync that has failed is tried again: the second one says nothing of the pages that the first one lost."""
+    original = Writer._sync
+
+    def sync(self: Writer) -> None:
+        try:
+            original(self)
+        except StorageError:
+            original(self)
+
+    return patched(Writer, _sync=sync)
+
+
+def hint_before_entries() -> AbstractContextManager[None]:
+    """A group says that more is committed than is durable before it: the context is there before the entries."""
+    original = Writer._write_group
+
+    def write_group(self: Writer, *arguments: Any, **named: Any) -> int:
+        before, self._durable_end = self._durable_end, 1 << 62
+        try:
+            return original(self, *arguments, **named)
+        finally:
+            self._durable_end = before
+
+    return patched(Writer, _write_group=write_group)
+
+
+def reuse_as_it_is() -> AbstractContextManager[None]:
+    """A recycled segment is brought to its length, and not overwritten."""
+    original = spares.fill_with_zeros
+
+    def fill_with_zeros(file: File, start: int, end: int) -> None:
+        original(file, max(start, file.size()), end)
+
+    return patched(spares, fill_with_zeros=fill_with_zeros)
+
+
+def read_recycled_as_new() -> AbstractContextManager[None]:
+    return patched(segment, _check_place=lambda group, header, at, chain: None)
+
+
+def cut_what_was_durable() -> AbstractContextManager[None]:
+    return patched(wal_recovery, later_durable=lambda *arguments: None)
+
+
+def torn_is_damage() -> AbstractContextManager[None]:
+    """Damage inside the last group is damage, also where nothing was synced behind it (danger 9)."""
+    return patched(wal_recovery, later_durable=lambda *arguments: "a later batch")
+
+
+def believe_the_history() -> AbstractContextManager[None]:
+    return everywhere(log_store.check_history, lambda *arguments: None)
+
+
+# -- Reads ---------------------------------------------------------------------------------------
+
+
+def age_by_the_last_word() -> AbstractContextManager[None]:
+    """The age of a stale answer is the time since the leader was heard."""
+
+    def age(self: Reading) -> float:
+        core = self._replica.raft.core
+        return math.inf if core.leader is None else 0.01 * core.ticks_since_leader
+
+    return patched(Reading, _age=property(age))
+
+
+def confirmed_when_answered() -> AbstractContextManager[None]:
+    """The age counts from when the answer came, not from when it was asked for."""
+    original = Reading._barrier
+
+    async def barrier(self: Reading, seconds: float) -> None:
+        await original(self, seconds)
+        self._confirmed_at = self._clock.monotonic()
+
+    return patched(Reading, _barrier=barrier)
+
+
+NODE_MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "accept-another-disk",
+            "a wiped node is accepted under its old name",
+            accept_another_disk,
+            rule="row 19, rule 18",
+        ),
+        Mutant("forget-disks", "by which disk a peer was met is not remembered", forget_disks, rule="rule 18"),
+        Mutant(
+            "reborn-beside-the-old",
+            "a reborn node joins beside its old self, which stays a voter",
+            reborn_beside_the_old,
+            rule="rule 18",
+        ),
+        Mutant("cut-before-the-pair", "the log is cut before the pair is stored", cut_before_the_pair, rule="rule 17"),
+        Mutant(
+            "pair-of-what-is-left",
+            "a second damage replaces the pair of the first",
+            pair_of_what_is_left,
+            rule="rule 17",
+        ),
+        Mutant("unknown-end-as-known", "an unknown end is guessed", unknown_end_as_known, rule="rule 17"),
+        Mutant("take-any-term", "a repaired range is not compared with the history", take_any_term, rule="rule 20"),
+        Mutant("take-any-range", "a repair takes records of other indices", take_any_range, rule="rule 20"),
+        Mutant("skip-last-sealed", "the scrubber skips the last sealed segment", skip_last_sealed, rule="§5"),
+        Mutant("sync-again", "a failed sync is tried again", sync_again, rule="§5"),
+        Mutant(
+            "hint-before-entries",
+            "a commit is stored before the entries that it speaks of",
+            hint_before_entries,
+            rule="§11, rule 8",
+        ),
+        Mutant("reuse-as-it-is", "a recycled segment keeps its old bytes", reuse_as_it_is, rule="§5"),
+        Mutant("read-recycled-as-new", "an old group is read as a new one", read_recycled_as_new, rule="§5"),
+        Mutant(
+            "cut-what-was-durable",
+            "damage that a later group calls durable is cut",
+            cut_what_was_durable,
+            rule="rule 16",
+        ),
+        Mutant("torn-is-damage", "a torn last group is taken for damage", torn_is_damage, rule="rule 16"),
+        Mutant(
+            "believe-the-history", "the history is not checked against the headers", believe_the_history, rule="rule 20"
+        ),
+        Mutant(
+            "age-by-last-word", "a stale answer's age counts from the last word", age_by_the_last_word, rule="reads"
+        ),
+        Mutant(
+            "age-from-the-answer", "a stale answer's age counts from the answer", confirmed_when_answered, rule="reads"
+        ),
+    )
+}
+"""By name."""

@@ -1,0 +1,128 @@
+"""Planted mistakes in sessions, and in what a client is told."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.client.client import BaseClient
+from viewstamp.client.results import Outcome
+from viewstamp.node.state_machine import Admission, Answered, Result
+from viewstamp.streams import machine
+from viewstamp.streams.admission import AdmissionView
+from viewstamp.streams.cut import StateCut
+from viewstamp.streams.machine import Streams
+from viewstamp.streams.session import Session
+from viewstamp.streams.state import State
+from viewstamp.wire.batch import Batch
+
+__all__ = ["STREAM_MUTANTS"]
+
+
+def expire_by_oneself() -> AbstractContextManager[None]:
+    """Each member lets sessions go by its own settings, when it thinks that they are idle."""
+    original = Streams.apply
+
+    def apply(self: Streams, batch: Batch) -> Result:
+        sessions = self._state.sessions
+        for session in list(sessions.idle(batch.log_time - self._session_us)):
+            sessions.forget(session)
+        return original(self, batch)
+
+    return patched(Streams, apply=apply)
+
+
+def expire_what_is_used() -> AbstractContextManager[None]:
+    """A session ends although a batch of it is in the log."""
+
+    def expire(self: AdmissionView, sessions: Any) -> None:
+        self.victims = frozenset(sessions)
+
+    return patched(AdmissionView, expire=expire)
+
+
+def append_behind_the_end() -> AbstractContextManager[None]:
+    return patched(AdmissionView, check_kept=lambda self, session: None)
+
+
+def use_only_here() -> AbstractContextManager[None]:
+    original = Session.image
+    return patched(Session, image=lambda self: [*original(self)[:4], 0])
+
+
+def snapshot_without_sessions() -> AbstractContextManager[None]:
+    original = StateCut.__init__
+
+    def __init__(self: StateCut, state: State) -> None:  # noqa: N807
+        original(self, state)
+        self._sessions = {}
+        self._sections[0] = ("sessions", self._sessions, iter(self._sessions))
+        assert self._header is not None
+        self._header[-1] = 0
+
+    return patched(StateCut, __init__=__init__)
+
+
+def refuse_at_once() -> AbstractContextManager[None]:
+    """What is expected elsewhere is refused by what the leader has in its log, which may be cut."""
+
+    def refusal(batch: Batch) -> Batch:
+        raise machine._mismatch(str(batch.topic), batch.first_position, machine.Position(1))
+
+    return patched(machine, _refusal=refusal)
+
+
+def fence_at_once() -> AbstractContextManager[None]:
+    """A client is told "not applied" of what is not applied yet: it may be in the log, or come later."""
+    original = Streams._admit_fence
+
+    def admit_fence(self: Streams, view: AdmissionView, batch: Batch) -> Admission:
+        session = self._state.sessions.find(batch.session)
+        return Answered(None) if batch.sequence > session.last else original(self, view, batch)
+
+    return patched(Streams, _admit_fence=admit_fence)
+
+
+def expired_is_not_applied() -> AbstractContextManager[None]:
+    original = BaseClient.outcome
+
+    async def outcome(self: BaseClient, *arguments: Any, **named: Any) -> Outcome:
+        found = await original(self, *arguments, **named)
+        return Outcome(answer="not applied") if found.expired else found
+
+    return patched(BaseClient, outcome=outcome)
+
+
+def retry_enters_again() -> AbstractContextManager[None]:
+    """A retry of a batch that is in the log, and not applied, enters it again."""
+    return patched(AdmissionView, last=lambda self, session: session.last)
+
+
+STREAM_MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "expire-by-oneself",
+            "sessions end by each member's own settings, not by the log",
+            expire_by_oneself,
+            rule="§4",
+        ),
+        Mutant("expire-what-is-used", "a session ends that is used in the log", expire_what_is_used, rule="§4"),
+        Mutant(
+            "append-behind-the-end", "a batch enters the log behind its session's end", append_behind_the_end, rule="§4"
+        ),
+        Mutant("use-only-here", "a snapshot leaves out when sessions were used", use_only_here, rule="§4"),
+        Mutant("snapshot-without-sessions", "a snapshot holds no sessions", snapshot_without_sessions, rule="§4"),
+        Mutant("refuse-at-once", "a conditional append is refused without the log", refuse_at_once, rule="rule 12"),
+        Mutant("fence-at-once", '"not applied" is said without the log', fence_at_once, rule="rule 12"),
+        Mutant(
+            "expired-is-not-applied",
+            '"not applied" is said of a session that has ended',
+            expired_is_not_applied,
+            rule="rule 12",
+        ),
+        Mutant("retry-enters-again", "a retry enters the log a second time", retry_enters_again, rule="§4"),
+    )
+}
+"""By name."""
