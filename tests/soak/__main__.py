@@ -35,8 +35,8 @@ def main() -> int:
     chosen = [kind for kind in arguments.faults.split(",") if kind]
     if unknown := sorted(set(chosen) - set(kinds)):
         parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(kinds)}")
-    if not 1 <= arguments.nodes <= 7 or arguments.minutes <= 0:
-        parser.error("from 1 to 7 nodes, for more than 0 minutes")
+    if not 3 <= arguments.nodes <= 7 or arguments.minutes <= 0:
+        parser.error("from 3 to 7 nodes, for more than 0 minutes")
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1_000_000)
     directory = (arguments.dir / f"seed-{seed}-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
     directory.mkdir(parents=True)

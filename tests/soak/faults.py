@@ -272,6 +272,8 @@ class Faults:
         processes, board = self._processes, self._processes.board
         names = processes.names
         name = entropy.choice(names)
+        if entropy.random() < 0.5:
+            name = await processes.leader() or name  # What befalls the leader concerns all.
         seconds = entropy.uniform(0.3, 6.0)
         others = [each for each in names if each != name]
         try:
@@ -280,7 +282,7 @@ class Faults:
                     event.detail = name
                     processes.pause(name)
                 case "partition":
-                    side = entropy.sample(names, entropy.randrange(1, len(names)))
+                    side = [name, *entropy.sample(others, entropy.randrange(len(others)))]
                     rest = [each for each in names if each not in side]
                     rest += [CLIENT] if entropy.random() < 0.4 else []
                     event.detail = f"{', '.join(side)} | {', '.join(rest)}"

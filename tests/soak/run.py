@@ -76,7 +76,7 @@ async def soak(
     outcome = Outcome(seed=seed, nodes=nodes, seconds=seconds)
     progress(0, seconds, f"starting {nodes} nodes")
     async with running(directory, nodes) as processes:
-        workload = Workload(lambda: processes.client(_CLIENT), str(seed))
+        workload = Workload(processes.client, str(seed))
         faults = Faults(processes, str(seed), nodes=nodes, kinds=kinds)
         watching = asyncio.ensure_future(processes.watch())
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.soak.cell import Cell
 from tests.soak.members import CELL
-from viewstamp.client import Client
+from viewstamp.client import Client, Options
 from viewstamp.errors import (
     OutcomeUnknownError,
     PositionMismatchError,
@@ -33,6 +33,8 @@ __all__ = ["CLAIMS", "KEYS", "TOPICS", "Done", "Workload", "partition_of", "read
 TOPICS = ("orders", "events")
 CLAIMS = "claims"
 """The topic of the conditional appends."""
+PERSONS = [Options(timeout=max(5.0, silence), connect_timeout=1.0, silence=silence) for silence in (1.0, 2.5, 6.0)]
+"""How patient each person's clients are: who waits for long hears what a leader of long ago says when it wakes up."""
 KEYS = ("", "second")
 """The cells."""
 _PASSING = (UnavailableError, StorageFullError)
@@ -72,10 +74,13 @@ class Person:
       * ``client`` is open, or has been closed while its callers were waiting: they are told, and take the next one
     """
 
-    def __init__(self, name: str, connect: Callable[[], Client], entropy: random.Random) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[Options], Client], options: Options, entropy: random.Random
+    ) -> None:
         self.name = name
-        self.client = connect()
+        self.client = connect(options)
         self._connect = connect
+        self._options = options
         self._entropy = entropy
 
     async def live(self) -> None:
@@ -83,7 +88,7 @@ class Person:
         try:
             while True:
                 await asyncio.sleep(self._entropy.uniform(5, 25))
-                old, self.client = self.client, self._connect()
+                old, self.client = self.client, self._connect(self._options)
                 await old.close()
         finally:
             await self.client.close()
@@ -97,9 +102,7 @@ class Workload:
       * an operation is PENDING only while its caller waits; UNKNOWN only where nobody can tell any more
     """
 
-    def __init__(
-        self, connect: Callable[[], Client], seed: str, *, persons: int = 3, pause_seconds: float = 0.05
-    ) -> None:
+    def __init__(self, connect: Callable[[Options], Client], seed: str, *, pause_seconds: float = 0.05) -> None:
         self.appended: list[Appended] = []
         """Of the topics, for the checker of exactly-once."""
         self.done: list[Done] = []
@@ -114,7 +117,6 @@ class Workload:
         """By key and caller: the last of its calls that were applied."""
         self._connect = connect
         self._seed = seed
-        self._persons = persons
         self._pause = pause_seconds
         self._ends = dict.fromkeys((*TOPICS, CLAIMS), 0)
         self._is_over = False
@@ -124,8 +126,8 @@ class Workload:
     async def running(self) -> AsyncIterator[None]:
         """Run the callers; at the end, let each finish what it waits for: the cluster must be healthy then."""
         persons = [
-            Person(f"p{number}", self._connect, random.Random(f"{self._seed} person {number}"))
-            for number in range(self._persons)
+            Person(f"p{number}", self._connect, options, random.Random(f"{self._seed} person {number}"))
+            for number, options in enumerate(PERSONS)
         ]
         await self._create_topics(persons[0])
         lives = [asyncio.ensure_future(person.live()) for person in persons]
