@@ -82,7 +82,7 @@ class Damages:
             first if before is None else min(first, before.first),
             pair if before is None else max(pair, before.pair),
             member.starts,
-            kind in _FINAL or (before is not None and before.is_final),
+            (kind in _FINAL and self._may_vote(member.id)) or (before is not None and before.is_final),
         )
         if kind in _FINAL:
             # Until its peers have told it, it comes back under its old name, and empty.
@@ -117,7 +117,8 @@ class Damages:
         memberships = [self._world.durability.membership]
         for member in self._world.members:
             if member.node is not None and member.node.replica is not None:
-                memberships += [entry.membership for entry in member.node.replica.raft.core.memberships]
+                core = member.node.replica.raft.core
+                memberships += [each.membership for each in core.memberships if each.index >= core.log.commit_end]
         sets = [*self.planned]
         for membership in memberships:
             if membership is not None:
@@ -125,6 +126,14 @@ class Damages:
                 if membership.is_joint:
                     sets.append(frozenset(membership.outgoing))
         return sets
+
+    def _may_vote(self, member: NodeId) -> bool:
+        """Say whether an id may have a vote: who has none has forgotten none, and may begin anew under the same id."""
+        memberships = [self._world.durability.membership]
+        for each in self._world.members:
+            if each.node is not None and each.node.replica is not None:
+                memberships += [entry.membership for entry in each.node.replica.raft.core.memberships]
+        return any(membership is not None and member in membership.electors for membership in memberships)
 
     def _is_within(self, damaged: Iterable[NodeId], voters: frozenset[NodeId]) -> bool:
         return sum(member in voters for member in damaged) <= (len(voters) - 1) // 2

@@ -38,7 +38,6 @@ class Operator:
         self._world = world
         self._entropy = entropy
         self._task: asyncio.Task[None] | None = None
-        self._client: Client | None = None
         self._process = world.loop.process("operator")
 
     @property
@@ -61,9 +60,13 @@ class Operator:
         if waited is None:
             return
 
-        async def end(client: Client) -> None:
+        async def end(_: Client) -> None:
             await asyncio.wait([waited])
-            await self._settle(client)
+            while True:
+                async with self._client() as client:  # Anew: one that asks a node that was removed learns nothing.
+                    if await self._has_settled(client):
+                        return
+                await asyncio.sleep(_TRY_SECONDS)
 
         self._task = None
         self._begin(end)
@@ -79,14 +82,16 @@ class Operator:
             self._world.fail(error)
 
     async def _run(self, work: Callable[[Client], Awaitable[None]]) -> None:
-        client = Client(
+        async with self._client() as client:
+            await work(client)
+
+    def _client(self) -> Client:
+        return Client(
             self._world.addresses,
             network=self._world.network.view("operator"),
             entropy=self._entropy,
             options=Options(timeout=2.0),
         )
-        async with client:
-            await work(client)
 
     # -- What it does ----------------------------------------------------------------------------------------
 
@@ -154,21 +159,20 @@ class Operator:
                 self._note(f"{member.name} is no member any more: {', '.join(membership.addresses)}")
                 self._world.retire(member)
 
-    async def _settle(self, client: Client) -> None:
-        """Wait until nobody changes anything; what was half done is taken back."""
-        while True:
-            members = await self._members(client)
-            if members is not None:
-                running = {member.name for member in self._world.members}
-                gone = [member for member in members.addresses if name_of(member) not in running]
-                for member in gone:
-                    with contextlib.suppress(*_PASSING, RequestError):
-                        await client.remove_member(member)
-                if not gone and not members.is_changing:
-                    self._retire()
-                    if {name_of(member) for member in members.addresses} == {each.name for each in self._world.members}:
-                        return
-            await asyncio.sleep(_TRY_SECONDS)
+    async def _has_settled(self, client: Client) -> bool:
+        """Say whether nobody changes anything any more; what was half done is taken back."""
+        members = await self._members(client)
+        if members is None:
+            return False
+        running = {member.name for member in self._world.members}
+        gone = [member for member in members.addresses if name_of(member) not in running]
+        for member in gone:
+            with contextlib.suppress(*_PASSING, RequestError):
+                await client.remove_member(member)
+        if gone or members.is_changing:
+            return False
+        self._retire()
+        return {name_of(member) for member in members.addresses} == {member.name for member in self._world.members}
 
     def _note(self, text: str) -> None:
         self._world.note("operator", "=", text)
