@@ -3,6 +3,7 @@
 import pytest
 
 from tests.consensus.group import Disk, Group, Member
+from viewstamp.consensus.core import MembershipEntry
 from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
 from viewstamp.consensus.messages import (
     AnnouncementResponse,
@@ -451,3 +452,78 @@ def test_a_joining_learner_that_is_silent_without_a_known_end_is_helped_too() ->
     group.start("n4")
     group.run(15 * group.options[N1].election_timeout_ticks)
     assert {*memberships(group, "n1").voters} == {N1, N2, N4}
+
+
+def knowing(group: Group, me: str, *peers: str) -> None:
+    """Let a member meet others, and know its own disk."""
+    raft = group[me].raft
+    assert raft is not None
+    for peer in (me, *peers):
+        raft.know(NodeId(peer), f"disk-of-{peer}")
+
+
+def test_what_a_member_says_counts_only_where_a_record_names_its_disk() -> None:
+    """Rule 18: with one disk wiped and one member down, a third that never met the first disk would believe the second.
+
+    So nothing is committed with the help of a disk that those who lead later do not know.
+    """
+    group = Group(3)
+    knowing(group, "n1", "n3")
+    knowing(group, "n2")
+    knowing(group, "n3")
+    group.elect("n1", "n1", "n2")
+    group.run(3, "n1", "n2")
+    assert group["n1"].core.membership.incarnations == {N1: "disk-of-n1", N3: "disk-of-n3"}
+    assert group["n1"].core.log.commit_end == 1, "n2 holds it, and nobody knows by which disk"
+    raft = group["n1"].raft
+    assert raft is not None
+    raft.know(N2, "disk-of-n2")
+    group.run(3)
+    assert group["n3"].core.membership.incarnations == {me: f"disk-of-{me}" for me in (N1, N2, N3)}
+    assert group["n1"].core.lifecycle is Lifecycle.RUNNING
+
+
+def test_the_vote_of_a_disk_that_the_membership_does_not_name_is_not_counted() -> None:
+    group = Group(3)
+    knowing(group, "n1", "n3")
+    knowing(group, "n3")
+    group.elect("n1", "n1", "n3")
+    group.run(3, "n1", "n3")
+    assert group["n3"].core.membership.incarnations == {N1: "disk-of-n1", N3: "disk-of-n3"}
+    group.crash("n1")
+    for _ in range(3):
+        group.campaign("n3")
+        group.settle("n2", "n3")
+    assert group["n3"].core.role is not Role.LEADER
+    group.start("n1")
+    knowing(group, "n1", "n2", "n3")
+    group.elect("n3")
+
+
+def test_a_heartbeat_of_a_disk_that_no_record_names_confirms_no_read() -> None:
+    group = Group(3)
+    for me in ("n1", "n2", "n3"):
+        knowing(group, me, "n1", "n2", "n3")
+    group.elect("n1")
+    group.run(3)
+    core = group["n1"].core
+    entry = core.memberships[0]
+    core.memberships[0] = MembershipEntry(
+        entry.index, entry.term, Membership(entry.membership.voters, incarnations={N1: "x"})
+    )
+    core.incarnations = {N1: "x"}
+    token = group.read("n1")
+    group.settle()
+    assert token not in group["n1"].reads
+
+
+def test_who_leaves_is_named_no_more() -> None:
+    group = Group(3)
+    for me in ("n1", "n2", "n3"):
+        knowing(group, me, "n1", "n2", "n3")
+    group.elect("n1")
+    group.run(3)
+    group.change("n1", RemoveMember(N3))
+    assert N3 in memberships(group, "n1").incarnations, "while joint it counts"
+    group.run(6)
+    assert memberships(group, "n1").incarnations == {N1: "disk-of-n1", N2: "disk-of-n2"}

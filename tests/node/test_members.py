@@ -191,3 +191,29 @@ async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> 
         await asyncio.sleep(0.5)
         with pytest.raises(UnavailableError):
             await leader.transfer_leadership(other.me)
+
+
+async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_under_its_name(tmp_path: Path) -> None:
+    """n1 and n2 commit; n1 is down, n2 is wiped; n3 has met neither of n2's disks: together they would lose it all.
+
+    They wait for n1 instead, which has the record, and then go on.
+    """
+    async with Group(tmp_path) as group:
+        group.board.cut("n2", group.members[NodeId("n3")])
+        group.board.cut("n3", group.members[NodeId("n2")])
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        group.isolate("n3")
+        await client.append("t", b"kept")
+        await group.stop("n1")
+        await group.stop("n2")
+        shutil.rmtree(tmp_path / "n2")
+        group.board.heal()
+        await group.start("n2")
+        await asyncio.sleep(1.5)  # Many election timeouts.
+        assert not any(node.replica and node.replica.raft.role is Role.LEADER for node in group.nodes.values())
+        await group.start("n1")
+        node = group.nodes[NodeId("n2")]
+        await wait_for(lambda: is_reborn_voter(node), lambda: f"{node.status}\n{group.journal.tail(80)}")
+        assert [record.value async for record in client.read("t")] == [b"kept"]

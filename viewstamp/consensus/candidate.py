@@ -43,13 +43,15 @@ def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
     """Count a pre-vote; a quorum of them starts the vote."""
     if core.campaign is not Campaign.PRE_VOTE or (message.granted and message.term != core.term + 1):
         return
+    if not _counts(core, message.source):
+        return
     core.votes[message.source] = message.granted
     _maybe_start_vote(core)
 
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
     """Count a vote. Late and doubled ones change nothing; a changed one is a broken peer."""
-    if core.campaign is not Campaign.VOTE:
+    if core.campaign is not Campaign.VOTE or not _counts(core, message.source):
         return
     before = core.votes.setdefault(message.source, message.granted)
     core.check_peer(before == message.granted, f"{message.source} changed its vote")
@@ -80,6 +82,12 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
     core.send_after_durable(
         VoteResponse(source=core.me, target=core.me, term=core.term, granted=True, history=core.advertised, end=end)
     )
+
+
+def _counts(core: Core, voter: NodeId) -> bool:
+    """Say whether the disk of a voter is the one that the membership names; where it names none all are believed."""
+    membership = core.membership
+    return voter == core.me or not membership.incarnations or voter in membership.incarnations
 
 
 def _may_stand(core: Core) -> bool:

@@ -146,6 +146,8 @@ class Core:
         self.memberships = list(stored.memberships)
         self.first_index = stored.first_index
         """Where the log on disk begins: what is before it stands in a snapshot only."""
+        self.incarnations: dict[NodeId, str] = {}
+        """The disks of those that this member has met, and its own; {} = nobody names disks here."""
         self.base: tuple[Index, Term] | None = None
         """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
         self.silent_until = stored.silent_until
@@ -248,6 +250,17 @@ class Core:
     def hears_leader(self) -> bool:
         """Whether a leader is known to be alive: then votes are withheld (check-quorum's other half)."""
         return self.leader is not None and self.ticks_since_leader < self.options.election_timeout_ticks
+
+    def is_named(self, member: NodeId, end: Index) -> bool:
+        """Say whether a log up to ``end`` holds the record that names the disk of ``member`` (rule 18).
+
+        Only then does what it says count: whatever is committed with its help, whoever leads later knows that disk,
+        and takes another one under the same id for a stranger. Without this a member that had not met the first disk
+        would believe the second, and with one wiped and one that is down a committed record is lost.
+        """
+        if not self.incarnations:
+            return True
+        return any(member in entry.membership.incarnations and entry.index < end for entry in self.memberships)
 
     # -- Moves ----------------------------------------------------------------------------------------------
 

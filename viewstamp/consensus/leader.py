@@ -148,7 +148,7 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
     if progress is None:
         return
     _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
-    if not message.is_silent:
+    if not message.is_silent and core.is_named(message.source, message.end):
         progress.heard_round = max(progress.heard_round, message.round)
         _confirm_reads(core)
 
@@ -413,7 +413,7 @@ def _maybe_commit(core: Core) -> None:
     ends = {core.me: core.log.durable_end}
     for member, progress in core.progress.items():
         ends[member] = progress.counted_end
-    reached = {member: end for member, end in ends.items() if end >= core.term_start}
+    reached = {member: end for member, end in ends.items() if end >= core.term_start and core.is_named(member, end)}
     end = core.membership.quorum_end(reached)
     if end < core.term_start or core.installing:
         return
@@ -439,6 +439,7 @@ def _append_own(core: Core, batch: Batch) -> Viewstamp:
 
 def _append_membership(core: Core, membership: Membership) -> Viewstamp:
     """Replicate ``membership``, which is in force from here on; who leaves is told until it has the record."""
+    membership = membership.naming(core.incarnations)
     viewstamp = _append_own(core, build_batch([membership.encode()], kind=Kind.MEMBERSHIP))
     for member in membership.addresses:
         if member != core.me and member not in core.progress:
@@ -459,6 +460,9 @@ def _advance_membership(core: Core) -> None:
         return
     if core.me not in membership.voters:
         _depart(core)
+        return
+    if membership.naming(core.incarnations) is not membership:
+        _append_membership(core, membership)  # One has been met that no record names yet.
         return
     timeout = core.options.election_timeout_ticks
     for learner in sorted(membership.joining):

@@ -55,6 +55,7 @@ class Membership:
     deadlocks: a member that lacks the newest record would refuse the append that brings it). ``outgoing`` are the
     voters of before while the membership is joint, {} = it is not. ``joining`` are the learners that are to become
     voters, each with the voter in whose place ("" = beside the others).
+    ``incarnations`` name the disk of each member that has been met: who comes with another one is not that member.
     """
 
     voters: dict[NodeId, str]
@@ -62,6 +63,7 @@ class Membership:
     generation: int = 0
     outgoing: dict[NodeId, str] = field(default_factory=dict)
     joining: dict[NodeId, str] = field(default_factory=dict)
+    incarnations: dict[NodeId, str] = field(default_factory=dict)
 
     # -- Who -------------------------------------------------------------------------------------------------
 
@@ -115,7 +117,13 @@ class Membership:
 
     def left(self) -> Membership:
         """Return the membership that follows a joint one: the voters of before do not count any more."""
-        return replace(self, outgoing={}, generation=self.generation + 1)
+        return replace(self, outgoing={}, generation=self.generation + 1).naming({})
+
+    def naming(self, incarnations: Mapping[NodeId, str]) -> Membership:
+        """Return this membership with the disks of its members that had no name yet, and without those of others."""
+        known = {**incarnations, **self.incarnations}
+        named = {member: known[member] for member in self.addresses if member in known}
+        return self if named == self.incarnations else replace(self, incarnations=named)
 
     def _added(self, change: AddMember) -> Membership:
         node, address = change.node, change.address
@@ -165,7 +173,8 @@ class Membership:
             self.generation + 1,
             self.voters if voters.keys() != self.voters.keys() else {},
             self.joining if joining is None else joining,
-        )
+            self.incarnations,
+        ).naming({})
 
     # -- The record ------------------------------------------------------------------------------------------
 
@@ -184,6 +193,8 @@ class Membership:
             fields["outgoing"] = self.outgoing
         if self.joining:
             fields["joining"] = self.joining
+        if self.incarnations:
+            fields["incarnations"] = self.incarnations
         return fields
 
     @classmethod
@@ -195,18 +206,19 @@ class Membership:
         """
         try:
             fields = json.loads(value)
-            voters, learners, outgoing, joining = (
+            voters, learners, outgoing, joining, incarnations = (
                 {NodeId(str(node)): str(text) for node, text in dict(found).items()}
                 for found in (
                     fields["voters"],
                     fields["learners"],
                     fields.get("outgoing", {}),
                     fields.get("joining", {}),
+                    fields.get("incarnations", {}),
                 )
             )
             if not joining.keys() <= learners.keys():
                 raise ValueError("who joins is a learner")
-            return cls(voters, learners, int(fields["generation"]), outgoing, joining)
+            return cls(voters, learners, int(fields["generation"]), outgoing, joining, incarnations)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise PeerError(f"no membership record: {value[:100]!r}") from error
 

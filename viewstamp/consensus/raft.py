@@ -129,6 +129,10 @@ class Raft:
         """
         return leader.transfer(self.core, target)
 
+    def know(self, member: NodeId, incarnation: str) -> None:
+        """Hear which disk a member has, or this one: a leader notes it in the membership, by a record if need be."""
+        self.core.incarnations.setdefault(member, incarnation)
+
     def read(self, token: int) -> None:
         """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
 

@@ -333,6 +333,8 @@ class Node:
         assert self.server is not None, "it listens"
         self.server.node = self.me
         raft = Raft(self.me, core_options, recovered.stored, host.entropy)
+        for member, incarnation in [(self.me, recovered.incarnation), *recovered.log_store.state.peers]:
+            raft.know(NodeId(member), incarnation)
         applier = recovered.applier
         self.incarnation = recovered.incarnation
         self.log_store = recovered.log_store
@@ -586,9 +588,10 @@ class Node:
         """What an acknowledgement of this node means."""
         return INTERVAL if self.options.wal.sync_seconds > 0 else SYNCED
 
-    def step(self, message: FromPeer) -> None:
-        """Take a consensus message; it may be dropped, like any."""
-        if self._replica_ref is not None:
+    def step(self, message: FromPeer, incarnation: str) -> None:
+        """Take a consensus message; it may be dropped, like any. Raises as ``Peering.check_disk``."""
+        if self._peering is not None and self._replica_ref is not None:
+            self._peering.check_disk(message.message.source, incarnation)
             self._replica_ref.maybe_tell(message)
 
     def meet(self, peer: NodeId, incarnation: str, address: str) -> None:

@@ -167,14 +167,8 @@ class Peering:
                 f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
                 remedy="correct [node] id, or the address of the member that is meant",
             )
-        known = self._incarnations().get(peer) or self._noted.get(peer)
-        # Learners too: here a learner may be a voter elsewhere already, and its connection outlasts its promotion.
-        if known is not None and known != incarnation:
-            raise LostDiskError(
-                f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
-                remedy=f"if the data directory of {peer} was moved, put it back; else it joins anew by itself, under"
-                " another id",
-            )
+        self.check_disk(peer, incarnation)
+        known = self._known(peer)
         if peer in membership.addresses:
             if known is None:
                 self._note(peer, incarnation)
@@ -189,6 +183,26 @@ class Peering:
         self._met[peer] = address, incarnation
         while len(self._met) > _STRANGERS_MAX:
             del self._met[next(iter(self._met))]
+
+    def check_disk(self, peer: NodeId, incarnation: str) -> None:
+        """Check the disk of a peer: with each message, since the record that names it may have come meanwhile.
+
+        Learners too: here a learner may be a voter elsewhere already, and its connection outlasts its promotion.
+
+        Raises:
+          LostDiskError: it is another one.
+        """
+        known = self._known(peer)
+        if known is not None and known != incarnation:
+            raise LostDiskError(
+                f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
+                remedy=f"if the data directory of {peer} was moved, put it back; else it joins anew by itself, under"
+                " another id",
+            )
+
+    def _known(self, peer: NodeId) -> str | None:
+        named = self._raft.core.membership.incarnations.get(peer)
+        return named or self._noted.get(peer) or self._incarnations().get(peer)
 
     def _may_join(self, peer: NodeId) -> bool:
         """Say whether a stranger is a member that has lost its disk."""

@@ -262,6 +262,7 @@ class Replica(Actor[Item]):
                     self._unconfirmed.append(reader)
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
+                    self.raft.know(peer, incarnation)
                 case Join(member, address):
                     self._on_join(member, address)
                 case ChangeMembers():

@@ -118,8 +118,8 @@ class Service(Protocol):
         """What is asked of the member's state. Raises UnavailableError."""
         ...
 
-    def step(self, message: FromPeer) -> None:
-        """Take a consensus message."""
+    def step(self, message: FromPeer, incarnation: str) -> None:
+        """Take a consensus message of a peer with this disk. Raises LostDiskError."""
         ...
 
     def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
@@ -251,7 +251,7 @@ class _ServerConnection:
         self._reading = asyncio.Lock()
         """Held while an answer to READ is made and until the other side has taken most of it."""
         self._is_closed = False
-        self._peer = ""
+        self._peer = self._incarnation = ""
 
     # -- Bytes ----------------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class _ServerConnection:
                 f"this node belongs to cluster {self._server.cluster}, not to {hello['cluster']}",
                 remedy="check the address, and [cluster] id in the settings of the other side",
             )
-        self._peer = hello["node"]
+        self._peer, self._incarnation = hello["node"], hello["incarnation"]
         if self._peer:
             if hello["cluster"] == "":
                 raise WrongClusterError("a peer must name its cluster", remedy="set [cluster] id")
@@ -377,7 +377,7 @@ class _ServerConnection:
         message = decode_message(frame)
         if message.source != self._peer or message.target != self._server.node:
             raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
-        self._service.step(FromPeer(message))
+        self._service.step(FromPeer(message), self._incarnation)
 
     def _on_peer_request(self, frame: Frame) -> None:
         body = frame.body
