@@ -11,20 +11,24 @@ whole reproduction of a failure.
 | ``network`` | links with delay, loss, doubling, reordering, one-way partitions, broken connections |
 | ``disk``, ``volume`` | disks of which a power cut leaves any subset of what was not synced |
 | ``recording`` | the same rules for a real disk: record a real node, rebuild its directory as after a power cut |
-| ``world`` | a cluster of nodes, and its machines |
+| ``world`` | a cluster of nodes, and its machines, which come and go |
 | ``swarm`` | what a seed decides beforehand: size, pace, mix of faults |
 | ``faults`` | the one who breaks things |
+| ``damage`` | what disks lose or change that was durable, and the budget: a minority at most, until it is repaired |
+| ``operator`` | the one who adds, removes and replaces members and moves the leadership |
 | ``workload``, ``journal`` | clients that append, read and call an actor, and the history of what they were told |
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
 | ``fate`` | what a client knows of what it asked for |
 | ``checkers/`` | one property a file: what must hold after every event, and of the whole history |
+| ``ending`` | what is there in the end: on disks, in states, in the clients' history |
 | ``run`` | one seed, from swarm to verdict |
+| ``many`` | many seeds, in many processes |
 | ``trace`` | one line per event, and a digest over all |
 
 A run: the swarm is drawn; nodes and clients start; faults and work go on for some simulated seconds; then everything
 is healed and restarted, and within a minute of simulated time the cluster must be RUNNING, agree, and have
-answered every client (liveness). At the end each member's log is read back from its disk and compared with the
-clients' history.
+answered every client (liveness). Damaged members repair themselves, meanwhile and then. At the end each member's log is
+read back from its disk and compared with the clients' history, which must be linearizable.
 
 What it promises
   * The same seed gives the same trace, event for event, in any process.
@@ -32,6 +36,5 @@ What it promises
   * ``viewstamp sim run --seed N`` repeats a failure; ``--trace`` prints every event.
 
 What it lacks
-  * Bit rot and full disks in the mix of faults, and membership changes: they come with the features.
   * Users' own actors: ``viewstamp.testing`` runs those, on worlds of this package.
 """
