@@ -4,8 +4,8 @@ This text is the specification of the core. ``docs/protocol.md`` tells the same 
 table of who handles what.
 
 The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``;
-``change(membership)``, ``transfer(member)`` and ``know(member, disk)``; ``install(snapshot)`` and ``trimmed(first_index)`` for a log that does
-not begin at 1; and one output,
+``change(membership)``, ``transfer(member)`` and ``know(member, disk)``; ``install(snapshot)`` and
+``trimmed(first_index)`` for a log that does not begin at 1; and one output,
 :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
 randomness. Its owner steps everything that has arrived, takes one Ready and does as it says.
 
@@ -70,8 +70,8 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **The membership** in the newest membership record of the log is in force, committed or not (15). Each new leader
     replicates the one it finds as its first record: that record's commit is what RUNNING means. A change of voters is
     joint: two records, and both majorities in between. One at a time, and only by a leader that is RUNNING.
-  * **Disks have names** (18). The membership names the disk of each member that was met; what is said by one that no record
-    names counts nowhere. Where the owner names none (``Raft.know``), all are believed.
+  * **Disks have names** (18). The membership names the disk of each member that was met; what is said by one that no
+    record names counts nowhere. Where the owner names none (``Raft.know``), all are believed.
   * **Leadership moves** by ``TimeoutNow``, to a member that holds everything; its vote requests pass check-quorum.
 
 Files
