@@ -284,8 +284,11 @@ class Faults:
                 case "partition":
                     side = [name, *entropy.sample(others, entropy.randrange(len(others)))]
                     rest = [each for each in names if each not in side]
-                    rest += [CLIENT] if entropy.random() < 0.4 else []
-                    event.detail = f"{', '.join(side)} | {', '.join(rest)}"
+                    far = [person for person in processes.people if entropy.random() < 0.5]
+                    event.detail = f"{', '.join(side)} | {', '.join([*rest, *far])}"
+                    for person in far:
+                        processes.estrange(person, *side)
+                    rest += [CLIENT] if entropy.random() < 0.2 else []
                     board.cut(side, rest)
                     board.cut(rest, side)
                 case "one-way":
@@ -313,6 +316,8 @@ class Faults:
             if name in processes.names:
                 processes.resume(name)
                 processes.impose(name)
+            for person in processes.people:
+                processes.estrange(person)
             board.heal()
 
     async def _over_or_clear(self, seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import shutil
 import signal
 import time
@@ -23,8 +24,9 @@ from viewstamp.client.members import Members
 from viewstamp.client.options import Options
 from viewstamp.config import load_settings, node_file
 from viewstamp.config.create import free_addresses
+from viewstamp.embed.compose import real_host
 from viewstamp.errors import ConfigError, UnavailableError, ViewstampError
-from viewstamp.host.chaos import Fault, write_faults
+from viewstamp.host.chaos import Chaos, Fault, FaultKind, write_faults
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId, name_of
 from viewstamp.wal.format import parse_segment_name
@@ -79,6 +81,8 @@ class Processes:
         self.board = board
         self.admin = admin
         """A client whose first addresses are the nodes' own: no proxy stands before it."""
+        self.people: dict[str, Chaos] = {}
+        """By name: the network that a person's clients have."""
         self.up: set[str] = set()
         self.impaired: dict[str, str] = {}
         self.ended: list[tuple[str, str, str]] = []
@@ -97,9 +101,25 @@ class Processes:
         cluster = await asyncio.to_thread(LocalCluster.open, directory)
         return cls(cluster, board, Target(list(own.values()), cluster.id).connect(options=_ASK))
 
-    def client(self, options: Options) -> Client:
-        """Return a new client, which reaches the nodes through their proxies."""
-        return self.cluster.target.connect(options=options)
+    def client(self, options: Options, person: str = "") -> Client:
+        """Return a new client, which reaches the nodes through their proxies; a person's, unless :meth:`estrange`d."""
+        target = self.cluster.target
+        if not person:
+            return target.connect(options=options)
+        if person not in self.people:
+            os.makedirs(self._home(person), exist_ok=True)
+            self.people[person] = Chaos(self._home(person), real_host())
+        network = self.people[person].host.network
+        entropy = random.SystemRandom()
+        return Client(target.addresses, network=network, entropy=entropy, cluster_id=target.cluster_id, options=options)
+
+    def estrange(self, person: str, *names: str) -> None:
+        """Cut a person off from nodes, at once; nobody = from none any more."""
+        peers = {name: self.board.proxies[name].address for name in names}
+        write_faults(self._home(person), [Fault(kind=FaultKind.PARTITION, peers=peers)] if peers else [])
+
+    def _home(self, person: str) -> str:
+        return os.path.join(self.cluster.directory, "people", person)
 
     @property
     def names(self) -> list[str]:
@@ -205,6 +225,8 @@ class Processes:
     def heal(self) -> None:
         """End what the network, the disks and the scheduler do."""
         self.board.heal()
+        for person in self.people:
+            self.estrange(person)
         for name in self.names:
             self.impose(name)
             self.resume(name)
@@ -332,6 +354,8 @@ async def running(directory: Path, nodes: int) -> AsyncIterator[Processes]:
                 await processes.cluster.wait_running(processes.cluster.nodes.values(), PATIENCE_SECONDS)
                 yield processes
             finally:
+                for chaos in processes.people.values():
+                    chaos.stop()
                 processes.up.clear()
                 for node in processes.cluster.nodes.values():
                     with suppress(UnavailableError):

@@ -20,7 +20,7 @@ from viewstamp.sim.workload import Append as Appended
 TOPIC = TOPICS[0]
 
 
-def no_client(_: Options) -> Client:
+def no_client(_: Options, __: str) -> Client:
     raise AssertionError("nobody calls here")
 
 

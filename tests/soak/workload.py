@@ -75,10 +75,10 @@ class Person:
     """
 
     def __init__(
-        self, name: str, connect: Callable[[Options], Client], options: Options, entropy: random.Random
+        self, name: str, connect: Callable[[Options, str], Client], options: Options, entropy: random.Random
     ) -> None:
         self.name = name
-        self.client = connect(options)
+        self.client = connect(options, name)
         self._connect = connect
         self._options = options
         self._entropy = entropy
@@ -88,7 +88,7 @@ class Person:
         try:
             while True:
                 await asyncio.sleep(self._entropy.uniform(5, 25))
-                old, self.client = self.client, self._connect(self._options)
+                old, self.client = self.client, self._connect(self._options, self.name)
                 await old.close()
         finally:
             await self.client.close()
@@ -102,7 +102,7 @@ class Workload:
       * an operation is PENDING only while its caller waits; UNKNOWN only where nobody can tell any more
     """
 
-    def __init__(self, connect: Callable[[Options], Client], seed: str, *, pause_seconds: float = 0.05) -> None:
+    def __init__(self, connect: Callable[[Options, str], Client], seed: str, *, pause_seconds: float = 0.05) -> None:
         self.appended: list[Appended] = []
         """Of the topics, for the checker of exactly-once."""
         self.done: list[Done] = []
