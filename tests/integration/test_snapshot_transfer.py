@@ -241,9 +241,9 @@ async def test_a_learner_whose_disk_is_gone_comes_back_by_a_snapshot(tmp_path: P
         await group.stop("n4")
         shutil.rmtree(tmp_path / "n4")
         await group.start("n4", listen=learners[learner])
-        await group.caught_up()
         node = group.nodes[learner]
-        assert node.status["role"] == "learner"
+        await wait_for(lambda: node.me != "n4" and node.status.get("role") == "learner", lambda: group.journal.tail())
+        await group.caught_up()
         assert group.journal.of("= snapshot installed", node="n4")
         assert len(set(group.digests().values())) == 1
         await callers.send(1)
