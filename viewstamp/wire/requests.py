@@ -19,7 +19,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | READ            | client → node | id, topic, position, bytes_max, applied_index, wait (seconds)          |         |
 | STATUS          | client → node | id                                                                     |         |
 | CALL            | client → node | id                                                                     | 1 batch |
-| QUERY           | client → node | id, actor, key, method, arguments (packed), stale (bool), max_staleness, applied_index |  |
+| QUERY           | client → node | id, actor, key, method, arguments (packed), stale, max_staleness, applied_index |  |
 | WATCH           | client → node | id, actor, key (None = all), index, wait (seconds)                     |         |
 | LIST_ACTORS     | client → node | id, stale (bool)                                                       |         |
 | DESCRIBE_ACTOR  | client → node | id, name                                                               |         |
@@ -56,8 +56,8 @@ What OK carries beside ``id``:
   ``applied_index``, which a READ elsewhere passes on so that it sees at least as much
 * LIST_TOPICS: ``topics``, a list of the same
 * DESCRIBE_TOPIC, LIST_TOPICS, QUERY: ``age``: the answer holds all that was committed so many seconds ago; 0 unless
-  ``stale``, infinite where the node has not known since its start. Where its age would be above ``max_staleness`` it asks
-  the leader first: NoQuorumError, if there is none
+  ``stale``, infinite where the node has not known since its start. Where its age would be above ``max_staleness`` it
+  asks the leader first: NoQuorumError, if there is none
 * READ: ``last_position`` and ``applied_index`` of this node; payload: whole batches of the topic, in order, the
   first of which holds ``position``; empty = nothing there yet. READ is answered from what *this* node has applied,
   after it has applied ``applied_index``; ``wait`` > 0 holds the answer until a record is there or the time is over.

@@ -431,7 +431,15 @@ class ActorHost:
                 lineage = derive_lineage(code, head["end"], lineage)
             prepared.chain, prepared.era, prepared.lineage = head["chain"], head["era"], lineage
             prepared.end, prepared.log_time = head["end"], head["log_time"]
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RequestError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            AssertionError,
+            RequestError,
+        ) as error:
             raise CorruptionError(f"the pieces are no snapshot of actors: {error!r}") from error
         return prepared
 
