@@ -122,7 +122,11 @@ class Damages:
         sets = [*self.planned]
         for membership in memberships:
             if membership is not None:
-                sets.append(frozenset((*membership.voters, *membership.joining)))
+                replaced = set(membership.joining.values())
+                sets.append(frozenset(membership.voters))
+                sets.append(
+                    frozenset((*(each for each in membership.voters if each not in replaced), *membership.joining))
+                )
                 if membership.is_joint:
                     sets.append(frozenset(membership.outgoing))
         return sets

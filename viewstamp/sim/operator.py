@@ -120,12 +120,17 @@ class Operator:
         damages = self._world.damages
         if voters and member.id in members.voters and damages.allows_voters(voters):
             damages.planned.append(frozenset(voters))
-            await self._try(client, kind, member, newcomer)
-            damages.planned.clear()
+            if await self._try(client, kind, member, newcomer):
+                self._forget_plans()
         await asyncio.sleep(self._entropy.expovariate(1 / _REMOVED_SECONDS))
         self._retire()
 
-    async def _try(self, client: Client, kind: str, member: Member, newcomer: Member | None) -> None:
+    def _forget_plans(self) -> None:
+        self._world.damages.planned.clear()
+        self._world.damages.settle()
+
+    async def _try(self, client: Client, kind: str, member: Member, newcomer: Member | None) -> bool:
+        """Ask for a change until the answer is sure; say whether it is."""
         self._note(f"{kind} {member.id} {newcomer.id if newcomer is not None else ''}")
         for _ in range(10):
             try:
@@ -134,13 +139,14 @@ class Operator:
                     await client.add_member(newcomer.name, newcomer.address, replaces=replaces)
                 elif kind == "remove":
                     await client.remove_member(member.id)
-                return
+                return True
             except RequestError as error:
                 self._note(f"{kind} is refused: {error}")
-                return
+                return True
             except _PASSING as error:
                 self._note(f"{kind} may not have happened: {error}")
                 await asyncio.sleep(_TRY_SECONDS)
+        return False
 
     async def _members(self, client: Client) -> Members | None:
         try:
@@ -171,6 +177,7 @@ class Operator:
                 await client.remove_member(member)
         if gone or members.is_changing:
             return False
+        self._forget_plans()
         self._retire()
         return {name_of(member) for member in members.addresses} == {member.name for member in self._world.members}
 
