@@ -165,6 +165,7 @@ _GO_ON = _GoOn()
 _URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC, Kind.ABORT_ATTEMPTS, Kind.FORGET_SINK})
 """What makes room: admitted into the last of it."""
 
+_QUIET_SECONDS = 10.0
 _UPKEEP_SECONDS = 1.0
 """How often a leader asks the state machine for what it should propose by itself."""
 
@@ -230,6 +231,9 @@ class Replica(Actor[Item]):
         """When the next tick should come."""
         self._read_retry_ticks = read_retry_ticks
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
+        self._quiet_ticks = round(_QUIET_SECONDS / tick_seconds)
+        self._full_told_from = 0
+        """From which tick on it is said again that the disk is full: a small batch may fit in between."""
         self._log = log
         self._reads: dict[int, _Question] = {}
         """What the leader has been asked and has not answered, by token, the oldest first."""
@@ -362,7 +366,8 @@ class Replica(Actor[Item]):
             self._explained = self._ticks, self._explain_full()
         if self._explained[1]:
             error.remedy = f"{self._explained[1]}; {error.remedy}"
-        if self.full is None:
+        if self.full is None and self._ticks >= self._full_told_from:
+            self._full_told_from = self._ticks + self._quiet_ticks
             self._log.error("! full", reason=error.message, remedy=error.remedy)
         self.full = error
 
