@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm
 
@@ -172,6 +173,40 @@ AIMS: dict[str, Aim] = {
                 step_seconds=0.1,
                 driver_seconds=3.0,
                 trim_chance=1.0,
+                value_bytes_max=300,
+            ),
+        ),
+        Aim(
+            "changing members",
+            "Members are added, removed and replaced, and the leadership is handed over, while others are killed or cut"
+            " off.",
+            Swarm(
+                clients=1,
+                callers=2,
+                seconds=12.0,
+                fault_seconds=0.3,
+                down_seconds=0.4,
+                pause_seconds=0.03,
+                faults={"members": 3, "transfer": 2, "kill": 1, "isolate": 2},
+                links=LinkOptions(delay_mean=0.005),
+                disk_mean=0.005,
+                value_bytes_max=40,
+            ),
+        ),
+        Aim(
+            "rotten disks",
+            "Bits flip, files and whole disks get lost, and a part of the group is cut off before it is repaired.",
+            Swarm(
+                clients=1,
+                callers=2,
+                seconds=12.0,
+                fault_seconds=0.4,
+                down_seconds=0.3,
+                pause_seconds=0.03,
+                faults={**dict.fromkeys(DAMAGES, 1.0), "kill": 1, "isolate": 2},
+                links=LinkOptions(delay_mean=0.005),
+                disk_mean=0.01,
+                segment_bytes=8 * 1024,
                 value_bytes_max=300,
             ),
         ),

@@ -18,6 +18,7 @@ HARMLESS = {
     " writes, and until then nothing is believed: `completion-by-index-uncounted` takes both away",
     "install-history-first": "a start that finds the snapshot asks the history *and* the log's header whether the log"
     " holds its last record: `install-by-header` takes one of the two questions away",
+    "snapshot-ahead-of-log": "a log that does not reach its snapshot is reset to that, and all in it is committed",
 }
 """Mistakes that another rule makes good, and which: nothing can find them."""
 

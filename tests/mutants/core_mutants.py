@@ -191,6 +191,16 @@ def two_changes_at_a_time() -> AbstractContextManager[None]:
     return patched(leader, change=change)
 
 
+def believe_any_vote() -> AbstractContextManager[None]:
+    """The vote of a voter counts, whatever disk it has."""
+    return patched(candidate, _counts=lambda core, voter: True)
+
+
+def believe_any_disk() -> AbstractContextManager[None]:
+    """What a voter acknowledges counts, whatever disk it has."""
+    return patched(Core, is_named=lambda self, member, end: True)
+
+
 # -- Transfer -----------------------------------------------------------------------------------------------
 
 
@@ -205,6 +215,16 @@ def transfer_without_waiting() -> AbstractContextManager[None]:
             core.send(TimeoutNow(source=core.me, target=target, term=core.term))
 
     return patched(leader, _go_on_transferring=go_on_transferring)
+
+
+def transfer_refused() -> AbstractContextManager[None]:
+    """Who stands because the leader has asked for it is told that there is a leader."""
+    original = voter.on_vote_request
+
+    def on_vote_request(core: Core, message: VoteRequest) -> None:
+        original(core, replace(message, transfers=False))
+
+    return patched(voter, on_vote_request=on_vote_request)
 
 
 def transfer_for_ever() -> AbstractContextManager[None]:
@@ -440,7 +460,15 @@ CORE_MUTANTS: dict[str, Mutant] = {
             rule="rule 15",
         ),
         Mutant("two-changes", "a change begins before the last is committed", two_changes_at_a_time, rule="rule 15"),
+        Mutant("believe-any-vote", "the vote of a disk that no record names counts", believe_any_vote, rule="rule 18"),
+        Mutant(
+            "believe-any-disk",
+            "the acknowledgement of a disk that no record names counts",
+            believe_any_disk,
+            rule="rule 18",
+        ),
         Mutant("transfer-at-once", "a transfer does not wait for the log", transfer_without_waiting, rule="§4"),
+        Mutant("transfer-refused", "a vote for a transfer is refused", transfer_refused, rule="§4"),
         Mutant("transfer-for-ever", "a transfer that fails is not given up", transfer_for_ever, rule="§4"),
         Mutant("stand-for-anybody", "a TimeoutNow is taken from anybody", stand_for_anybody, rule="§4"),
         Mutant(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +30,7 @@ SEEDS_MAX = 500
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_MAX = 120
+_WITH_SOCKETS = ("tests/client/", "tests/integration/", "tests/node/")
 _KNOWN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 """The plugin for users of viewstamp has been imported before this pytest begins."""
 
@@ -90,6 +94,8 @@ class Case(NamedTuple):
         arguments = ["-x", "-p", "no:cacheprovider", "-p", "no:terminal", "-W", _KNOWN, f"--rootdir={_ROOT}"]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             pytest.main([*arguments, str(_ROOT / self.name)], plugins=[report])
+        if self.name.startswith(_WITH_SOCKETS):
+            _forget_what_was_left_open()
         assert report.called, f"{self.name} is no test, or cannot be set up: {report.errors}"
         return report.failed[0] if report.failed else ""
 
@@ -119,6 +125,19 @@ class _Report:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.errors.append(str(report.longrepr))
+
+
+def _forget_what_was_left_open() -> None:
+    """Let go of what a test that fails leaves open: said later, it would be said of a test that is healthy."""
+    for name in ("last_exc", "last_traceback", "last_type", "last_value"):
+        sys.__dict__.pop(name, None)  # A failure is kept there, with all its frames.
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    finally:
+        sys.unraisablehook = before
 
 
 def _crash_of(report: pytest.TestReport) -> str:

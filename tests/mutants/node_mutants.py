@@ -6,23 +6,29 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus.membership import AddMember, Change, Membership
-from viewstamp.errors import StorageError
+from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import File
-from viewstamp.ids import NodeId
-from viewstamp.node import identity, log_store, refetch, repair
+from viewstamp.ids import Index, NodeId
+from viewstamp.node import identity, log_store, refetch, repair, replica
+from viewstamp.node.log_reader import LogReader
 from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
+from viewstamp.node.refetch import Refetcher
 from viewstamp.node.scrubber import Scrubber
+from viewstamp.node.snapshot_file import SnapshotWriter
+from viewstamp.node.snapshots import Snapshotter
 from viewstamp.wal import recovery as wal_recovery
 from viewstamp.wal import segment, spares
 from viewstamp.wal.catalogue import Segment
-from viewstamp.wal.control_file import ControlState
+from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.writer import Writer
+from viewstamp.wire.batch import Batch
 
 __all__ = ["NODE_MUTANTS"]
 
@@ -219,6 +225,114 @@ def confirmed_when_answered() -> AbstractContextManager[None]:
     return patched(Reading, _barrier=barrier)
 
 
+# -- The node -----------------------------------------------------------------------------------------------
+
+
+def deny_when_deposed() -> AbstractContextManager[None]:
+    """Who waits for a leader that does not lead any more is told that nothing was written."""
+
+    def outcome_unknown(message: str, *, token: object, remedy: str) -> UnavailableError:
+        return UnavailableError(message, remedy=remedy)
+
+    return patched(replica, OutcomeUnknownError=outcome_unknown)
+
+
+def give_what_is_not_committed() -> AbstractContextManager[None]:
+    """A member that repairs its log gets records that may still be cut."""
+    original = LogReader.read_committed
+
+    async def read_committed(self: LogReader, start: int, end: int, bytes_max: int) -> list[Batch]:
+        log = self._log
+        before, log.commit_end = log.commit_end, Index(1 << 62)
+        try:
+            return await original(self, start, end, bytes_max)
+        finally:
+            log.commit_end = before
+
+    return patched(LogReader, read_committed=read_committed)
+
+
+def take_rot() -> AbstractContextManager[None]:
+    """The checksums of a repaired range are not looked at."""
+    original = Refetcher._fetch_from
+
+    async def fetch_from(self: Refetcher, *arguments: Any) -> list[Batch]:
+        def decode_all(buffer: bytes) -> list[Batch]:
+            return genuine(buffer, verify=False)
+
+        genuine = Batch.decode_all
+        with patched(refetch, Batch=SimpleNamespace(decode_all=decode_all)):
+            return await original(self, *arguments)
+
+    return patched(Refetcher, _fetch_from=fetch_from)
+
+
+# -- Syncs --------------------------------------------------------------------------------------------------
+
+
+def call_it_synced() -> AbstractContextManager[None]:
+    """What is written is called durable."""
+    original = Writer._sync
+
+    def sync(self: Writer) -> None:
+        file = self._file
+        self._file = SimpleNamespace(sync=lambda: None, sync_data=lambda: None)  # type: ignore[assignment]
+        try:
+            original(self)
+        finally:
+            self._file = file
+
+    return patched(Writer, _sync=sync)
+
+
+def one_copy() -> AbstractContextManager[None]:
+    """Of the control file one copy is written, and the other one left as it was."""
+    original = ControlFile._write_copy
+
+    def write_copy(self: ControlFile, path: str, packed: bytes) -> None:
+        if not path.endswith(CONTROL_NAMES[1]) or not self._disk.exists(path):
+            original(self, path, packed)
+
+    return patched(ControlFile, _write_copy=write_copy)
+
+
+def snapshot_unsynced() -> AbstractContextManager[None]:
+    """A snapshot gets its name before its bytes are durable."""
+    original = SnapshotWriter.finish
+
+    async def finish(self: SnapshotWriter) -> None:
+        file = self._file
+        self._file = _Unsynced(file)  # type: ignore[assignment]
+        try:
+            await original(self)
+        finally:
+            self._file = file
+
+    return patched(SnapshotWriter, finish=finish)
+
+
+class _Unsynced:
+    """A file whose syncs do nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    async def sync(self) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:
+    """A snapshot covers what the own log does not hold durably yet."""
+
+    async def wait_durable(self: Snapshotter) -> None:
+        pass
+
+    return patched(Snapshotter, _wait_durable=wait_durable)
+
+
 NODE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -264,6 +378,25 @@ NODE_MUTANTS: dict[str, Mutant] = {
         Mutant("torn-is-damage", "a torn last group is taken for damage", torn_is_damage, rule="rule 16"),
         Mutant(
             "believe-the-history", "the history is not checked against the headers", believe_the_history, rule="rule 20"
+        ),
+        Mutant(
+            "deny-when-deposed", "a deposed leader says that nothing was written", deny_when_deposed, rule="rule 12"
+        ),
+        Mutant(
+            "give-uncommitted",
+            "a repair is given records that are not committed",
+            give_what_is_not_committed,
+            rule="rule 17",
+        ),
+        Mutant("take-rot", "a repaired range is taken without its checksums", take_rot, rule="§5"),
+        Mutant("call-it-synced", "what is written is called durable", call_it_synced, rule="rule 2, §5"),
+        Mutant("one-copy", "the control file is written once, not twice", one_copy, rule="§5"),
+        Mutant("snapshot-unsynced", "a snapshot gets its name before it is durable", snapshot_unsynced, rule="rule 19"),
+        Mutant(
+            "snapshot-ahead-of-log",
+            "a snapshot covers what its own log does not hold durably",
+            snapshot_ahead_of_the_log,
+            rule="rule 19",
         ),
         Mutant(
             "age-by-last-word", "a stale answer's age counts from the last word", age_by_the_last_word, rule="reads"

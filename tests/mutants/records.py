@@ -28,31 +28,25 @@ RECORDS: tuple[Record, ...] = (
         "history-first",
         Schedule("episodes", 0),
         "HistoryTrue",
-        Seed("diverging tails", 3),
+        Seed("diverging tails", 4),
         "a node fails only when its disk does",
     ),
     Record(
-        "strictly-advertised", Schedule("figure 8", 24), "AssertionError", Seed("fallen leaders", 2), "LeaderComplete"
+        "strictly-advertised", Schedule("figure 8", 24), "AssertionError", Seed("fallen leaders", 9), "LeaderComplete"
     ),
-    Record("announce-early", Schedule("even", 0), "AnnouncedDurable", Seed("drawn", 1), "AnnouncedDurable"),
-    Record("vote-before-durable", Schedule("even", 0), "VoteDurable", Seed("drawn", 1), "VoteDurable"),
+    Record("announce-early", Schedule("even", 0), "AnnouncedDurable", Seed("drawn", 1), "CommitOnQuorum"),
+    Record("vote-before-durable", Schedule("even", 0), "VoteDurable", Seed("drawn", 2), "VoteDurable"),
     Record("count-before-sync", Schedule("even", 1), "CommitOnQuorum", Seed("drawn", 1), "CommitOnQuorum"),
-    Record("acknowledge-before-sync", Schedule("even", 0), "AckDurable", Seed("drawn", 1), "AckDurable"),
-    Record("compare-lengths", Schedule("pairs", 3), "LeaderComplete", Seed("fallen leaders", 2), "LeaderComplete"),
-    Record("append-unannounced", Schedule("old messages", 0), "HistoryTrue", Seed("drawn", 4), "HistoryTrue"),
+    Record("acknowledge-before-sync", Schedule("even", 0), "AckDurable", Seed("drawn", 2), "AckDurable"),
+    Record("compare-lengths", Schedule("pairs", 3), "LeaderComplete", Seed("fallen leaders", 24), "LeaderComplete"),
+    Record("append-unannounced", Schedule("old messages", 0), "HistoryTrue", Seed("drawn", 2), "HistoryTrue"),
     Record("append-of-older-term", Schedule("sync only", 10), "AssertionError", Seed("late appends", 1), "HistoryTrue"),
-    Record(
-        "announcement-of-older-term",
-        Schedule("sync only", 6),
-        "FollowsLeader",
-        Seed("late messages", 4),
-        "FollowsLeader",
-    ),
+    Record("announcement-of-older-term", Schedule("sync only", 6), "FollowsLeader"),
     Record(
         "trust-the-point",
         Schedule("quiet disk", 57),
         "AckKept",
-        Seed("late messages", 1),
+        Seed("late messages", 2),
         "a node fails only when its disk does",
     ),
     Record("completion-by-index-uncounted", Schedule("snapshots", 3), "CursorsOrdered"),
@@ -79,6 +73,9 @@ RECORDS: tuple[Record, ...] = (
         Case(
             "tests/node/test_peering.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already"
         ),
+        "",
+        Seed("drawn", 3),
+        "Liveness",
     ),
     Record(
         "promote-in-place",
@@ -86,9 +83,17 @@ RECORDS: tuple[Record, ...] = (
             "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
         ),
     ),
-    Record("forget-silence", Schedule("damage", 0), "NeverCut"),
+    Record("forget-silence", Schedule("damage", 0), "NeverCut", Seed("drawn", 3), "NeverCut"),
     Record("silent-until-committed", Schedule("damage of five", 1), "NeverCut"),
-    Record("install-by-header", Seed("short logs", 1), "CommittedStays"),
+    Record(
+        "install-by-header",
+        Case(
+            "tests/node/test_recovery.py::test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history"
+        ),
+        "",
+        Seed("short logs", 6),
+        "CommittedStays",
+    ),
     Record(
         "keep-history-at-install",
         Case(
@@ -108,7 +113,7 @@ RECORDS: tuple[Record, ...] = (
         ),
         "",
         Seed("short logs", 1),
-        "a node fails only when its disk does",
+        "CommittedIsDurable",
     ),
     Record(
         "drop-what-topics-keep",
@@ -123,7 +128,7 @@ RECORDS: tuple[Record, ...] = (
         "forget-results",
         Case("tests/streams/test_cut.py::test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original"),
         "",
-        Seed("late answers", 1),
+        Seed("late answers", 10),
         "no StaleSessionError",
     ),
     Record(
@@ -273,7 +278,11 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("learner-for-a-voter", Case("tests/consensus/test_changes.py::test_a_learner_never_counts")),
     Record(
-        "departed-counts-itself", Case("tests/consensus/test_changes.py::test_a_removed_leader_does_not_count_itself")
+        "departed-counts-itself",
+        Case("tests/consensus/test_changes.py::test_a_removed_leader_does_not_count_itself"),
+        "",
+        Seed("changing members", 1),
+        "CommitOnQuorum",
     ),
     Record(
         "departed-leads-on",
@@ -300,8 +309,24 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("two-changes", Case("tests/consensus/test_changes.py::test_one_change_at_a_time")),
     Record(
+        "believe-any-vote",
+        Case(
+            "tests/consensus/test_changes.py::test_the_vote_of_a_disk_that_the_membership_does_not_name_is_not_counted"
+        ),
+    ),
+    Record(
+        "believe-any-disk",
+        Case("tests/consensus/test_changes.py::test_what_a_member_says_counts_only_where_a_record_names_its_disk"),
+    ),
+    Record(
         "transfer-at-once",
         Case("tests/consensus/test_changes.py::test_a_transfer_waits_until_the_target_has_everything"),
+    ),
+    Record(
+        "transfer-refused",
+        Case(
+            "tests/consensus/test_changes.py::test_a_transferred_leadership_passes_without_a_timeout_and_without_the_pre_vote"
+        ),
     ),
     Record(
         "transfer-for-ever",
@@ -320,6 +345,9 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "silent-counts",
         Case("tests/consensus/test_changes.py::test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit"),
+        "",
+        Seed("rotten disks", 3),
+        "Liveness",
     ),
     Record(
         "silent-confirms-reads",
@@ -400,6 +428,28 @@ RECORDS: tuple[Record, ...] = (
         "believe-the-history",
         Case(
             "tests/node/test_recovery.py::test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed"
+        ),
+    ),
+    Record(
+        "deny-when-deposed",
+        Case("tests/node/test_deposed.py::test_who_waits_for_a_leader_that_is_deposed_is_told_neither_yes_nor_no"),
+    ),
+    Record(
+        "give-uncommitted",
+        Case("tests/node/test_refetch.py::test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be"),
+    ),
+    Record("take-rot", Case("tests/node/test_refetch.py::test_a_peer_that_lies_is_passed_over_for_one_that_does_not")),
+    Record(
+        "call-it-synced",
+        Case("tests/wal/test_wal.py::test_the_order_of_reservation_is_the_order_on_disk_and_of_completion"),
+    ),
+    Record(
+        "one-copy", Case("tests/wal/test_control_file.py::test_both_copies_hold_every_version_that_was_acknowledged")
+    ),
+    Record(
+        "snapshot-unsynced",
+        Case(
+            "tests/integration/test_snapshot_steps.py::test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log_loses_nothing"
         ),
     ),
     Record(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.damage import segments
 from tests.node.group import CLUSTER, Group
 from tests.node.test_repair import fill
 from tests.wal.logs import make_batch, make_batches
@@ -97,7 +96,11 @@ class LyingPeer:
         """It does not care."""
 
 
-@pytest.mark.parametrize("lie", [lambda _: b"", lambda _: b"rot" * 100, lambda body: forged(body["start"])])
+@pytest.mark.parametrize(
+    "lie",
+    [lambda _: b"", lambda _: b"rot" * 100, lambda body: forged(body["start"]), lambda body: rotten(body["start"])],
+    ids=["nothing", "rot", "another term", "a wrong bit"],
+)
 async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
     tmp_path: Path, lie: Callable[[dict[str, int]], bytes]
 ) -> None:
@@ -116,18 +119,25 @@ async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
             node=NodeId("n3"),
             hello=hello_of(group, "n3"),
             network=network,
-            progress=Progress(sentence=""),
+            progress=(progress := Progress(sentence="")),
             log=group.journal.logger(),
         )
         batches = await refetcher.fetch(1, end, history)
         refetcher.close()
         check_batches(batches, 1, end, history, N9)
-        assert segments(tmp_path / "n1")
+        assert progress.source == "n1"
     await listener.close()
 
 
 def forged(start: int) -> bytes:
     return bytes(make_batch(start, term=7).buffer)
+
+
+def rotten(start: int) -> bytes:
+    """Return a batch that fits, but for a bit of its value."""
+    data = bytearray(make_batch(start).buffer)
+    data[-1] ^= 1
+    return bytes(data)
 
 
 def hello_of(group: Group, name: str) -> dict[str, object]:
