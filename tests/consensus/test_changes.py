@@ -196,6 +196,28 @@ def test_a_removed_leader_does_not_count_itself() -> None:
     assert group["n1"].core.log.commit_end == group["n1"].core.log.end
 
 
+def test_who_is_removed_by_a_record_that_may_not_be_committed_can_still_lead_the_group_out_of_it() -> None:
+    """Four become three; n1, which leaves, restarts with the longest log, and n4 is down.
+
+    The others need n1's vote among the four, and it gives none to a shorter log: nobody else can be elected.
+    """
+    group = Group(4)
+    group.elect("n1")
+    group.run(5)
+    group.change("n1", RemoveMember(N1))
+    group.settle()
+    group.tick("n1")  # The record that leaves the joint membership: n1 alone has it.
+    assert not memberships(group, "n1").is_joint
+    group.messages.clear()
+    group.crash("n4")
+    group.restart("n1")
+    group.run(60, "n1", "n2", "n3")
+    assert {*memberships(group, "n2").voters} == {N2, N3, N4}
+    assert group.leaders()
+    assert set(group.leaders()) <= {N2, N3}
+    assert group["n1"].core.role is Role.NON_PARTICIPANT
+
+
 def test_a_removed_member_that_was_not_told_disturbs_nobody() -> None:
     group = started()
     group.crash("n3")

@@ -66,6 +66,10 @@ EDGES = {
     (Role.LEADER, Role.NON_PARTICIPANT): "it was removed, and that is committed",
     (Role.CANDIDATE, Role.NON_PARTICIPANT): "it was removed",
     (Role.FOLLOWER, Role.NON_PARTICIPANT): "it was removed",
+    (
+        Role.NON_PARTICIPANT,
+        Role.CANDIDATE,
+    ): "its removal may not be committed: the others may need it",
     (Role.LEARNER, Role.NON_PARTICIPANT): "it was removed",
 }
 """Every edge that there is, beside what a cut takes back; all others are forbidden."""
@@ -105,7 +109,7 @@ def test_no_schedule_takes_an_edge_that_is_not_in_the_diagram(monkeypatch: pytes
     assert set(watch.edges) <= set(EDGES) | TAKEN_BACK, watch.edges
     often = {edge for edge, count in watch.edges.items() if count >= 3}
     assert often >= {edge for edge in EDGES if Role.NON_PARTICIPANT not in edge and Role.LEARNER not in edge}
-    assert len(EDGES) == 10
+    assert len(EDGES) == 11
 
 
 def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +141,13 @@ def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     group.change(leader, RemoveMember(NodeId(other)))
     group.run(10)
     assert group[other].core.role is Role.NON_PARTICIPANT
-    missing = set(EDGES) - set(watch.edges) - {(Role.CANDIDATE, Role.NON_PARTICIPANT)}
+    missing = (
+        set(EDGES)
+        - set(watch.edges)
+        - {
+            (Role.CANDIDATE, Role.NON_PARTICIPANT),
+            (Role.NON_PARTICIPANT, Role.CANDIDATE),  # test_changes.py has it
+        }
+    )
     assert missing == set(), watch.edges
     assert set(watch.edges) <= set(EDGES)

@@ -217,3 +217,37 @@ async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_unde
         node = group.nodes[NodeId("n2")]
         await wait_for(lambda: is_reborn_voter(node), lambda: f"{node.status}\n{group.journal.tail(80)}")
         assert [record.value async for record in client.read("t")] == [b"kept"]
+
+
+async def test_a_reborn_node_is_added_also_by_a_leader_that_its_settings_do_not_know(tmp_path: Path) -> None:
+    """It asks the members that it knows; who does not lead passes it on."""
+    async with Group(tmp_path) as group:
+        await group.run()
+        await add(group, "n4")
+        await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n1", "n2", "n3", "n4"}, group.journal.tail)
+        await group.caught_up()
+        await (await group.leader()).transfer_leadership("n4")
+        assert (await group.leader(not_="n1")).me == "n4"
+        await group.stop("n2")
+        shutil.rmtree(tmp_path / "n2")
+        members = {name: address for name, address in group.members.items() if name != "n4"}
+        await group.start("n2", members=members)
+        node = group.nodes[NodeId("n2")]
+        await wait_for(lambda: is_reborn_voter(node), lambda: f"{node.status}\n{group.journal.tail(80)}")
+        assert (await group.leader()).me == "n4"
+
+
+async def test_a_control_file_that_rots_before_anything_was_written_is_a_lost_disk(tmp_path: Path) -> None:
+    """Its vote may have been given: it is not believed under its old name, and does not refuse to start for ever."""
+    async with Group(tmp_path) as group:
+        await group.run("n1", "n2")
+        await group.start("n3")
+        await group.nodes[NodeId("n3")].wait_running(10)
+        await group.stop("n3")
+        shutil.rmtree(tmp_path / "n3" / "wal")
+        for name in ("control-a", "control-b"):
+            path = tmp_path / "n3" / name
+            path.write_bytes(bytes(len(path.read_bytes())))
+        await group.start("n3")
+        node = group.nodes[NodeId("n3")]
+        await wait_for(lambda: node.me.startswith("n3~") and node.me in voters(node), lambda: group.journal.tail(80))

@@ -93,7 +93,10 @@ def _counts(core: Core, voter: NodeId) -> bool:
 def _may_stand(core: Core) -> bool:
     """Say whether this member may campaign now: an elector, synced, nothing lost, able to lead (rules 2, 14, 17)."""
     is_whole = core.is_synced and not core.installing and core.silent_until is None
-    return core.me in core.membership.electors and is_whole and core.has_room
+    # Also one that is no elector any more, as long as that is not known to be committed: the others may need its vote,
+    # which it cannot give to a shorter log than its own (Raft thesis 4.2.2).
+    stands = any(core.me in entry.membership.electors for entry in core.memberships)
+    return stands and is_whole and core.has_room
 
 
 def _other_voters(core: Core) -> list[NodeId]:

@@ -218,9 +218,11 @@ class Core:
 
     @property
     def role(self) -> Role:
-        """Derived; see :func:`role_of`. A leader that is being removed leads until its removal is committed."""
+        """Derived; see :func:`role_of`. Who is being removed leads, or stands, until its removal is committed."""
         if self.leader == self.me:
             return Role.LEADER
+        if self.campaign is not None:
+            return Role.CANDIDATE
         return role_of(self.membership, self.me, self.leader, campaigning=self.campaign is not None)
 
     @property

@@ -385,6 +385,7 @@ class Node:
             send=peering.send,
             fetch=self._fetch,
             on_offer=self.fetcher.offer,
+            pass_on=peering.pass_on,
             on_install=self._on_install,
             explain_full=self.snapshotter.explain_full,
             is_behind=lambda: snapshotter.is_behind,
@@ -450,11 +451,9 @@ class Node:
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
         def done(_: list[None], result: ResultT | BaseException) -> None:
-            if future.done():
-                return
-            if isinstance(result, BaseException):
+            if isinstance(result, BaseException) and not future.done():
                 future.set_exception(result)
-            else:
+            elif not isinstance(result, BaseException) and not future.done():
                 future.set_result(result)
 
         self._recovery = self.host.disk.lane("recovery", lambda _: work(), done)
@@ -600,10 +599,10 @@ class Node:
             raise self._not_ready()
         self._peering.meet(peer, incarnation, address)
 
-    def join(self, peer: NodeId, address: str) -> None:
+    def join(self, join: Join) -> None:
         """Hear that a node which has lost its disk asks to be added."""
         if self._replica_ref is not None:
-            self._replica_ref.maybe_tell(Join(peer, address))
+            self._replica_ref.maybe_tell(join)
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
         """Change the membership; return it once the change is committed. Cancelled, the change goes on.

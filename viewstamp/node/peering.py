@@ -110,6 +110,10 @@ class Peering:
         for peer in self._raft.core.membership.addresses:
             self._send_frame(peer, encode_frame(FrameKind.JOIN, {"address": self._hello["address"]}))
 
+    def pass_on(self, leader: NodeId, member: NodeId, address: str) -> None:
+        """Tell the leader that ``member`` asks to be added."""
+        self._send_frame(leader, encode_frame(FrameKind.JOIN, {"address": address, "member": member}))
+
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
         if peer != self._raft.core.me and self.address(peer) is not None:
             self._link(peer).send(frame)

@@ -37,7 +37,7 @@ from viewstamp.node.recovery import Recovered
 from viewstamp.node.refetch import GoneError, Progress, Refetcher
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
-from viewstamp.wal.control_file import ControlFile, ControlState, is_control_lost
+from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
 from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
 from viewstamp.wal.truncation import MARK_NAME
 
@@ -376,7 +376,8 @@ class Repairer:
         disk = self._host.disk
         store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
         found = assess(disk, self._wal)
-        if not found.parts and not store.stored and not store.damaged:
+        has_control = any(disk.exists(f"{self._data_dir}/{name}") for name in CONTROL_NAMES)
+        if not has_control and not found.parts and not store.stored and not store.damaged:
             return False
         membership = self._membership(b"", _newest_whole(store), found)
         if {name_of(elector) for elector in membership.electors} <= {self._node}:

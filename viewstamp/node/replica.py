@@ -138,10 +138,11 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A reborn node asks to be added."""
+    """A reborn node asks to be added; ``is_direct``: by itself, so that who does not lead passes it on."""
 
     member: NodeId
     address: str
+    is_direct: bool = True
 
 
 Item = (
@@ -191,6 +192,7 @@ class Replica(Actor[Item]):
         send: Callable[[Message], None],
         fetch: Callable[[Fetch], None],
         on_offer: Callable[[SnapshotOffer], None],
+        pass_on: Callable[[NodeId, NodeId, str], None],
         on_install: Callable[[], None],
         explain_full: Callable[[], str],
         is_behind: Callable[[], bool],
@@ -212,6 +214,8 @@ class Replica(Actor[Item]):
         self.send = send
         """Where messages to peers go; checkers listen here."""
         self._fetch = fetch
+        self._pass_on = pass_on
+        """Tells the leader of one that asks to join."""
         self._on_offer = on_offer
         """Hears of a leader's snapshot that this member needs."""
         self._on_install = on_install
@@ -267,8 +271,8 @@ class Replica(Actor[Item]):
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
                     self.raft.know(peer, incarnation)
-                case Join(member, address):
-                    self._on_join(member, address)
+                case Join():
+                    self._on_join(item)
                 case ChangeMembers():
                     self._changes.begin(item)
                 case Transfer():
@@ -383,11 +387,17 @@ class Replica(Actor[Item]):
         self._tick_due = self._clock.monotonic() + self._tick_seconds
         self.schedule(self._tick_seconds, _TICK)
 
-    def _on_join(self, member: NodeId, address: str) -> None:
-        """Take the next step of adding a node that has lost its disk; it asks again."""
-        if self.raft.role is not Role.LEADER:
+    def _on_join(self, join: Join) -> None:
+        """Take the next step of adding a node that has lost its disk; it asks again.
+
+        It knows the members of its settings only, and none of them may lead: they tell the leader.
+        """
+        raft, member = self.raft, join.member
+        if raft.role is not Role.LEADER:
+            if raft.leader is not None and join.is_direct:
+                self._pass_on(raft.leader, member, join.address)
             return
-        change = joining_change(self.raft.core.membership, member, address)
+        change = joining_change(raft.core.membership, member, join.address)
         if change is not None:
             with suppress(ViewstampError):
                 self.raft.change(change)

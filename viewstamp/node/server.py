@@ -30,7 +30,7 @@ from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionI
 from viewstamp.node.changes import check_address
 from viewstamp.node.codec import decode_message
 from viewstamp.node.reading import Reading
-from viewstamp.node.replica import FromPeer
+from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.state_machine import CommandResults, Receipt, Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
@@ -126,7 +126,7 @@ class Service(Protocol):
         """Check who opens a peer connection. Raises WrongClusterError, LostDiskError."""
         ...
 
-    def join(self, peer: NodeId, address: str) -> None:
+    def join(self, join: Join) -> None:
         """Hear that a node which has lost its disk asks to be added."""
         ...
 
@@ -366,11 +366,12 @@ class _ServerConnection:
             self._on_peer_request(frame)
             return
         if frame.kind == FrameKind.JOIN:
-            address = frame.body.get("address") if isinstance(frame.body, dict) else None
-            if not isinstance(address, str) or not address:
-                raise FrameError("a peer asks to join without an address")
+            body = frame.body if isinstance(frame.body, dict) else {}
+            address, member = body.get("address"), body.get("member", self._peer)
+            if not isinstance(address, str) or not address or not isinstance(member, str) or len(member) > _NAME_MAX:
+                raise FrameError("a peer asks to join without an address, or for nobody")
             check_address(address)
-            self._service.join(NodeId(self._peer), address)
+            self._service.join(Join(NodeId(member), address, is_direct=member == self._peer))
             return
         if frame.kind != FrameKind.PEER:
             raise FrameError(f"a peer sent a frame of kind {frame.kind}")

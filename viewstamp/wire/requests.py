@@ -41,7 +41,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | FIND_TIME       | client → node | id, name, timestamp                                                    |         |
 | CHANGE_MEMBERS  | client → node | id, action (add, learn, replace, remove), node, address, replaces      |         |
 | TRANSFER_LEADERSHIP | client → node | id, node ("" = who is closest)                                     |         |
-| JOIN            | peer → node   | address: this reborn node asks to be added; nothing comes back         |         |
+| JOIN            | peer → node   | address: this reborn node asks to be added; member: another one does   |         |
 | OK              | node → client | id, and what the request asks for (below)                              | (below) |
 | ERROR           | node → client | id, error (class name), message, remedy, and what the class has more   |         |
 
