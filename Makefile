@@ -66,7 +66,7 @@ soak-power: $(VENV)/.dev ## the long form of the crash tests: every kill and eve
 explore: $(VENV)/.dev ## visit every state of small groups of real cores (ARGS="t2-crash", ARGS="t2 --mutant announce-early")
 	@$(PY) -u -m tests.explore $(ARGS)
 
-mutants: $(VENV)/.dev ## plant each known mistake and show the seed that finds it
+mutants: $(VENV)/.dev ## plant each known mistake and show what finds it (ARGS="--quick")
 	@$(PY) -m tests.mutants $(ARGS)
 
 fuzz: $(VENV)/.dev ## every decoder against spoilt bytes, some minutes, other bytes each time (ARGS="tests/fuzz/test_disk.py")

@@ -43,7 +43,7 @@ def main() -> int:
 def _show(record: Record, *, is_quick: bool, with_simulator: bool) -> Record | None:
     """Hunt a mutant and print its rows; None where it survives or the real code fails as well."""
     found = _hunt(record.mutant, record.killer, is_quick=is_quick)
-    if found is None:
+    if found is None or isinstance(found[0], Seed):
         return None
     record = record._replace(killer=found[0], found="" if isinstance(found[0], Case) else found[1])
     if record.seed is None or not with_simulator:

@@ -177,6 +177,25 @@ AIMS: dict[str, Aim] = {
             ),
         ),
         Aim(
+            "sleeping leaders",
+            "Leaders stand still while others are elected, and then answer who waited; clients come and go, and read"
+            " all the time.",
+            Swarm(
+                clients=3,
+                callers=2,
+                seconds=8.0,
+                fault_seconds=20.0,
+                down_seconds=0.8,
+                strike_seconds=0.3,
+                pause_seconds=0.02,
+                read_seconds=0.02,
+                visit_seconds=0.5,
+                faults={"pause": 2, "isolate": 1},
+                links=LinkOptions(delay_mean=0.002),
+                value_bytes_max=40,
+            ),
+        ),
+        Aim(
             "changing members",
             "Members are added, removed and replaced, and the leadership is handed over, while others are killed or cut"
             " off.",

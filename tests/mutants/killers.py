@@ -8,7 +8,7 @@ import io
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -174,14 +174,13 @@ def find(mutant: str, killer: Killer) -> str:
 
 
 def hunt(
-    mutant: str, killer: Killer, *, progress: Callable[[Killer], None] = lambda _: None
+    mutant: str, killer: Killer, *, seeds_max: int = SEEDS_MAX, progress: Callable[[Killer], None] = lambda _: None
 ) -> tuple[Killer, str] | None:
-    """Return the first killer of the same kind that finds a mutant, and what it finds; None = it survives."""
-    tried = (
-        [killer]
-        if isinstance(killer, Case | Exploration)
-        else (killer._replace(seed=seed) for seed in range(1, SEEDS_MAX + 1))
-    )
+    """Return a killer of the same kind that finds a mutant, and what it finds; None = it survives ``seeds_max``."""
+    if isinstance(killer, Seed | Schedule):  # The one on record first: as a rule it still does.
+        tried: Iterable[Killer] = [killer, *(killer._replace(seed=seed) for seed in range(seeds_max))]
+    else:
+        tried = [killer]
     for each in tried:
         progress(each)
         found = find(mutant, each)

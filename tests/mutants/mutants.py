@@ -21,7 +21,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import TruncateLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Viewstamp
-from viewstamp.node import log_reader, recovery, snapshot_store
+from viewstamp.node import log_reader, recovery, snapshot_choice
 from viewstamp.node.snapshot_file import SnapshotMeta
 from viewstamp.node.snapshot_store import StoredSnapshot
 from viewstamp.node.snapshots import Snapshotter
@@ -288,7 +288,7 @@ def drop_before_durable() -> AbstractContextManager[None]:
 
 
 def drop_what_topics_keep() -> AbstractContextManager[None]:
-    original = snapshot_store.choose_base
+    original = snapshot_choice.choose_base
 
     def choose_base(ends: Sequence[Index], _: Index | None, **how: Any) -> Index | None:
         return original(ends, None, **how)

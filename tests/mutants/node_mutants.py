@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus.membership import AddMember, Change, Membership
+from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import File
@@ -115,10 +116,10 @@ def take_any_term() -> AbstractContextManager[None]:
 
     def check_batches(batches: list[Any], start: int, end: int, _: object, peer: NodeId) -> None:
         if batches:
-            own = refetch.TermHistory([(batches[0].term, batches[-1].end + 1)])
+            own = TermHistory([(batches[0].term, batches[-1].end + 1)])
             original(batches, start, end, own, peer)
         else:
-            original(batches, start, end, refetch.TermHistory(), peer)
+            original(batches, start, end, TermHistory(), peer)
 
     return everywhere(original, check_batches)
 
@@ -126,7 +127,7 @@ def take_any_term() -> AbstractContextManager[None]:
 def take_any_range() -> AbstractContextManager[None]:
     original = refetch.check_batches
 
-    def check_batches(batches: list[Any], start: int, end: int, history: refetch.TermHistory, peer: NodeId) -> None:
+    def check_batches(batches: list[Any], start: int, end: int, history: TermHistory, peer: NodeId) -> None:
         for batch in batches:
             original([batch], batch.first_index, batch.end, history, peer)
 
@@ -276,7 +277,7 @@ def call_it_synced() -> AbstractContextManager[None]:
 
     def sync(self: Writer) -> None:
         file = self._file
-        self._file = SimpleNamespace(sync=lambda: None, sync_data=lambda: None)  # type: ignore[assignment]
+        self._file = SimpleNamespace(sync=lambda: None, sync_data=lambda: None)
         try:
             original(self)
         finally:
@@ -302,7 +303,7 @@ def snapshot_unsynced() -> AbstractContextManager[None]:
 
     async def finish(self: SnapshotWriter) -> None:
         file = self._file
-        self._file = _Unsynced(file)  # type: ignore[assignment]
+        self._file = _Unsynced(file)
         try:
             await original(self)
         finally:

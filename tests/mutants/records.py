@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.mutants.killers import Case, Exploration, Killer, Schedule, Seed
+from tests.mutants.killers import Case, Exploration, Schedule, Seed
 
 __all__ = ["RECORDS", "Record"]
 
@@ -17,7 +17,7 @@ class Record(NamedTuple):
     """
 
     mutant: str
-    killer: Killer
+    killer: Schedule | Exploration | Case
     found: str = ""
     seed: Seed | None = None
     violated: str = ""
@@ -41,7 +41,13 @@ RECORDS: tuple[Record, ...] = (
     Record("compare-lengths", Schedule("pairs", 3), "LeaderComplete", Seed("fallen leaders", 24), "LeaderComplete"),
     Record("append-unannounced", Schedule("old messages", 0), "HistoryTrue", Seed("drawn", 2), "HistoryTrue"),
     Record("append-of-older-term", Schedule("sync only", 10), "AssertionError", Seed("late appends", 1), "HistoryTrue"),
-    Record("announcement-of-older-term", Schedule("sync only", 6), "FollowsLeader"),
+    Record(
+        "announcement-of-older-term",
+        Schedule("sync only", 6),
+        "FollowsLeader",
+        Seed("late appends", 6),
+        "FollowsLeader",
+    ),
     Record(
         "trust-the-point",
         Schedule("quiet disk", 57),
@@ -49,7 +55,13 @@ RECORDS: tuple[Record, ...] = (
         Seed("late messages", 2),
         "a node fails only when its disk does",
     ),
-    Record("completion-by-index-uncounted", Schedule("snapshots", 3), "CursorsOrdered"),
+    Record(
+        "completion-by-index-uncounted",
+        Schedule("snapshots", 3),
+        "CursorsOrdered",
+        Seed("diverging tails", 9),
+        "DurableIsDurable",
+    ),
     Record(
         "completion-by-record",
         Case("tests/consensus/test_durable.py::test_a_completion_that_outlives_a_truncation_acknowledges_nothing"),
@@ -57,16 +69,25 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "resume-term",
         Case("tests/consensus/test_election.py::test_a_restarted_leader_never_goes_on_in_its_stored_term"),
+        "",
+        Seed("fallen leaders", 1),
+        "Liveness",
     ),
     Record("extend-stored-history", Schedule("figure 8", 3), "PeerError"),
     Record("commit-unannounced", Schedule("old messages", 12), "CommittedStays"),
     Record(
         "votes-acknowledge",
         Case("tests/consensus/test_commit.py::test_the_end_in_a_vote_response_is_no_acknowledgement"),
+        "",
+        Seed("diverging tails", 1),
+        "CommitOnQuorum",
     ),
     Record(
         "commit-by-counting",
         Case("tests/consensus/test_commit.py::test_a_long_divergent_log_does_not_count_before_it_was_cut"),
+        "",
+        Seed("fallen leaders", 1),
+        "CommitOnQuorum",
     ),
     Record(
         "accept-another-disk",
@@ -83,8 +104,8 @@ RECORDS: tuple[Record, ...] = (
             "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
         ),
     ),
-    Record("forget-silence", Schedule("damage", 0), "NeverCut", Seed("drawn", 3), "NeverCut"),
-    Record("silent-until-committed", Schedule("damage of five", 1), "NeverCut"),
+    Record("forget-silence", Schedule("damage", 0), "NeverCut", Seed("rotten disks", 4), "NeverCut"),
+    Record("silent-until-committed", Schedule("damage of five", 1), "NeverCut", Seed("rotten disks", 4), "NeverCut"),
     Record(
         "install-by-header",
         Case(
@@ -149,7 +170,7 @@ RECORDS: tuple[Record, ...] = (
         "reset-without-recount",
         Case("tests/streams/test_staging.py::test_another_owner_is_refused_unless_it_resets"),
         "",
-        Seed("late commits", 2),
+        Seed("late commits", 1),
         "BatchVisible",
     ),
     Record(
@@ -170,7 +191,7 @@ RECORDS: tuple[Record, ...] = (
         "forget-idle-commits",
         Case("tests/streams/test_staging.py::test_two_copies_of_a_commit_in_the_log_have_one_effect"),
         "",
-        Seed("staged on short logs", 2),
+        Seed("staged on short logs", 11),
         "TopicsAreWhole",
     ),
     Record(
@@ -184,7 +205,7 @@ RECORDS: tuple[Record, ...] = (
         "drop-what-was-staged",
         Case("tests/streams/test_staging.py::test_the_log_is_kept_for_what_is_staged_and_for_what_was_placed"),
         "",
-        Seed("staged on short logs", 1),
+        Seed("staged on short logs", 3),
         "TopicsAreReadable",
     ),
     Record(
@@ -306,6 +327,9 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "membership-from-commit",
         Case("tests/consensus/test_changes.py::test_while_joint_both_majorities_have_to_agree"),
+        "",
+        Seed("changing members", 1),
+        "CommitOnQuorum",
     ),
     Record("two-changes", Case("tests/consensus/test_changes.py::test_one_change_at_a_time")),
     Record(
@@ -346,8 +370,8 @@ RECORDS: tuple[Record, ...] = (
         "silent-counts",
         Case("tests/consensus/test_changes.py::test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit"),
         "",
-        Seed("rotten disks", 3),
-        "Liveness",
+        Seed("rotten disks", 6),
+        "CommitOnQuorum",
     ),
     Record(
         "silent-confirms-reads",
@@ -372,6 +396,9 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "read-unconfirmed",
         Case("tests/consensus/test_reads.py::test_a_leader_answers_a_read_when_a_quorum_has_confirmed_it"),
+        "",
+        Seed("sleeping leaders", 3),
+        "Linearizable",
     ),
     Record(
         "read-by-older-answer",
@@ -403,7 +430,13 @@ RECORDS: tuple[Record, ...] = (
     Record("take-any-term", Case("tests/node/test_refetch.py::test_what_is_not_what_was_here_is_refused")),
     Record("take-any-range", Case("tests/node/test_refetch.py::test_what_is_not_what_was_here_is_refused")),
     Record("skip-last-sealed", Case("tests/node/test_scrub.py::test_every_sealed_segment_is_read")),
-    Record("sync-again", Case("tests/wal/test_wal.py::test_a_failed_write_or_sync_is_final")),
+    Record(
+        "sync-again",
+        Case("tests/wal/test_wal.py::test_a_failed_write_or_sync_is_final"),
+        "",
+        Seed("drawn", 5),
+        "CommittedIsDurable",
+    ),
     Record(
         "hint-before-entries",
         Case("tests/wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group"),
@@ -419,6 +452,9 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "cut-what-was-durable",
         Case("tests/wal/test_recovery.py::test_a_flip_below_what_a_later_group_calls_durable_is_damage"),
+        "",
+        Seed("rotten disks", 1),
+        "NeverCut",
     ),
     Record(
         "torn-is-damage",
@@ -442,6 +478,9 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "call-it-synced",
         Case("tests/wal/test_wal.py::test_the_order_of_reservation_is_the_order_on_disk_and_of_completion"),
+        "",
+        Seed("drawn", 1),
+        "CommittedIsDurable",
     ),
     Record(
         "one-copy", Case("tests/wal/test_control_file.py::test_both_copies_hold_every_version_that_was_acknowledged")
@@ -478,6 +517,9 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "snapshot-without-sessions",
         Case("tests/streams/test_machine.py::test_a_restored_machine_goes_on_exactly_like_the_original"),
+        "",
+        Seed("late answers", 1),
+        "a node fails only when its disk does",
     ),
     Record(
         "refuse-at-once",

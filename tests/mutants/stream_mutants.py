@@ -8,6 +8,7 @@ from typing import Any
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client.client import BaseClient
 from viewstamp.client.results import Outcome
+from viewstamp.ids import Position
 from viewstamp.node.state_machine import Admission, Answered, Result
 from viewstamp.streams import machine
 from viewstamp.streams.admission import AdmissionView
@@ -68,7 +69,7 @@ def refuse_at_once() -> AbstractContextManager[None]:
     """What is expected elsewhere is refused by what the leader has in its log, which may be cut."""
 
     def refusal(batch: Batch) -> Batch:
-        raise machine._mismatch(str(batch.topic), batch.first_position, machine.Position(1))
+        raise machine._mismatch(str(batch.topic), batch.first_position, Position(1))
 
     return patched(machine, _refusal=refusal)
 
