@@ -129,6 +129,12 @@ class Facts:
     votes: dict[tuple[NodeId, Term], NodeId] = field(default_factory=dict)
     seen: dict[NodeId, Seen] = field(default_factory=dict)
 
+    def forget(self, member: NodeId) -> None:
+        """Expect nothing any more of a member whose disk is gone: what it had promised, the new one cannot know."""
+        self.kept_ends.pop(member, None)
+        self.acknowledged = {key: end for key, end in self.acknowledged.items() if key[0] != member}
+        self.votes = {key: vote for key, vote in self.votes.items() if key[0] != member}
+
     def record(self, cores: Sequence[Core], disks: Mapping[NodeId, Durable]) -> None:
         """Remember what the cores show now."""
         for core in cores:

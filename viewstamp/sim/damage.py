@@ -59,8 +59,15 @@ class Damages:
         return member in self.present
 
     def allows(self, member: NodeId) -> bool:
-        """Say whether one more may be damaged."""
-        return all(self._is_within({*self.present, member}, voters) for voters in self._sets())
+        """Say whether one more may be damaged.
+
+        A voter whose disk no record names yet can not help to elect (protocol rule 18), so it is one that is missing.
+        """
+        membership = self._world.durability.membership
+        named = membership.incarnations if membership is not None else {}
+        sets = self._sets()
+        unnamed = {voter for voters in sets for voter in voters if voter not in named}
+        return all(self._is_within({*self.present, *unnamed, member}, voters) for voters in sets)
 
     def allows_voters(self, voters: Iterable[NodeId]) -> bool:
         """Say whether these may become the voters, with those that are damaged now."""
@@ -86,7 +93,7 @@ class Damages:
         )
         if kind in _FINAL:
             # Until its peers have told it, it comes back under its old name, and empty.
-            self._world.checker.facts.kept_ends.pop(member.id, None)
+            self._world.checker.facts.forget(member.id)
         self._world.note(member.id, "!", f"damage {kind}, held {pair}")
         return True
 
