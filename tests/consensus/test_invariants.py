@@ -100,7 +100,7 @@ def follower_ahead(group: Group) -> None:
 
 
 def acknowledged_and_lost(group: Group) -> None:
-    group.facts.acknowledged[NodeId("n3"), group["n3"].core.term] = Index(99)
+    group.facts.promised[NodeId("n3"), group["n3"].core.term] = Index(99)
 
 
 def commit_alone(group: Group) -> None:

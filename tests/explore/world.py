@@ -313,6 +313,7 @@ class World:
             for (name, term), end in facts.acknowledged.items()
             if term in led or term == by_name[name].core.term
         }
+        facts.promised = dict(facts.acknowledged)
         facts.votes = {
             (name, term): vote
             for (name, term), vote in facts.votes.items()

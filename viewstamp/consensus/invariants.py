@@ -126,13 +126,15 @@ class Facts:
     kept_ends: dict[NodeId, Index] = field(default_factory=dict)
     """Up to where each member once was both durable and committed, and not silent."""
     acknowledged: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
+    promised: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
+    """The same, of the disks that there are: an acknowledgement counts for a leader also when its disk is gone."""
     votes: dict[tuple[NodeId, Term], NodeId] = field(default_factory=dict)
     seen: dict[NodeId, Seen] = field(default_factory=dict)
 
     def forget(self, member: NodeId) -> None:
         """Expect nothing any more of a member whose disk is gone: what it had promised, the new one cannot know."""
         self.kept_ends.pop(member, None)
-        self.acknowledged = {key: end for key, end in self.acknowledged.items() if key[0] != member}
+        self.promised = {key: end for key, end in self.promised.items() if key[0] != member}
         self.votes = {key: vote for key, vote in self.votes.items() if key[0] != member}
 
     def record(self, cores: Sequence[Core], disks: Mapping[NodeId, Durable]) -> None:
@@ -316,7 +318,7 @@ def ack_kept(facts: Facts, core: Core) -> str | None:
     """Check that the log reaches what was acknowledged in this term, or that the member is silent (rule 17)."""
     if core.silent_until is not None:
         return None
-    said = facts.acknowledged.get((core.me, core.term), Index(0))
+    said = facts.promised.get((core.me, core.term), Index(0))
     if core.log.end >= said:
         return None
     return f"{core.me} acknowledged {said} in term {core.term}, its log ends at {core.log.end}"
@@ -389,7 +391,8 @@ def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
             if end > disk.end or not knows:
                 raise BrokenInvariantError("AckDurable", f"{me} acknowledges {end} in term {term}, on disk: {disk}")
             if disk.term == term and not message.is_silent:
-                facts.acknowledged[me, term] = max(end, facts.acknowledged.get((me, term), Index(0)))
+                for said in (facts.acknowledged, facts.promised):
+                    said[me, term] = max(end, said.get((me, term), Index(0)))
         case VoteResponse(granted=True) | VoteRequest():
             voted_for = message.target if isinstance(message, VoteResponse) else me
             if disk.term < term or (disk.term == term and disk.vote != voted_for):
