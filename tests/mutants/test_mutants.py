@@ -16,7 +16,11 @@ from tests.mutants.records import RECORDS, Record
 from tests.mutants.table import AIMS_DOCUMENT, DOCUMENT, aims_document, document
 from viewstamp.sim.run import Verdict, run_seed
 
-ONE_OF_EACH_AIM = {record.seed.aim: record for record in reversed(RECORDS) if record.seed is not None}
+IN_THE_SIMULATOR = [(record.mutant, record.seed) for record in RECORDS if record.seed is not None]
+ONE_OF_EACH_AIM = {
+    aim: min((each for each in IN_THE_SIMULATOR if each[1].aim == aim), key=lambda each: each[1].seed) for aim in AIMS
+}
+"""The one that is found soonest: should its seed move, it is soon found again."""
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 
 
@@ -31,13 +35,11 @@ def test_what_is_on_record_finds_the_mutant_and_the_real_code_passes_it(record: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("record", ONE_OF_EACH_AIM.values(), ids=lambda record: record.mutant)
-def test_the_simulator_notices(record: Record) -> None:
+@pytest.mark.parametrize(("mutant", "seed"), ONE_OF_EACH_AIM.values(), ids=ONE_OF_EACH_AIM)
+def test_the_simulator_notices(mutant: str, seed: Seed) -> None:
     """One mutant of each aim; of all of them ``make mutants`` shows it. A change may have moved the seed on record."""
-    assert record.seed is not None
-    hunted = hunt(record.mutant, record.seed, seeds_max=50)
-    assert hunted is not None, f"{record.mutant} survives {record.seed.aim}"
-    assert isinstance(hunted[0], Seed)
+    hunted = hunt(mutant, seed, seeds_max=50)
+    assert hunted is not None, f"{mutant} survives {seed.aim}"
     assert hunted[0].find() == "", "the real code fails too"
 
 
