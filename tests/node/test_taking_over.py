@@ -21,7 +21,7 @@ class Slow(ReplicatedActor):
 
     @command
     def write(self, line: str) -> int:
-        return sum(range(300_000)) + len(line)
+        return sum(range(1_000_000)) + len(line)
 
 
 class Watched(Streams):
