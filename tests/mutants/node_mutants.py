@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus.membership import AddMember, Change, Membership
-from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
@@ -22,7 +21,6 @@ from viewstamp.node.log_reader import LogReader
 from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
 from viewstamp.node.refetch import Refetcher
-from viewstamp.node.replica import Replica
 from viewstamp.node.scrubber import Scrubber
 from viewstamp.node.snapshot_file import SnapshotWriter
 from viewstamp.node.snapshots import Snapshotter
@@ -240,20 +238,6 @@ def deny_when_deposed() -> AbstractContextManager[None]:
     return patched(replica, OutcomeUnknownError=outcome_unknown)
 
 
-def admit_before_applied() -> AbstractContextManager[None]:
-    """A new leader admits while what earlier terms have left is still being applied."""
-
-    def note_changes(self: Replica) -> None:
-        self._look_for_changes()
-        if self.raft.role is Role.LEADER and self.raft.lifecycle is Lifecycle.RUNNING and not self.is_leading:
-            self.applier.machine.begin_leading()
-            self.is_leading = True
-            self.led_terms += 1
-            self.on_change()
-
-    return patched(Replica, _note_changes=note_changes)
-
-
 def give_what_is_not_committed() -> AbstractContextManager[None]:
     """A member that repairs its log gets records that may still be cut."""
     original = LogReader.read_committed
@@ -404,12 +388,6 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a repair is given records that are not committed",
             give_what_is_not_committed,
             rule="rule 17",
-        ),
-        Mutant(
-            "admit-before-applied",
-            "a leader admits before it has applied what it found",
-            admit_before_applied,
-            rule="§4",
         ),
         Mutant("take-rot", "a repaired range is taken without its checksums", take_rot, rule="§5"),
         Mutant("call-it-synced", "what is written is called durable", call_it_synced, rule="rule 2, §5"),

@@ -478,10 +478,6 @@ RECORDS: tuple[Record, ...] = (
         "give-uncommitted",
         Case("tests/node/test_refetch.py::test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be"),
     ),
-    Record(
-        "admit-before-applied",
-        Case("tests/node/test_taking_over.py::test_nothing_is_admitted_while_what_was_found_is_being_applied"),
-    ),
     Record("take-rot", Case("tests/node/test_refetch.py::test_a_peer_that_lies_is_passed_over_for_one_that_does_not")),
     Record(
         "call-it-synced",
