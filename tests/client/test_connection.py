@@ -8,6 +8,7 @@ import pytest
 
 from viewstamp.client.aio import AsyncioShell
 from viewstamp.client.connection import Link
+from viewstamp.errors import PeerError
 from viewstamp.host.seam import Buffer, Connection
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
@@ -79,3 +80,23 @@ async def test_a_late_answer_to_a_question_that_was_cancelled_is_dropped_once() 
     # An answer that belongs to nobody is the session's to judge.
     answer(link, pipe.sent[0], {"receipt": None})
     assert len(strays) == 1
+
+
+@pytest.mark.parametrize("body", [{"members": ["a:1"]}, {"members": {"n1": 7}}, {"members": {"n1": "a:1"}}])
+async def test_members_that_are_none_end_the_connection(body: dict[str, object]) -> None:
+    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link.accept(Pipe())
+    with pytest.raises(PeerError, match="names the members"):
+        link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, body)))
+
+
+async def test_nobody_hears_of_members_before_the_node_is_known_to_be_one_of_ours() -> None:
+    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link.accept(Pipe())
+    heard: list[object] = []
+    link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, {"members": {"n1": "a:1"}, "generation": 2})))
+    assert heard == []
+    link.tell_members(lambda members, generation: heard.append((members, generation)))
+    assert heard == [({"n1": "a:1"}, 2)]
+    link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, {"members": {"n2": "b:1"}, "generation": 3})))
+    assert heard[1:] == [({"n2": "b:1"}, 3)]

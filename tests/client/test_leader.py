@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import random
 
+from viewstamp.client.addresses import Addresses
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.errors import FrameError, NotLeaderError, PeerError, UnavailableError
 
 
 def search(*addresses: str, seed: int = 1) -> LeaderSearch:
-    return LeaderSearch(addresses, entropy=random.Random(seed), back_off=(0.01, 0.5))
+    return LeaderSearch(Addresses(addresses), entropy=random.Random(seed), back_off=(0.01, 0.5))
 
 
 def redirect(address: str | None) -> NotLeaderError:
@@ -24,7 +25,7 @@ def test_a_hint_is_followed_at_once_and_its_address_is_remembered() -> None:
     nodes.failed("a:1", redirect("b:1"))
     assert nodes.delay() == 0
     assert nodes.next_address() == "b:1"
-    assert nodes.addresses == ["a:1", "b:1"]
+    assert nodes.addresses.all == ["a:1", "b:1"]
 
 
 def test_two_nodes_that_name_each_other_do_not_keep_a_client_running() -> None:
@@ -75,8 +76,17 @@ def test_only_when_strangers_answer_everywhere_is_the_search_hopeless() -> None:
     assert nodes.strangers is None
 
 
-def test_the_number_of_learnt_addresses_is_bounded() -> None:
-    nodes = search("a:1")
-    for n in range(1000):
-        nodes.learn(f"b:{n}")
-    assert len(nodes.addresses) == 64
+def test_members_are_tried_before_addresses_where_none_is_any_more_and_those_are_tried_too() -> None:
+    """A node that was removed may be wrong about everything: what the caller gave is never left out."""
+    nodes = search("a:1", "b:1")
+    nodes.addresses.learn({"n2": "b:1", "n3": "c:1"}, 3)
+    tried = [nodes.next_address() for _ in range(3)]
+    assert sorted(tried[:2]) == ["b:1", "c:1"]
+    assert tried[2] == "a:1"
+
+
+def test_a_newer_membership_is_tried_at_once() -> None:
+    nodes = search("a:1", "b:1", "c:1")
+    nodes.next_address()
+    nodes.addresses.learn({"n4": "d:1"}, 3)
+    assert nodes.next_address() == "d:1"

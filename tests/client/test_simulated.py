@@ -194,7 +194,7 @@ def test_on_nodes_that_break_nothing_is_written_twice_or_denied_though_sessions_
         for value, is_written in written.items():
             assert is_written in (None, value in values)
 
-    for seed in range(6):
+    for seed in range(16):
         on_nodes_that_break(seed, append, append, append, run=ForgetfulRun, seconds=6.0)
     assert all(answers[answer] > 0 for answer in ("applied", "expired", "forgotten")), answers
 

@@ -89,8 +89,17 @@ The state of a batch
   mismatched  | no: the refusal was decided    | PositionMismatchError
   answered    | no                             | receipt or results; or UnavailableError where somebody fenced it
 
-Addresses are a start: members that nodes name are learnt. With ``cluster_id=""`` the first cluster that answers is
-the client's for good; somebody of another one is refused, and when nobody else is left, so are the callers.
+Addresses are a start (``addresses.py``): every node names the members it knows in its WELCOME, and again on an open
+connection when they change, also to a client that asks nothing.
+  * Of what was learnt only the newest membership counts, whoever named it; what the caller named is always kept. So a
+    node that was removed long ago adds nothing and takes nothing away.
+  * Members are tried first, then what the caller named and is none. Nobody is asked again before all were, and a node
+    that puts a client off is kept to only if it has shown that it leads.
+  * Who leads is believed of that node only: what others say of it is where to ask next.
+  * A client that had no connection while all members that it knew were replaced has to be told new addresses.
+
+With ``cluster_id=""`` the first cluster that answers is the client's for good; somebody of another one is refused, and
+when nobody else is left, so are the callers.
 
 A receipt names the durability of the node that gave it, in that node's own words.
 

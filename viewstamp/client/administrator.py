@@ -79,18 +79,40 @@ class Administrator(Sender):
         return [snapshot_info(snapshot) for snapshot in frame.body["snapshots"]]
 
     async def _leader(self, deadline: float) -> str:
-        """Return the id of the member that leads, as a node says."""
+        """Return the id of the member that leads."""
+        leader, _ = await self._ask_leader_status(deadline)
+        return leader
+
+    async def _ask_leader_status(self, deadline: float) -> tuple[str, dict[str, Any]]:
+        """Return the id and the status of the member that says of itself that it leads.
+
+        Who was removed may know no leader, or one that was removed too: one node after the other is asked.
+        """
+        time, options = self._shell.time, self._options
+        named: str | None = None
+        avoid: set[str] = set()
         while True:
-            seconds = max(0.0, deadline - self._shell.time())
-            _, frame = await self._links.ask_any(FrameKind.STATUS, {}, seconds=seconds)
-            leader = frame.body["status"].get("leader")
-            if leader:
-                return str(leader)
-            if self._shell.time() + self._options.back_off_max >= deadline:
+            leader = None
+            seconds = max(0.0, deadline - time())
+            if named is not None:
+                seconds = min(seconds, options.connect_timeout + options.silence)
+            try:
+                link, frame = await self._links.ask_any(FrameKind.STATUS, {}, seconds=seconds, node=named, avoid=avoid)
+            except (UnavailableError, RequestError):
+                if named is None or self._is_closed:
+                    raise
+            else:
+                leader = frame.body["status"].get("leader")
+                if leader == link.node:
+                    return str(leader), frame.body["status"]
+                avoid.add(link.address)
+            named = str(leader) if leader and named is None else None
+            if named is None and avoid.issuperset(self._links.addresses.all):
+                await self._shell.sleep(min(options.back_off_max, max(0.0, deadline - time())))
+            if time() >= deadline:
                 raise UnavailableError(
                     "nobody leads", remedy="check that a majority of the nodes runs: `viewstamp doctor` says why"
                 )
-            await self._shell.sleep(self._options.back_off_max)
 
     async def _members(self) -> list[str]:
         return [str(status["id"]) for status in await self.status() if status["reachable"]]
@@ -105,11 +127,8 @@ class Administrator(Sender):
         """
         self._start()
         end = self._shell.time() + as_seconds(timeout, self._options.timeout)
-        leader = await self._leader(end)
-        _, frame = await self._links.ask_any(
-            FrameKind.STATUS, {}, seconds=max(0.0, end - self._shell.time()), node=leader
-        )
-        return members_of(frame.body["status"]["membership"])
+        _, status = await self._ask_leader_status(end)
+        return members_of(status["membership"])
 
     async def add_member(
         self, node: str, address: str, *, voter: bool = True, replaces: str = "", timeout: float | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from viewstamp import errors
-from viewstamp.client.checks import is_answer
+from viewstamp.client.checks import is_answer, read_members
 from viewstamp.client.results import DURABILITY
 from viewstamp.client.shell import Dialer, Future, Shell, Wire
 from viewstamp.errors import (
@@ -136,6 +136,11 @@ class Link:
         """When the node last sent anything, on the shell's clock."""
         self.is_silent = False
         """The client left it because nothing came any more: the node may be gone without a word."""
+        self.has_led = False
+        """The node has answered here what only a leader answers."""
+        self._members: tuple[dict[str, str], int] = {}, 0
+        """The members and their generation, as the node said last."""
+        self._on_members: Callable[[dict[str, str], int], None] | None = None
         self.closed: Future[ViewstampError] = shell.create_future()
         """Resolves with the reason when the connection has ended."""
         self.on_answer: Callable[[Link, Frame], None] | None = None
@@ -193,6 +198,8 @@ class Link:
 
     def _on_frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.OK or frame.kind == FrameKind.ERROR:
+            if frame.kind == FrameKind.ERROR:
+                self._hear_members(frame.body)
             if self._given_up.pop(frame.body["id"], False):
                 return
             kind, future = self._asked.get(frame.body["id"], (None, None))
@@ -206,6 +213,8 @@ class Link:
                 raise PeerError(f"{self.address} answered {kind.name} with {shown(frame.body)}")
             elif not future.done():
                 future.set_result(frame)
+        elif frame.kind == FrameKind.MEMBERS:
+            self._hear_members(frame.body)
         elif frame.kind == FrameKind.WELCOME:
             if self._welcome.done():
                 raise PeerError(f"{self.address} sent a second WELCOME")
@@ -228,7 +237,15 @@ class Link:
         self.record_bytes_max = int(body["limits"]["record_bytes_max"])
         self.batch_bytes_max = int(body["limits"]["batch_bytes_max"])
         self.durability = str(body.get("durability", DURABILITY))
+        self._hear_members(body)
         self._welcome.set_result(frame)
+
+    def _hear_members(self, body: dict[str, Any]) -> None:
+        """Take what a node says of the members, if it does: older ones do not."""
+        if "members" in body:
+            self._members = read_members(body)
+            if self._on_members is not None:
+                self._on_members(*self._members)
 
     # What the client calls.
 
@@ -250,7 +267,8 @@ class Link:
           PeerError: no node of ours, or of another version.
           UnavailableError: the connection was lost.
         """
-        hello = {"cluster": cluster_id, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
+        hello: dict[str, object] = {"cluster": cluster_id, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
+        hello["members"] = True
         self.send(FrameKind.HELLO, hello, ())
         await self._welcome
         if cluster_id and self.cluster != cluster_id:
@@ -258,6 +276,11 @@ class Link:
                 f"{self.address} belongs to cluster {self.cluster!r}, not {cluster_id!r}",
                 remedy="check the addresses: all of them must be nodes of one cluster",
             )
+
+    def tell_members(self, told: Callable[[dict[str, str], int], None]) -> None:
+        """Tell who the members are and how new that is, now and whenever the node says so: it is one of ours."""
+        self._on_members = told
+        told(*self._members)
 
     def send(self, kind: FrameKind, body: dict[str, object], payload: Sequence[Buffer]) -> None:
         """Send a frame. Never awaits; dropped silently when the connection has ended."""

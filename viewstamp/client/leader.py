@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
+from viewstamp.client.addresses import Addresses
 from viewstamp.errors import NotLeaderError, PeerError, ViewstampError
 
 __all__ = ["LeaderSearch"]
 
-_ADDRESSES_MAX = 64
-"""Addresses that are remembered; those that the caller named are never dropped."""
 _GROWTH = 1.5
 _REDIRECTS_MAX = 2
 """Hints that are followed one after the other without waiting: nodes that know less may name each other."""
@@ -20,18 +18,23 @@ class LeaderSearch:
     """Goes round the known addresses, follows hints, and waits a little longer after each failure.
 
     Invariants:
+      * within a round each address is tried once, those of members first
       * a hint is followed once; one that names the address that could not be reached last only now and then
       * ``delay`` is 0 only after the first failure, and for a few hints in a row
     """
 
-    def __init__(self, addresses: Sequence[str], *, entropy: random.Random, back_off: tuple[float, float]) -> None:
-        self.addresses = list(addresses)
+    def __init__(self, addresses: Addresses, *, entropy: random.Random, back_off: tuple[float, float]) -> None:
+        self.addresses = addresses
         self.last_error: ViewstampError | None = None
         """Why the latest attempt failed; None = it did not."""
-        self._given = len(self.addresses)
         self._entropy = entropy
         self._back_off = back_off
-        self._at = entropy.randrange(len(self.addresses))
+        self._at = entropy.randrange(len(addresses.all))
+        """Where a round begins: each at another member."""
+        self._round: list[str] = []
+        """What is left of this round, the next one last."""
+        self._generation = addresses.generation
+        """Of the membership that the round goes through."""
         self._hint: str | None = None
         self._away: str | None = None
         self._ignored = 0
@@ -45,13 +48,18 @@ class LeaderSearch:
         hint, self._hint = self._hint, None
         if hint is not None:
             return hint
-        self._at = (self._at + 1) % len(self.addresses)
-        return self.addresses[self._at]
+        if not self._round or self._generation != self.addresses.generation:
+            self._begin_round()
+        return self._round.pop()
 
-    def learn(self, address: str) -> None:
-        """Remember the address of a member, as another one named it."""
-        if address not in self.addresses and len(self.addresses) < max(self._given, _ADDRESSES_MAX):
-            self.addresses.append(address)
+    def _begin_round(self) -> None:
+        self._generation = self.addresses.generation
+        self._at += 1
+        known = self.addresses.all
+        members = [address for address in known if self.addresses.is_member(address)] or known
+        at = self._at % len(members)
+        others = [address for address in known if address not in members]
+        self._round = [*members[at:], *members[:at], *others][::-1]
 
     def failed(self, address: str, error: ViewstampError, *, is_away: bool = False) -> None:
         """Take note that ``address`` could not help; ``is_away`` = it cannot even be reached."""
@@ -64,11 +72,11 @@ class LeaderSearch:
         if isinstance(error, NotLeaderError):
             hint = error.address
             if hint is not None:
-                self.learn(hint)
+                self.addresses.learn({error.leader or "": hint}, 0)
                 # Followers name a dead leader for a while: going there again and again finds the new one no sooner.
                 if hint == self._away:
                     self._ignored += 1
-                    if self._ignored >= 2 * len(self.addresses):
+                    if self._ignored >= 2 * len(self.addresses.all):
                         self._away = None
                 elif hint != address:
                     self._hint = hint
@@ -82,11 +90,12 @@ class LeaderSearch:
         self._failures = 0
         self._redirects = 0
         self._away = None
+        self._round = []
 
     @property
     def strangers(self) -> PeerError | None:
         """The latest refusal, if at every known address somebody answers who is none of ours."""
-        if self._strangers and all(address in self._strangers for address in self.addresses):
+        if self._strangers and all(address in self._strangers for address in self.addresses.all):
             return next(reversed(self._strangers.values()))
         return None
 

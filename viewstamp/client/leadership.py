@@ -139,6 +139,7 @@ class Leadership:
                 self._owner.on_hopeless(error)
             raise
         # A session is the cluster's and not the connection's: it is good even if the leader was left meanwhile.
+        link.has_led = True
         self._owner.on_session(SessionId(frame.body["session"]))
         self._search.succeeded()
 
@@ -208,14 +209,17 @@ class Leadership:
             except ViewstampError as error:
                 if self._is_closed:
                     raise closed_error() from error
-                reason = error
+                is_later = isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
+                if is_later or reason is None or isinstance(reason, ELSEWHERE):
+                    reason = error  # What stands in the way says more than who does not lead.
                 # A node that refused says so; of one that was lost, or failed, nothing is known.
                 is_doubtful = is_doubtful or not (link.is_open and isinstance(error, UnavailableError))
-                if isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE):
+                if is_later and link.has_led:
                     self._search.failed(link.address, error)
                     await self._shell.sleep(min(self._search.delay(), seconds))
                 else:
                     self.leave(link, error)
             else:
+                link.has_led = True
                 self._search.succeeded()
                 return frame

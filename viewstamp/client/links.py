@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from viewstamp.client.addresses import Addresses
+from viewstamp.client.checks import read_members
 from viewstamp.client.connection import Link, open_link
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.options import Options
@@ -32,26 +34,25 @@ class Links:
         self,
         shell: Shell,
         network: Dialer,
-        addresses: Sequence[str],
+        addresses: Addresses,
         request_ids: Iterator[int],
         *,
         cluster_id: str,
         entropy: random.Random,
         options: Options,
         on_open: Callable[[Link], None],
-        on_member: Callable[[str], None],
     ) -> None:
         self.cluster_id = ClusterId(cluster_id)
         self.preferred: Link | None = None
         """Whom to ask first: the leader, if it is known."""
         self.search = LeaderSearch(addresses, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
-        """The known addresses, and which to try next."""
+        """Which address to try next."""
+        self.addresses = addresses
         self._shell = shell
         self._network = network
         self._request_ids = request_ids
         self._options = options
         self._on_open = on_open
-        self._on_member = on_member
         self._links: dict[str, Link] = {}
         self._opening: dict[str, AbstractAsyncContextManager[object]] = {}
         self._is_closed = False
@@ -103,6 +104,8 @@ class Links:
                     remedy="check the addresses: all of them must be nodes of one cluster",
                 )
             self._links[address] = link
+            self.addresses.meet(address, link.node)
+            link.tell_members(self.addresses.learn)
             self._on_open(link)
             if not link.is_open:
                 raise link.closed.result()
@@ -120,8 +123,11 @@ class Links:
                 return link
         failures: list[ViewstampError] = []
         seen: list[str] = []
+        tried: dict[str, None] = {}
         # The members' own addresses come to light while the list is walked.
-        for address in self.search.addresses:
+        while left := [address for address in self.addresses.of(node) if address not in tried]:
+            address = left[0]
+            tried[address] = None
             try:
                 link = await self.to(address)
                 if node in (link.node, name_of(link.node)):
@@ -144,17 +150,24 @@ class Links:
         """Ask a node for its status, and remember the addresses of the members that it names."""
         frame = await link.ask(FrameKind.STATUS, {}, timeout=self._options.silence)
         status: dict[str, Any] = frame.body["status"]
-        members = status.get("members")
-        if isinstance(members, dict):
-            for address in members.values():
-                self.search.learn(str(address))
-                self._on_member(str(address))
+        membership = status.get("membership")
+        generation = membership.get("generation") if isinstance(membership, dict) else 0
+        self.addresses.learn(*read_members({"members": status.get("members") or {}, "generation": generation}))
         return status
 
     async def ask_any(
-        self, kind: FrameKind, body: dict[str, object], *, seconds: float, wait: float = 0.0, node: str | None = None
+        self,
+        kind: FrameKind,
+        body: dict[str, object],
+        *,
+        seconds: float,
+        wait: float = 0.0,
+        node: str | None = None,
+        avoid: set[str] | None = None,
     ) -> tuple[Link, Frame]:
         """Ask any node, or the member ``node``; go to another one, or try again, until one answers.
+
+        Each node is asked once before any is asked again: two that were removed must not be all that is asked.
 
         Args:
           kind: of the request.
@@ -162,6 +175,7 @@ class Links:
           seconds: how long to go on trying.
           wait: how long a node may hold its answer by the request's own wish.
           node: a member's id.
+          avoid: addresses that are asked when all others were; grows by those that fail.
 
         Raises:
           UnavailableError: nobody answered in time.
@@ -169,13 +183,16 @@ class Links:
           RequestError: what the node answered.
         """
         deadline = self._shell.time() + seconds
-        avoid: str | None = None
+        avoid = set() if avoid is None else avoid
         told: ViewstampError | None = None
         """What a node answered last; says more than that there was no time left for another answer."""
         while True:
             link = None
             try:
-                link = await (self.to_node(node) if node is not None else self._some_link(avoid))
+                if node is not None:
+                    link = await self._shell.within(max(0.0, deadline - self._shell.time()), self.to_node(node))
+                else:
+                    link = await self._some_link(avoid)
                 remaining = deadline - self._shell.time()
                 frame = await link.ask(kind, body, timeout=max(0.0, min(self._options.silence + wait, remaining)))
             except RequestError:
@@ -184,14 +201,16 @@ class Links:
                 if self._is_closed:
                     raise closed_error() from error
                 if link is not None:
-                    avoid = link.address
+                    avoid.add(link.address)
                     if isinstance(error, TimeoutError):
                         self.suspect(link)
                         error = told or UnavailableError(f"{link.address} did not answer in time")
                     told = error
                     self.search.failed(link.address, error)
                 elif node is not None:
-                    raise
+                    if isinstance(error, ViewstampError):
+                        raise
+                    raise UnavailableError(f"node {node!r} was not reached within {seconds:g} s") from error
                 if self.search.strangers is not None:
                     raise again(self.search.strangers)() from error
                 delay = self.search.delay()
@@ -205,17 +224,23 @@ class Links:
                 self.search.succeeded()
                 return link, frame
 
-    async def _some_link(self, avoid: str | None) -> Link:
-        """Return an open connection that is not to ``avoid``, the leader's first; else open one."""
+    async def _some_link(self, avoid: set[str]) -> Link:
+        """Return an open connection that is not to ``avoid``, the leader's first, then a member's; else open one."""
+        if avoid.issuperset(self.addresses.all):
+            avoid.clear()
         known = [self.preferred] if self.preferred is not None else []
-        known += self._links.values()
+        known += sorted(self._links.values(), key=lambda link: not self.addresses.is_member(link.address))
         for link in known:
-            if link.is_open and link.address != avoid:
+            if link.is_open and link.address not in avoid:
                 return link
         address = self.search.next_address()
+        for _ in self.addresses.all:
+            if address in avoid:
+                address = self.search.next_address()
         try:
             return await self.to(address)
         except ViewstampError as error:
+            avoid.add(address)
             self.search.failed(address, error)
             raise
 
@@ -226,7 +251,7 @@ class Links:
         """
         asked: dict[str, dict[str, Any]] = {}
         while True:
-            ask = [address for address in self.search.addresses if address not in asked]
+            ask = [address for address in self.addresses.all if address not in asked]
             if not ask:
                 break
             asking = [self._shell.spawn(self._status_of(address, seconds)) for address in ask]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from viewstamp.client.addresses import Addresses
 from viewstamp.client.checks import as_seconds, check_topic, read_receipt, read_results
 from viewstamp.client.connection import Link, error_from, parse_addresses
 from viewstamp.client.draft import COMMANDS, Draft, Settled
@@ -75,20 +76,18 @@ class Sender:
         self._options = options
         self._shell = shell
         self._entropy = entropy
-        self._search = LeaderSearch(
-            parse_addresses(addresses), entropy=entropy, back_off=(options.back_off_min, options.back_off_max)
-        )
+        known = Addresses(parse_addresses(addresses))
+        self._search = LeaderSearch(known, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
         self._request_ids = count(1)
         self._links = Links(
             shell,
             network,
-            self._search.addresses,
+            known,
             self._request_ids,
             cluster_id=cluster_id,
             entropy=entropy,
             options=options,
             on_open=self._on_link,
-            on_member=self._search.learn,
         )
         self._leading = Leadership(shell, self._links, self._search, options, self)
         self._session: Session[Waiter] = Session(options, self._request_ids, self._on_draft)
@@ -383,13 +382,14 @@ class Sender:
             else:
                 settled = session.on_receipt(request_id, receipt, results)
             self._settle(settled, link.durability)
+            link.has_led = True
             self._search.succeeded()
             self._schedule_pump()
             return
         error = error_from(body)
         action, settled = session.on_refused(request_id, error)
         self._settle(settled)
-        if action is Action.MOVE:
+        if action is Action.MOVE or (action is Action.BACK_OFF and not link.has_led):
             self._leading.leave(link, error)
         elif action is Action.BACK_OFF:
             self._search.failed(link.address, error)

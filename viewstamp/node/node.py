@@ -485,9 +485,10 @@ class Node:
         self.replica.on_batches_read(fetch, batches)
 
     def _on_change(self) -> None:
-        """Role, term, leader or lifecycle changed: keep links to all members, wake those who wait for RUNNING."""
-        if self._peering is not None:
+        """Role, term, leader, lifecycle or members changed: keep links, tell clients, wake who waits for RUNNING."""
+        if self._peering is not None and self.server is not None:
             self._peering.connect_all()
+            self.server.tell_members()
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)
@@ -620,6 +621,11 @@ class Node:
         return await answered(lambda told: self._running_replica().tell(Transfer(target, told)))
 
     @property
+    def membership(self) -> Membership:
+        """Who belongs to the group, as its log says here, be it committed or not; before, as the settings say."""
+        return self.replica.raft.core.membership if self.replica is not None else self._membership
+
+    @property
     def applied_index(self) -> Index:
         """The last index that has been applied here; 0 = none."""
         return Index(self.replica.applier.applied_end - 1) if self.replica is not None else Index(0)
@@ -646,7 +652,7 @@ class Node:
             status |= self.replica.status
             status |= {
                 "member_id": self.me,
-                "members": dict(self._addresses),
+                "members": dict(self.membership.addresses),
                 "membership": self.replica.raft.core.membership.to_wire(),
                 "connected": self._peering.connected if self._peering is not None else [],
                 "refused_by": self._peering.refusals if self._peering is not None else {},
@@ -672,11 +678,6 @@ class Node:
         return status
 
     # -- Inside ---------------------------------------------------------------------------------------------
-
-    @property
-    def _addresses(self) -> dict[NodeId, str]:
-        membership = self.replica.raft.core.membership if self.replica is not None else self._membership
-        return membership.addresses
 
     def _running_replica(self) -> Ref[Item]:
         if self._replica_ref is None:

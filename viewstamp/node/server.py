@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgpack
 from structlog.typing import FilteringBoundLogger
 
+from viewstamp.consensus.membership import Membership
 from viewstamp.errors import (
     DivergedError,
     FrameError,
@@ -169,6 +170,11 @@ class Service(Protocol):
         ...
 
     @property
+    def membership(self) -> Membership:
+        """Who belongs to the group, as far as this node knows."""
+        ...
+
+    @property
     def applied_index(self) -> Index:
         """Up to where this node has applied."""
         ...
@@ -224,6 +230,11 @@ class Server:
         self.connections[session] = None
         return session
 
+    def tell_members(self) -> None:
+        """Tell clients who belongs to the group, where they want to know and were told something else."""
+        for session in self.connections:
+            session.tell_members()
+
     async def close(self) -> None:
         """Close every connection; requests that were not answered are not answered any more."""
         for session in list(self.connections):
@@ -252,6 +263,8 @@ class _ServerConnection:
         """Held while an answer to READ is made and until the other side has taken most of it."""
         self._is_closed = False
         self._peer = self._incarnation = ""
+        self._told: dict[str, object] | None = None
+        """The members that a client was told last; None = it does not want to be told."""
 
     # -- Bytes ----------------------------------------------------------------------------------------------
 
@@ -310,6 +323,8 @@ class _ServerConnection:
             self._server.log.warning("! refused", peer=self._connection.peer, reason=str(error))
             self.close()
             return
+        members = _members(self._service) if not self._peer else {}
+        self._told = members if members and frame.body.get("members") is True else None
         self._send(
             encode_frame(
                 FrameKind.WELCOME,
@@ -323,6 +338,7 @@ class _ServerConnection:
                         "record_bytes_max": self._server.limits.record_bytes_max,
                         "batch_bytes_max": self._server.limits.batch_bytes_max,
                     },
+                    **members,
                 },
             )
         )
@@ -355,6 +371,12 @@ class _ServerConnection:
             if address:
                 parse_address(address)
             self._service.meet(NodeId(self._peer), hello["incarnation"], address)
+
+    def tell_members(self) -> None:
+        """Tell a client who belongs to the group; see :meth:`Server.tell_members`."""
+        if self._told not in (None, _members(self._service)):
+            self._told = _members(self._service)
+            self._send(encode_frame(FrameKind.MEMBERS, self._told))
 
     # -- Peers ----------------------------------------------------------------------------------------------
 
@@ -605,7 +627,8 @@ class _ServerConnection:
         self._send(encode_frame(FrameKind.OK, {"id": request, **fields}, payload or ()))
 
     def _error(self, request: int, error: ViewstampError) -> None:
-        self._send(encode_frame(FrameKind.ERROR, {"id": request, **_describe(error)}))
+        members = _members(self._service) if isinstance(error, NotLeaderError) else {}
+        self._send(encode_frame(FrameKind.ERROR, {"id": request, **_describe(error), **members}))
 
 
 def _check_fields(kind: int, body: dict[str, Any]) -> None:
@@ -651,6 +674,10 @@ def _describe(error: ViewstampError) -> dict[str, object]:
     if isinstance(error, NotLeaderError):
         fields |= {"leader": error.leader, "address": error.address}
     return fields
+
+
+def _members(service: Service) -> dict[str, object]:
+    return {"members": dict(service.membership.addresses), "generation": service.membership.generation}
 
 
 def _outcome(result: Result) -> dict[str, object]:

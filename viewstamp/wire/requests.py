@@ -7,6 +7,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | --------------- | ------------- | ---------------------------------------------------------------------- | ------- |
 | HELLO           | opener → node | cluster, node (a peer's id, "" = a client), incarnation, version       |         |
 | WELCOME         | node → opener | cluster, node, incarnation, version, limits {record_bytes_max, batch_bytes_max} | |
+| MEMBERS         | node → client | members {id: address}, generation: as this node knows them now         |         |
 | REFUSED         | node → opener | error, message, remedy; then the connection ends                       |         |
 | PEER            | peer → peer   | one consensus message (``node/codec.py``)                              | batches |
 | APPEND          | client → node | id                                                                     | 1 batch |
@@ -91,6 +92,8 @@ What OK carries beside ``id``:
 * CHANGE_MEMBERS: ``membership`` = {generation, voters, learners, outgoing, joining}, once the change is committed; who
   was added is a learner then, and is promoted when it has caught up. TRANSFER_LEADERSHIP: ``leader``
 * a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
+* WELCOME to a client, and ERROR of the class NotLeaderError, have ``members`` and ``generation`` as MEMBERS, which
+  comes whenever they change, to clients whose HELLO has ``members`` = true
 """
 
 from __future__ import annotations
@@ -144,5 +147,6 @@ class FrameKind(IntEnum):
     READ_LOG = 52
     JOIN = 53
     APPEND_AT = 54
+    MEMBERS = 55
     OK = 30
     ERROR = 31
