@@ -62,11 +62,11 @@ class Operator:
 
         async def end(_: Client) -> None:
             await asyncio.wait([waited])
-            while True:
-                async with self._client() as client:  # Anew: one that asks a node that was removed learns nothing.
+            async with self._client() as client:  # Of the machines of now: all those of before may be gone.
+                while True:
                     if await self._has_settled(client):
                         return
-                await asyncio.sleep(_TRY_SECONDS)
+                    await asyncio.sleep(_TRY_SECONDS)
 
         self._task = None
         self._begin(end)

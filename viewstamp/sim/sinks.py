@@ -23,6 +23,7 @@ from viewstamp.client.sink import Sealed, SinkCommit, SinkInfo
 from viewstamp.errors import (
     FencedError,
     OutcomeUnknownError,
+    RequestError,
     StagingError,
     StorageFullError,
     TrimmedError,
@@ -283,6 +284,10 @@ class _Reader:
             return False
         except (*_PASSING, UnknownTopicError):
             return False
+        except RequestError:
+            if node is None:
+                raise
+            return False  # It is no member yet, or no longer.
         return True
 
     async def trim(self, topic: str, back: int) -> None:

@@ -317,9 +317,8 @@ class World:
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients connect: a list that names machines to come as well, where members come and go."""
-        numbers = range(1, len(self._first_members) + (_MACHINES_TO_COME if "members" in self.swarm.faults else 0) + 1)
-        return [_address(number) for number in numbers]
+        """Where new clients connect: to the machines of now; of those to come they have to learn."""
+        return [member.address for member in self.members]
 
 
 def _address(number: int) -> str:
