@@ -121,6 +121,8 @@ class Node:
     is_silent: bool = False
     """Takes everything and answers nothing."""
     snapshots: list[dict[str, object]] = field(default_factory=list)
+    refusal: ViewstampError | None = None
+    """What it answers to whatever it is asked, as one that replays its log."""
     trims_changes: bool = False
     """Keeps no changes for watchers, as one that was restarted."""
 
@@ -299,6 +301,8 @@ class Peer:
         cluster = self.cluster
         body = frame.body
         request = body["id"]
+        if self.node.refusal is not None:
+            raise self.node.refusal
         if frame.kind in FOR_THE_LEADER and cluster.leader is not self.node:
             leader = cluster.leader if cluster.hints else None
             raise NotLeaderError(

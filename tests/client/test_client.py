@@ -1052,3 +1052,26 @@ async def test_a_client_can_be_used_without_a_with_block(cluster: Cluster) -> No
     await client.close()
     unused = cluster.client()
     await unused.close()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_a_node_that_puts_off_and_has_not_shown_that_it_leads_is_left_for_another_one(
+    cluster: Cluster, first: int
+) -> None:
+    """One that replays a long log says "try again in a moment", for as long as that takes; another one leads."""
+    client = cluster.client(0, 1, timeout=5.0, back_off_max=0.05)
+    await client.create_topic("orders")
+    await client.append("orders", b"1")
+    cluster.leader = cluster.nodes[1 - first]
+    cluster.nodes[first].refusal = UnavailableError("it is replaying its log", remedy="try again in a moment")
+    for node in cluster.nodes:
+        node.lose_connections()
+    for value in (b"2", b"3"):
+        client._search._round = [cluster.nodes[first].address]  # Where the search goes next.
+        cluster.nodes[1 - first].lose_connections()
+        await client.append("orders", value)
+    for name in ("invoices", "returns"):
+        client._search._round = [cluster.nodes[first].address]
+        cluster.nodes[1 - first].lose_connections()
+        await client.create_topic(name)
+    assert cluster.values() == [b"1", b"2", b"3"]
