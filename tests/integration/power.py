@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tests.integration.promises import Promises
 from tests.integration.recorded import TOPICS, WAL
-from tests.node.group import Group
+from tests.node.group import PATIENCE_SECONDS, Group
 from viewstamp.client import Client
-from viewstamp.errors import UnknownTopicError, ViewstampError
+from viewstamp.errors import CorruptionError, UnknownTopicError, ViewstampError
 from viewstamp.ids import NodeId
 from viewstamp.sim.recording import OperationKind, Recording, Replay
 from viewstamp.wal.truncation import MARK_NAME
@@ -115,7 +115,7 @@ async def complaint_about(directory: Path, promises: Promises, entropy: random.R
     async with Group(directory, wal=WAL) as group:
         first, second, third = entropy.sample(list(group.members), 3)
         try:
-            await group.run(first, second)
+            await _come_back(group, first, second)
             for complaint in _losses(group, promises):
                 return complaint
             client = group.client()
@@ -123,7 +123,7 @@ async def complaint_about(directory: Path, promises: Promises, entropy: random.R
             for topic, values in found.items():
                 for complaint in promises.complaints(topic, values):
                     return f"{complaint} (in what {first} and {second} hold)"
-            await group.run(third)
+            await _come_back(group, third)
             for complaint in _losses(group, promises):
                 return complaint
             await group.caught_up()
@@ -137,7 +137,25 @@ async def complaint_about(directory: Path, promises: Promises, entropy: random.R
                     return f"{topic} ended at {len(values)}, and goes on at {receipt.position}"
         except ViewstampError as error:
             return f"{type(error).__name__}: {error.message}"
+        except TimeoutError:
+            return "they do not come back: what they lack nobody has any more"
     return ""
+
+
+async def _come_back(group: Group, *names: NodeId) -> None:
+    """Start members; damage is an error: a node repairs it, or waits for ever, and a power cut leaves none."""
+    starting = asyncio.ensure_future(group.run(*names))
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not starting.done():
+                await asyncio.wait([starting], timeout=0.05)
+                for event in ("! damaged", "! term and vote are lost: it joins anew"):
+                    for line in group.journal.of(event):
+                        raise CorruptionError(str(line.get("reason")))
+        starting.result()
+    finally:
+        starting.cancel()
+        await asyncio.wait([starting])
 
 
 def _losses(group: Group, promises: Promises) -> Iterator[str]:
