@@ -12,6 +12,7 @@ import pytest
 
 from tests.node.caller import Caller, body_of, call
 from tests.node.group import Group
+from tests.node.switchboard import CLIENT
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import NodeId
 from viewstamp.wire.requests import FrameKind
@@ -106,6 +107,9 @@ async def test_a_client_is_served_by_whoever_is_fresh_enough(group: Group) -> No
         assert stale.age_seconds <= 0.01
     pinned = await client.read_stale("orders", node=away)
     assert [record.value async for record in pinned.value] == [b"before"]
+    for name, address in group.members.items():
+        if name != away:
+            group.board.cut(CLIENT, address)
     with pytest.raises(UnavailableError, match=f"{away} .* 0.01 s are allowed"):
         await group.client(away, timeout=0.5).describe_topic("orders", max_staleness=0.01)
 
