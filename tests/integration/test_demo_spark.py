@@ -97,6 +97,7 @@ def test_every_flight_is_there_once_after_kills_of_spark_and_of_the_leader(
     assert processes_of(tmp_path / "it") == []
 
 
+@pytest.mark.skipif(not os.environ.get("VIEWSTAMP_SOAK"), reason="VIEWSTAMP_SOAK=1 runs all")
 def test_interrupted_while_spark_runs_it_leaves_no_process(tmp_path: Path, environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "viewstamp", "demo-spark", "--dir", str(tmp_path / "it")]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

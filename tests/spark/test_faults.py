@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from viewstamp.errors import FencedError, StagingError, UnavailableError
 
 pytestmark = pytest.mark.slow
 
+AT_LENGTH = pytest.mark.skipif(not os.environ.get("VIEWSTAMP_SOAK"), reason="VIEWSTAMP_SOAK=1 runs all")
 ATTEMPTS_MAX = 4
 """How often a session of the tests tries a task."""
 SECONDS_MAX = 180
@@ -180,6 +182,7 @@ def test_spark_is_killed_in_the_middle_of_a_write(trials: Trial) -> None:
     trials.end()
 
 
+@AT_LENGTH
 def test_a_restart_after_a_death_in_a_write_partitions_the_batch_otherwise(trials: Trial) -> None:
     """Rows that a dead task had staged come from other tasks now: only whole batches can be put in place."""
     trials.fail(trials.job.start("staging", "exit", times=ATTEMPTS_MAX), "crashed")
@@ -187,6 +190,7 @@ def test_a_restart_after_a_death_in_a_write_partitions_the_batch_otherwise(trial
     trials.end(partitions=3)
 
 
+@AT_LENGTH
 def test_the_commit_fails_before_the_log_has_it(trials: Trial) -> None:
     trials.fail(trials.job.start("before-commit"), "AccidentError: before-commit in batch 1")
     assert trials.visible == 1
@@ -208,6 +212,7 @@ def test_the_commit_fails_when_the_log_has_it(trials: Trial) -> None:
     trials.end()
 
 
+@AT_LENGTH
 def test_a_task_fails_as_often_as_it_is_tried(trials: Trial) -> None:
     trials.fail(trials.job.start("staging", times=ATTEMPTS_MAX), "AccidentError: staging in batch 1")
     assert trials.visible == 1
@@ -215,6 +220,7 @@ def test_a_task_fails_as_often_as_it_is_tried(trials: Trial) -> None:
     trials.end()
 
 
+@AT_LENGTH
 def test_a_task_fails_when_it_has_sealed_and_is_tried_again(trials: Trial) -> None:
     """Two sealed attempts at one partition: only that one counts whose message Spark has."""
     finish(trials.job.start("sealed"))
@@ -243,6 +249,7 @@ def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
     trials.end()
 
 
+@AT_LENGTH
 def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
     """Its task waits with one piece staged; the other run writes and commits the batch; nothing is added to it."""
     query = trials.job.start("staging", "pause")
@@ -273,6 +280,7 @@ def test_the_answer_to_a_commit_is_lost_with_the_leader(trials: Trial) -> None:
     assert trials.visible == BATCHES
 
 
+@AT_LENGTH
 def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
     query = trials.job.start("staging", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
@@ -282,6 +290,7 @@ def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
     assert trials.visible == BATCHES
 
 
+@AT_LENGTH
 def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> None:
     """Without a majority nothing can be dropped; the user has to learn what went wrong before."""
     query = trials.job.start("before-commit", "late")
@@ -299,6 +308,7 @@ def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> N
     trials.end()
 
 
+@AT_LENGTH
 def test_the_leader_is_lost_before_the_commit_reaches_it(trials: Trial) -> None:
     query = trials.job.start("before-commit", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
@@ -322,6 +332,7 @@ def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -
     assert trials.visible == BATCHES
 
 
+@AT_LENGTH
 def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
     """As it would be by its age, or where somebody forgets the sink."""
     query = trials.job.start("before-commit", "pause")
@@ -334,6 +345,7 @@ def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
     trials.end()
 
 
+@AT_LENGTH
 def test_a_query_is_stopped_in_the_middle_of_a_write(trials: Trial) -> None:
     query = trials.job.start("staging", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)

@@ -13,7 +13,7 @@ import contextlib
 import contextvars
 import math
 import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -248,7 +248,11 @@ class SinkWorkload:
             await asyncio.wait(supervisors)
             for topic in topics:
                 for member in (None, self._somebody(entropy)):
-                    await reader.read_all(topic, member)
+                    await reader.read_all(topic, member, is_there=self._is_there)
+
+    def _is_there(self, node: str | None) -> bool:
+        """Say whether a node has not been retired meanwhile; nobody in particular always is."""
+        return node is None or any(member.name == node for member in self.world.members)
 
     def _somebody(self, entropy: random.Random) -> str | None:
         """Choose a member to be read of, or (None) nobody in particular."""
@@ -297,10 +301,10 @@ class _Reader:
             with contextlib.suppress(*_PASSING):
                 await self.client.trim_topic(topic, position)
 
-    async def read_all(self, topic: str, node: str | None) -> None:
+    async def read_all(self, topic: str, node: str | None, *, is_there: Callable[[str | None], bool]) -> None:
         """Read all that the topic keeps, in a calm world. Raises Violation where that goes wrong again and again."""
         end = self._loop.time() + _READ_SECONDS
-        while not await self.read(topic, node, back=1 << 62):
+        while is_there(node) and not await self.read(topic, node, back=1 << 62):
             if self._loop.time() > end:
                 raise Violation("TopicsAreReadable", f"{topic} cannot be read of {node or 'anybody'}")
             await asyncio.sleep(0.1)
