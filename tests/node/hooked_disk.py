@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
-from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
-
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
+from viewstamp.host.seam import AsyncFile, Buffer, Disk, File
+from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
 
 Hook = Callable[[str, str, str], bool]
 """Told of a call before it is done: its name ("async " before it where it is awaited), the path, the calling function.
@@ -18,12 +15,12 @@ False: leave it out (only of a sync is nobody the wiser). What it raises, the ca
 """
 
 
-class HookedDisk(Disk):
+class HookedDisk(DiskThrough):
     """Passes every call on, unless the hook says otherwise."""
 
     def __init__(self, disk: Disk, hook: Hook, *, free_bytes: Callable[[int], int] = lambda free: free) -> None:
         """Stand before ``disk``; ``free_bytes`` turns what it says of its free space into what is told."""
-        self._disk = disk
+        super().__init__(disk)
         self._hook = hook
         self._free_bytes = free_bytes
 
@@ -43,12 +40,6 @@ class HookedDisk(Disk):
         self._hook("make_directory", path, _caller())
         self._disk.make_directory(path)
 
-    def list_directory(self, path: str) -> list[str]:
-        return self._disk.list_directory(path)
-
-    def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
-
     def rename(self, source: str, target: str) -> None:
         self._hook("rename", target, _caller())
         self._disk.rename(source, target)
@@ -64,25 +55,10 @@ class HookedDisk(Disk):
     def free_bytes(self, path: str) -> int:
         return self._free_bytes(self._disk.free_bytes(path))
 
-    def filesystem(self, path: str) -> str:
-        return self._disk.filesystem(path)
 
-    def lock(self, directory: str) -> Lock:
-        return self._disk.lock(directory)
-
-    def lane(
-        self,
-        name: str,
-        work: Callable[[list[ItemT]], ResultT],
-        done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
-        return self._disk.lane(name, work, done)
-
-
-class _HookedFile(File):
+class _HookedFile(FileThrough):
     def __init__(self, file: File, hook: Hook) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._hook = hook
 
     def read(self, offset: int, size: int) -> bytes:
@@ -105,17 +81,10 @@ class _HookedFile(File):
         self._hook("truncate", self.path, _caller())
         self._file.truncate(size)
 
-    def size(self) -> int:
-        return self._file.size()
 
-    def close(self) -> None:
-        self._file.close()
-
-
-class _HookedAsyncFile(AsyncFile):
+class _HookedAsyncFile(AsyncFileThrough):
     def __init__(self, file: AsyncFile, hook: Hook) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._hook = hook
 
     async def read(self, offset: int, size: int) -> bytes:
@@ -129,12 +98,6 @@ class _HookedAsyncFile(AsyncFile):
     async def sync(self) -> None:
         if self._hook("async sync", self.path, _caller()):
             await self._file.sync()
-
-    async def size(self) -> int:
-        return await self._file.size()
-
-    async def close(self) -> None:
-        await self._file.close()
 
 
 def _caller() -> str:

@@ -12,6 +12,7 @@ one seed.
 ``network``        ``RealNetwork``: TCP on asyncio             simulated: ``sim.network.SimulatedNetwork``
 ``chaos``          ``Chaos``: faults on purpose, obeyed by     around a real network and a real disk
                    a node of a local cluster
+``through``        ``DiskThrough``: passes every call on       what ``chaos`` and ``sim.recording`` are made of
 ``blocking``       ``in_thread``: blocking calls that end      on the executor of the real or simulated loop
 ``conformance``    the behaviours that both must show          run by tests against the real and the simulated
 =================  ==========================================  =========================================

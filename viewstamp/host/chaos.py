@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from viewstamp.errors import ConfigError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread
@@ -43,16 +43,13 @@ from viewstamp.host.seam import (
     Disk,
     File,
     Host,
-    Lane,
     Listener,
-    Lock,
     Network,
 )
+from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
 
 __all__ = ["Chaos", "ChaosDisk", "ChaosNetwork", "Fault", "FaultKind", "read_faults", "write_faults"]
 
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
 Accept = Callable[[Connection], ConnectionHandler]
 
 _LOOK_SECONDS: Final = 0.05
@@ -265,67 +262,42 @@ class _Watched:
         self._handler.on_closed(error)
 
 
-class _ChaosFile(File):
+class _ChaosFile(FileThrough):
     """A file on a disk that may be slow or full."""
 
-    __slots__ = ("_chaos", "_file", "path")
-
     def __init__(self, file: File, chaos: Chaos) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._chaos = chaos
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self._file.read(offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         if self._chaos.is_full and (growth := offset + sum(map(len, buffers)) - self._file.size()) > 0:
             self._chaos.grow(self.path, growth)
-        self._file.write(offset, buffers)
+        super().write(offset, buffers)
 
     def sync_data(self) -> None:
         _hold(self._chaos)
-        self._file.sync_data()
+        super().sync_data()
 
     def sync(self) -> None:
         _hold(self._chaos)
-        self._file.sync()
-
-    def truncate(self, size: int) -> None:
-        self._file.truncate(size)
-
-    def size(self) -> int:
-        return self._file.size()
-
-    def close(self) -> None:
-        self._file.close()
+        super().sync()
 
 
-class _ChaosAsyncFile(AsyncFile):
+class _ChaosAsyncFile(AsyncFileThrough):
     """A file for bulk work on a disk that may be slow or full."""
 
     def __init__(self, file: AsyncFile, chaos: Chaos) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._chaos = chaos
-
-    async def read(self, offset: int, size: int) -> bytes:
-        return await self._file.read(offset, size)
 
     async def write(self, offset: int, data: Buffer) -> None:
         if self._chaos.is_full and (growth := offset + len(data) - await self._file.size()) > 0:
             self._chaos.grow(self.path, growth)
-        await self._file.write(offset, data)
+        await super().write(offset, data)
 
     async def sync(self) -> None:
         await in_thread(_hold, self._chaos)
-        await self._file.sync()
-
-    async def size(self) -> int:
-        return await self._file.size()
-
-    async def close(self) -> None:
-        await self._file.close()
+        await super().sync()
 
 
 def _hold(chaos: Chaos) -> None:
@@ -335,67 +307,26 @@ def _hold(chaos: Chaos) -> None:
         time.sleep(min(left, _NAP_SECONDS))
 
 
-class ChaosDisk(Disk):
+class ChaosDisk(DiskThrough):
     """A disk whose syncs may take long, and that may have no room. Reads, names and locks are as they are."""
 
     def __init__(self, disk: Disk, chaos: Chaos) -> None:
-        self._disk = disk
+        super().__init__(disk)
         self._chaos = chaos
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; see :class:`Disk`."""
-        return _ChaosFile(self._disk.open(path, create=create), self._chaos)
-
-    def open_read(self, path: str) -> File:
-        """Open for reading only."""
-        return self._disk.open_read(path)
+        return _ChaosFile(super().open(path, create=create), self._chaos)
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
         """Open for bulk reading and writing."""
-        return _ChaosAsyncFile(await self._disk.open_async(path, create=create), self._chaos)
-
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where missing."""
-        self._disk.make_directory(path)
-
-    def list_directory(self, path: str) -> list[str]:
-        """Return the names in a directory."""
-        return self._disk.list_directory(path)
-
-    def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
-        return self._disk.exists(path)
-
-    def rename(self, source: str, target: str) -> None:
-        """Replace ``target`` atomically."""
-        self._disk.rename(source, target)
-
-    def remove(self, path: str) -> None:
-        """Remove a file's name."""
-        self._disk.remove(path)
+        return _ChaosAsyncFile(await super().open_async(path, create=create), self._chaos)
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         _hold(self._chaos)
-        self._disk.sync_directory(path)
+        super().sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
         """Return how many bytes may still be written."""
-        return self._chaos.free_bytes if self._chaos.is_full else self._disk.free_bytes(path)
-
-    def filesystem(self, path: str) -> str:
-        """Return the file system's type."""
-        return self._disk.filesystem(path)
-
-    def lock(self, directory: str) -> Lock:
-        """Take the exclusive lock of a data directory."""
-        return self._disk.lock(directory)
-
-    def lane(
-        self,
-        name: str,
-        work: Callable[[list[ItemT]], ResultT],
-        done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
-        """Start a lane on the running event loop."""
-        return self._disk.lane(name, work, done)
+        return self._chaos.free_bytes if self._chaos.is_full else super().free_bytes(path)

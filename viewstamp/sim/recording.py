@@ -29,16 +29,14 @@ import threading
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple
 
 from viewstamp.host.blocking import to_the_end
-from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
+from viewstamp.host.seam import AsyncFile, Buffer, Disk, File
+from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
 from viewstamp.sim.volume import Image, Inode, Volume
 
 __all__ = ["Operation", "OperationKind", "Recording", "RecordingDisk", "Replay", "rebuild"]
-
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
 
 _ZEROS = bytes(1024 * 1024)
 _HOLE_BYTES = 64 * 1024
@@ -169,11 +167,11 @@ class Recording:
             self._file.close()
 
 
-class RecordingDisk(Disk):
+class RecordingDisk(DiskThrough):
     """A disk that records. Everything that cannot change what survives is passed on untouched."""
 
     def __init__(self, disk: Disk, recording: Recording) -> None:
-        self._disk = disk
+        super().__init__(disk)
         self._recording = recording
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -184,10 +182,6 @@ class RecordingDisk(Disk):
             handle = recording.new_handle()
             recording.add(Operation(OperationKind.CREATE if create else OperationKind.OPEN, _normal(path), handle))
         return _RecordingFile(file, recording, handle)
-
-    def open_read(self, path: str) -> File:
-        """Open for reading: nothing to record."""
-        return self._disk.open_read(path)
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
         """Open, and give the file a number. The lock cannot be held meanwhile: the caller waits for its own name."""
@@ -215,14 +209,6 @@ class RecordingDisk(Disk):
             self._disk.make_directory(path)
             self._recording.add(Operation(OperationKind.MAKE_DIRECTORY, _normal(path)))
 
-    def list_directory(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted."""
-        return self._disk.list_directory(path)
-
-    def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
-        return self._disk.exists(path)
-
     def rename(self, source: str, target: str) -> None:
         """Replace ``target``."""
         with self._recording.lock:
@@ -241,39 +227,13 @@ class RecordingDisk(Disk):
         self._disk.sync_directory(path)
         self._recording.note(OperationKind.SYNC_DIRECTORY, _normal(path), at=begins)
 
-    def free_bytes(self, path: str) -> int:
-        """Return how many bytes may still be written."""
-        return self._disk.free_bytes(path)
 
-    def filesystem(self, path: str) -> str:
-        """Return the file system's type."""
-        return self._disk.filesystem(path)
-
-    def lock(self, directory: str) -> Lock:
-        """Take the lock of a data directory: no power cut leaves it locked, so it is not recorded."""
-        return self._disk.lock(directory)
-
-    def lane(
-        self,
-        name: str,
-        work: Callable[[list[ItemT]], ResultT],
-        done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
-        """Start a lane of the disk underneath: what its work does comes through the files of this one."""
-        return self._disk.lane(name, work, done)
-
-
-class _RecordingFile(File):
+class _RecordingFile(FileThrough):
     def __init__(self, file: File, recording: Recording, handle: int) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._recording = recording
         self._handle = handle
         self._normal_path = _normal(file.path)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes from ``offset``."""
-        return self._file.read(offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write, then record a copy of the bytes."""
@@ -293,33 +253,20 @@ class _RecordingFile(File):
         self._file.truncate(size)
         self._recording.note(OperationKind.TRUNCATE, self._normal_path, self._handle, size)
 
-    def size(self) -> int:
-        """Return the length in bytes."""
-        return self._file.size()
-
-    def close(self) -> None:
-        """Close without syncing."""
-        self._file.close()
-
     def _sync(self, kind: OperationKind, sync: Callable[[], None]) -> None:
         begins = self._recording.note(OperationKind.SYNC_BEGINS, self._normal_path, self._handle)
         sync()
         self._recording.note(kind, self._normal_path, self._handle, begins)
 
 
-class _RecordingAsyncFile(AsyncFile):
+class _RecordingAsyncFile(AsyncFileThrough):
     """Every call runs to its end and is recorded, even where it is cancelled."""
 
     def __init__(self, file: AsyncFile, recording: Recording, handle: int) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._recording = recording
         self._handle = handle
         self._normal_path = _normal(file.path)
-
-    async def read(self, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes from ``offset``."""
-        return await self._file.read(offset, size)
 
     async def write(self, offset: int, data: Buffer) -> None:
         """Write, then record a copy of the bytes."""
@@ -339,14 +286,6 @@ class _RecordingAsyncFile(AsyncFile):
             self._recording.note(OperationKind.SYNC, self._normal_path, self._handle, begins)
 
         await to_the_end(work())
-
-    async def size(self) -> int:
-        """Return the length in bytes."""
-        return await self._file.size()
-
-    async def close(self) -> None:
-        """Close without syncing."""
-        await self._file.close()
 
 
 class Replay:

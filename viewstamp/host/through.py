@@ -1,0 +1,141 @@
+"""A disk and files that pass every call on to others: for those who stand before a disk, and change a call or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
+
+__all__ = ["AsyncFileThrough", "DiskThrough", "FileThrough"]
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class FileThrough(File):
+    """Stands before a file; each method as that of :class:`File`."""
+
+    def __init__(self, file: File) -> None:
+        self.path = file.path
+        self._file = file
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``."""
+        return self._file.read(offset, size)
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write the buffers, one behind the other."""
+        self._file.write(offset, buffers)
+
+    def sync_data(self) -> None:
+        """Make the bytes durable."""
+        self._file.sync_data()
+
+    def sync(self) -> None:
+        """Make bytes and length durable."""
+        self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        """Set the length."""
+        self._file.truncate(size)
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return self._file.size()
+
+    def close(self) -> None:
+        """Close without syncing."""
+        self._file.close()
+
+
+class AsyncFileThrough(AsyncFile):
+    """Stands before a file for bulk work; each method as that of :class:`AsyncFile`."""
+
+    def __init__(self, file: AsyncFile) -> None:
+        self.path = file.path
+        self._file = file
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``."""
+        return await self._file.read(offset, size)
+
+    async def write(self, offset: int, data: Buffer) -> None:
+        """Write ``data``."""
+        await self._file.write(offset, data)
+
+    async def sync(self) -> None:
+        """Make bytes and length durable."""
+        await self._file.sync()
+
+    async def size(self) -> int:
+        """Return the length in bytes."""
+        return await self._file.size()
+
+    async def close(self) -> None:
+        """Close without syncing."""
+        await self._file.close()
+
+
+class DiskThrough(Disk):
+    """Stands before a disk; each method as that of :class:`Disk`. Files that it opens are the other disk's own."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing."""
+        return self._disk.open(path, create=create)
+
+    def open_read(self, path: str) -> File:
+        """Open for reading only."""
+        return self._disk.open_read(path)
+
+    async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
+        """Open for bulk reading and writing."""
+        return await self._disk.open_async(path, create=create)
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where missing."""
+        self._disk.make_directory(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        return self._disk.list_directory(path)
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory has this name."""
+        return self._disk.exists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` atomically."""
+        self._disk.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+        self._disk.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        self._disk.sync_directory(path)
+
+    def free_bytes(self, path: str) -> int:
+        """Return how many bytes may still be written."""
+        return self._disk.free_bytes(path)
+
+    def filesystem(self, path: str) -> str:
+        """Return the file system's type."""
+        return self._disk.filesystem(path)
+
+    def lock(self, directory: str) -> Lock:
+        """Take the exclusive lock of a data directory."""
+        return self._disk.lock(directory)
+
+    def lane(
+        self,
+        name: str,
+        work: Callable[[list[ItemT]], ResultT],
+        done: Callable[[list[ItemT], ResultT | BaseException], None],
+    ) -> Lane[ItemT]:
+        """Start a lane of the disk underneath: what its work does comes through the files of this one."""
+        return self._disk.lane(name, work, done)
