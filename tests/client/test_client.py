@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -35,14 +35,6 @@ from viewstamp.host.seam import Connection, Listener
 from viewstamp.ids import SessionId, Viewstamp
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.requests import FrameKind
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
-    await cluster.start(3)
-    yield cluster
-    await cluster.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:

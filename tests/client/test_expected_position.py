@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,14 +21,6 @@ from viewstamp.errors import (
 )
 from viewstamp.node.server import _describe
 from viewstamp.wire.requests import FrameKind
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
-    await cluster.start(3)
-    yield cluster
-    await cluster.close()
 
 
 async def ready(cluster: Cluster, **options: Any) -> Client:

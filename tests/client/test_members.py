@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tests.client.cluster import Cluster
 from viewstamp.client.members import Members
 from viewstamp.errors import ConfigError, RequestError, UnavailableError
 from viewstamp.wire.requests import FrameKind
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
-    await cluster.start(3)
-    yield cluster
-    await cluster.close()
 
 
 def addresses(cluster: Cluster) -> dict[str, str]:

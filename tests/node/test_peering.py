@@ -18,14 +18,13 @@ from viewstamp.node.peering import Peering
 
 
 def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
-    """Return the peering of a member whose disk remembers ``known``."""
+    """Return the peering of a member; what it wants remembered is put into ``known``."""
     raft = cores[me].raft
     assert raft is not None
     return Peering(
         raft,
         System(me),
         hello={"address": me},
-        incarnations=lambda: known,
         remember=lambda peer, incarnation: known.update({peer: incarnation}),
         on_lost_disk=lambda _: None,
         network=Switchboard().network(me),

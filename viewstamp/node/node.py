@@ -367,7 +367,6 @@ class Node:
             raft,
             self._system,
             hello=self._hello(),
-            incarnations=lambda: dict(recovered.log_store.state.peers),
             remember=lambda peer, incarnation: self._tell_replica(RememberPeer(peer, incarnation)),
             on_lost_disk=self._on_lost_disk,
             network=host.network,

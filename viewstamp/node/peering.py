@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 from structlog.typing import FilteringBoundLogger
@@ -39,7 +39,6 @@ class Peering:
         system: System,
         *,
         hello: dict[str, object],
-        incarnations: Callable[[], Mapping[str, str]],
         remember: Callable[[NodeId, str], None],
         on_lost_disk: Callable[[LostDiskError], None],
         network: Network,
@@ -53,8 +52,7 @@ class Peering:
           raft: the member's core; only looked at.
           system: where links live.
           hello: what this member says of itself when it connects.
-          incarnations: the disk that each peer had when it was first met, by its id.
-          remember: stores that.
+          remember: stores, and tells the core, which disk a peer had when it was first met.
           on_lost_disk: hears that peers know this member with another disk.
           network: where to connect.
           entropy: spreads retries.
@@ -64,7 +62,6 @@ class Peering:
         self._raft = raft
         self._system = system
         self._hello = hello
-        self._incarnations = incarnations
         self._remember = remember
         self._on_lost_disk = on_lost_disk
         self._network = network
@@ -74,7 +71,7 @@ class Peering:
         self._links: dict[NodeId, PeerLink] = {}
         self._numbers = itertools.count(1)
         self._noted: dict[NodeId, str] = {}
-        """Incarnations that ``remember`` was told; it may take a moment until ``incarnations`` says them."""
+        """Incarnations that ``remember`` was told; it may take a moment until the core knows them."""
         self._met: dict[NodeId, tuple[str, str]] = {}
         """Where those listen, and by which incarnation, who have connected and are no members as far as known here."""
 
@@ -86,7 +83,7 @@ class Peering:
             if peer == self._raft.core.me:
                 continue
             _, incarnation = self._met.pop(peer, ("", ""))
-            if incarnation and peer not in self._incarnations():
+            if incarnation and peer not in self._raft.core.incarnations:
                 self._note(peer, incarnation)
             self._link(peer)
 
@@ -205,8 +202,8 @@ class Peering:
             )
 
     def _known(self, peer: NodeId) -> str | None:
-        named = self._raft.core.membership.incarnations.get(peer)
-        return named or self._noted.get(peer) or self._incarnations().get(peer)
+        core = self._raft.core
+        return core.membership.incarnations.get(peer) or self._noted.get(peer) or core.incarnations.get(peer)
 
     def _may_join(self, peer: NodeId) -> bool:
         """Say whether a stranger is a member that has lost its disk."""

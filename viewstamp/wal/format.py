@@ -185,6 +185,21 @@ class GroupHeader:
     seals: bool
     checksums: Sequence[int]
 
+    @classmethod
+    def empty_first(cls, segment: SegmentHeader, *, seals: bool = False) -> GroupHeader:
+        """Return the empty group that is the first of a segment, and all of it for now."""
+        return cls(
+            generation=segment.generation,
+            number=segment.first_group,
+            location=SEGMENT_HEADER_SIZE,
+            durable=0,
+            commit_hint=0,
+            first_index=segment.first_index,
+            body_size=0,
+            seals=seals,
+            checksums=(),
+        )
+
     @property
     def size(self) -> int:
         """The size of this header in bytes."""

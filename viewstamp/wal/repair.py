@@ -272,17 +272,7 @@ class Rebuilding:
             previous_term=self._term if self._term is not None else self._header.previous_term,
             first_group=number,
         )
-        group = GroupHeader(
-            generation=header.generation,
-            number=header.first_group,
-            location=SEGMENT_HEADER_SIZE,
-            durable=0,
-            commit_hint=0,
-            first_index=self.end,
-            body_size=0,
-            seals=not self._is_open or back > 0,
-            checksums=(),
-        )
+        group = GroupHeader.empty_first(header, seals=not self._is_open or back > 0)
         path = f"{part.path}.temporary"
         if self._disk.exists(path):
             self._disk.remove(path)

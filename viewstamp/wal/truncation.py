@@ -40,7 +40,7 @@ from crc32c import crc32c
 
 from viewstamp.errors import FrameError
 from viewstamp.host.seam import Disk
-from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
+from viewstamp.wal.format import GroupHeader, SegmentHeader, parse_segment_name, segment_name
 
 __all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
 
@@ -77,18 +77,7 @@ class Mark:
             previous_term=self.term,
             first_group=self.group + 1,
         )
-        group = GroupHeader(
-            generation=header.generation,
-            number=header.first_group,
-            location=SEGMENT_HEADER_SIZE,
-            durable=0,
-            commit_hint=0,
-            first_index=self.end,
-            body_size=0,
-            seals=False,
-            checksums=(),
-        )
-        return header, group
+        return header, GroupHeader.empty_first(header)
 
     def encode(self) -> bytes:
         """Return the bytes of the file."""
