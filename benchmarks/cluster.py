@@ -42,6 +42,7 @@ def own_directory() -> Iterator[Path]:
     parent = Path("viewstamp-data").absolute()
     parent.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="benchmark-", dir=parent))
+    directory.chmod(0o711)  # A peer that refuses root runs as another user, who must get through to its own files.
     try:
         yield directory
     finally:

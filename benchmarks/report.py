@@ -20,6 +20,7 @@ from viewstamp.host.disk import RealDisk
 __all__ = ["conditions", "percentile", "print_json", "print_table"]
 
 _PROBES = 100
+_WIDTH = 120
 
 
 def conditions(directory: Path) -> dict[str, object]:
@@ -55,7 +56,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
         table.add_row(*map(_shown, row))
-    Console().print(table)
+    # Into a file or a pipe as wide as the tables need it.
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,9 @@
-"""One member of a PySyncObj cluster with a counter, run as a process; whichever is elected calls and reports.
+"""One member of a PySyncObj cluster, run as a process.
+
+With ``--callers`` whichever is elected calls its counter and reports: PySyncObj has no client, so its callers sit in
+the leader's process. With ``--listen`` each member takes records over a socket from callers elsewhere, by the least
+that does it: a request is a number (u32), a length (u32) and the record, the response that number and whether it is
+committed (u8); a request of no bytes asks whether this member leads.
 
 Its journal is a mapped file that it never syncs, and there is no setting for that. ``--sync`` patches it to do so once
 for all entries of a turn, before they are confirmed to the leader, or counted by it: the cheapest way that is right.
@@ -7,19 +12,26 @@ for all entries of a turn, before they are confirmed to the leader, or counted b
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import struct
 import sys
 import threading
 import time
 from array import array
-from typing import Any
+from collections import deque
+from typing import Any, cast
 
 from pysyncobj import SyncObj, SyncObjConf, replicated
 from pysyncobj.journal import FileJournal
 
 from benchmarks.report import percentile
+from viewstamp.embed.run_node import new_event_loop
 
 _WARM_UP_SECONDS = 1.0
+_REQUEST = struct.Struct("<II")
+_RESPONSE = struct.Struct("<IB")
+_SWITCH_SECONDS = 0.0005
 
 
 class Counter(SyncObj):  # type: ignore[misc]
@@ -34,6 +46,17 @@ class Counter(SyncObj):  # type: ignore[misc]
         """Add to the counter and return what it comes to."""
         self._value += number
         return self._value
+
+    @replicated  # type: ignore[untyped-decorator]
+    def append(self, value: bytes) -> int:
+        """Take a record and return how many there are. It is in the journal; a list would only cost memory."""
+        self._value += 1
+        return self._value
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member is the leader, and has applied its log."""
+        return bool(self.isReady() and self._isLeader())
 
 
 def sync_journal() -> list[float]:
@@ -99,14 +122,65 @@ def measure(counter: Counter, callers: int, seconds: float) -> dict[str, float]:
     }
 
 
+class _Caller(asyncio.Protocol):
+    """One connection of callers. The counter calls back on a thread of its own, for many commands in a row."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._rest = b""
+        self._answers: deque[bytes] = deque()
+        self._is_flush_due = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        at = 0
+        while len(data) - at >= _REQUEST.size:
+            number, size = _REQUEST.unpack_from(data, at)
+            start = at + _REQUEST.size
+            if len(data) < start + size:
+                break
+            at = start + size
+            if size:
+                self._counter.append(data[start:at], callback=lambda _, error, n=number: self._answer(n, not error))
+            else:
+                self._transport.write(_RESPONSE.pack(number, self._counter.leads))
+        self._rest = data[at:]
+
+    def _answer(self, number: int, is_committed: bool) -> None:
+        self._answers.append(_RESPONSE.pack(number, is_committed))
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon_threadsafe(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False  # Before looking: what is added from now on comes with a call of its own.
+        found = []
+        while self._answers:
+            found.append(self._answers.popleft())
+        self._transport.write(b"".join(found))
+
+
+async def serve(counter: Counter, port: int) -> None:
+    """Take records from callers in other processes until this process is killed."""
+    sys.setswitchinterval(_SWITCH_SECONDS)  # else this thread and the counter's wait 5 ms for each other
+    server = await asyncio.get_running_loop().create_server(lambda: _Caller(counter), "127.0.0.1", port)
+    await server.serve_forever()
+
+
 def main() -> None:
-    """Run a member until it is killed; print a line once it has led and measured."""
+    """Run a member until it is killed; with callers, print a line once it has led and measured."""
     parser = argparse.ArgumentParser()
     parser.add_argument("me")
     parser.add_argument("others", nargs="+")
     parser.add_argument("--journal", required=True)
-    parser.add_argument("--callers", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--callers", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--listen", type=int, help="a port of 127.0.0.1 for callers, instead of those in here")
     parser.add_argument("--period", type=float, required=True, help="seconds between the leader's messages")
     parser.add_argument("--sync", action="store_true")
     options = parser.parse_args()
@@ -119,7 +193,10 @@ def main() -> None:
         connectionRetryTime=0.2,
     )
     counter = Counter(options.me, options.others, conf)
-    while not (counter.isReady() and counter._isLeader()):
+    if options.listen:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(serve(counter, options.listen))
+    while not counter.leads:
         time.sleep(0.05)
     time.sleep(0.5)
     syncs.clear()

@@ -1,0 +1,153 @@
+"""``python -m benchmarks``, which is ``make bench``: the whole table of ours against peers, in one run, on one disk.
+
+Progress goes to standard error, tables to standard output. A goal that is missed is information; a row that could not
+be measured, or a subject of one, is a failure: exit code 1, behind the tables of what could.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.cluster import own_directory
+from benchmarks.report import conditions
+from benchmarks.results import keep
+from benchmarks.rows import NAMES, Options, Row, load
+from benchmarks.rows.row import as_json
+from benchmarks.table import WIDTH, print_details, print_goals
+from viewstamp.cli.target import run_async
+
+__all__ = ["main"]
+
+Record = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the rows that are asked for; return the exit code."""
+    options = _parse(arguments)
+    errors = Console(stderr=True)
+    if options.list:
+        _list()
+        return 0
+    records: list[Record] = []
+    failures: list[str] = []
+    started = time.monotonic()
+    for number, name in enumerate(options.rows, 1):
+        errors.rule(f"{number} of {len(options.rows)}: {name}")
+        try:
+            record = _measure(load(name), options, errors)
+        except KeyboardInterrupt:
+            errors.print("interrupted; what was started has been ended")
+            return 130
+        except Exception as error:  # The root of a row: the other ones are measured all the same.
+            traceback.print_exc()
+            failures.append(f"{name}: {str(error) or type(error).__name__}")
+            continue
+        records.append(record)
+        failures += [f"{name}: {line}" for line in record["failed"]]
+        if options.keep:
+            errors.print(f"kept in {keep(record)}", markup=False, highlight=False)
+    _show(records, failures, options.output, time.monotonic() - started)
+    return 1 if failures else 0
+
+
+def _measure(row: Row, options: argparse.Namespace, errors: Console) -> Record:
+    seconds, rounds = options.seconds or row.seconds, options.rounds or row.rounds
+    asked = Options(
+        seconds=seconds,
+        rounds=rounds,
+        minutes=options.minutes,
+        say=lambda text: errors.print(f"{datetime.now():%H:%M:%S} {text}", markup=False, highlight=False),
+    )
+    with own_directory() as directory:
+        found = conditions(directory)
+        result = run_async(_in_time(row, asked, directory))
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": found["commit"],
+        "machine": found["machine"],
+        "python": found["python"],
+        "filesystem": found["filesystem"],
+        "sync_ms": found["sync_ms_p50"],
+        "load": found["load_average"],
+        "seconds": seconds,
+        "rounds": rounds,
+        **as_json(row, result),
+    }
+
+
+async def _in_time(row: Row, options: Options, directory: Any) -> Any:
+    # Nothing that is measured takes this long: what hangs shall end, and with it the servers.
+    async with asyncio.timeout(600 + 60 * (options.minutes or 0) + 30 * options.seconds * options.rounds):
+        return await row.measure(options, directory)
+
+
+def _show(records: Sequence[Record], failures: Sequence[str], output: str, seconds: float) -> None:
+    if output == "json":
+        print(json.dumps({"rows": records, "failures": failures, "seconds": round(seconds, 1)}, indent=2))
+    else:
+        console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+        for record in records:
+            print_details(record, console)
+        print_goals(records, console)
+        if records:
+            console.print("Compare ratios; figures move with the machine and with whatever else it does.")
+    for line in failures:
+        print(f"FAILED: {line}", file=sys.stderr)
+
+
+def _list() -> None:
+    for name in NAMES:
+        try:
+            row = load(name)
+        except ImportError as error:
+            print(f"{name:12} cannot be measured here: {error}")
+        else:
+            print(f"{name:12} {row.title}")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rows", type=_rows, default=NAMES, help="names with commas between them; default: all")
+    parser.add_argument("--seconds", type=_positive(float), help="of each turn; default: what each row sees fit")
+    parser.add_argument("--rounds", type=_positive(int), help="turns of each subject; medians count")
+    parser.add_argument(
+        "--minutes", type=_positive(float), help="of load in the row about memory; default: its short form"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="append a line for each row to benchmarks/results/ROW.jsonl"
+    )
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    parser.add_argument("--list", action="store_true", help="list the rows and measure nothing")
+    return parser.parse_args(arguments)
+
+
+def _rows(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip().replace("_", "-") for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in NAMES:
+            raise argparse.ArgumentTypeError(f"there is no row {name!r}; there are {', '.join(NAMES)}")
+    return names
+
+
+def _positive(kind: type[float] | type[int]) -> Any:
+    def positive(text: str) -> float:
+        number = kind(text)
+        if number <= 0:
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return number
+
+    return positive
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Draws what was kept over time into docs/performance.svg: a panel for each row, and in it each goal's ratio.
+
+Every ratio is drawn as a share of its goal, so that one line at 1 is the goal of all: above it a goal is reached,
+whichever side it bounds. Written by hand, for a page of a repository that shall stay small: a plotting library makes
+ten times as many bytes of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import RESULTS, read
+from benchmarks.rows import NAMES
+
+__all__ = ["draw", "series"]
+
+PICTURE = Path(__file__).parents[1] / "docs" / "performance.svg"
+RUNS_MAX = 40
+"""Of each row, the newest: the picture stays small however long results are kept."""
+
+COLUMNS = 3
+WIDTH, HEIGHT = 300, 170
+"""Of a panel with all around it, in pixels."""
+LEFT, TOP, RIGHT, BOTTOM = 34, 26, 12, 22
+COLOURS = ("#1f6fb4", "#d9730d", "#2c8c3c", "#b3312f", "#7d55b0", "#7a5a4a")
+
+Record = dict[str, Any]
+
+
+def series(records: Sequence[Record]) -> tuple[list[str], dict[str, list[float | None]]]:
+    """Return the commit of each run, and for each goal how much of it each run reached; None = not measured.
+
+    1 is the goal; 2 is twice as good, whether large or small is good.
+    """
+    commits = [str(record.get("commit", "")).partition(" ")[0] for record in records]
+    lines: dict[str, list[float | None]] = {}
+    for number, record in enumerate(records):
+        for ratio in record.get("ratios", ()):
+            line = lines.setdefault(str(ratio.get("name", "")), [None] * len(records))
+            line[number] = _share(ratio)
+    return commits, {name: line for name, line in lines.items() if any(each is not None for each in line)}
+
+
+def draw(records: Mapping[str, Sequence[Record]]) -> str:
+    """Return the picture of all rows that have records: an SVG, the same for the same records."""
+    rows = -(-len(records) // COLUMNS)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {COLUMNS * WIDTH} {rows * HEIGHT}"'
+        ' font-family="sans-serif" font-size="9">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    for number, (name, found) in enumerate(records.items()):
+        row, column = divmod(number, COLUMNS)
+        lines.append(f'<g transform="translate({column * WIDTH} {row * HEIGHT})">')
+        lines += _panel(f"{name}: {found[-1].get('title', '')}", *series(found))
+        lines.append("</g>")
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _panel(title: str, commits: Sequence[str], goals: Mapping[str, Sequence[float | None]]) -> Iterator[str]:
+    top = max([1.25, *(1.1 * value for line in goals.values() for value in line if value is not None)])
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def x(run: int) -> float:
+        return LEFT + (width * run / (len(commits) - 1) if len(commits) > 1 else width / 2)
+
+    def y(share: float) -> float:
+        return TOP + height * (1 - share / top)
+
+    yield _text(LEFT, TOP - 8, title if len(title) <= 52 else f"{title[:50]}…", 'font-weight="bold"')
+    yield f'<rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}" fill="none" stroke="#999"/>'
+    yield f'<path d="M{LEFT} {y(1):.1f}h{width}" stroke="black" stroke-dasharray="4 3"/>'
+    yield _text(LEFT - 4, y(1) + 3, "goal", 'text-anchor="end"')
+    yield _text(LEFT - 4, HEIGHT - BOTTOM, "0", 'text-anchor="end"')
+    if top > 1.5:
+        yield _text(LEFT - 4, TOP + 6, f"{top:.1f} x", 'text-anchor="end"')
+    yield _text(LEFT, HEIGHT - BOTTOM + 12, commits[0])
+    if len(commits) > 1:
+        yield _text(WIDTH - RIGHT, HEIGHT - BOTTOM + 12, commits[-1], 'text-anchor="end"')
+    for number, (name, line) in enumerate(goals.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        points = [(x(run), y(value)) for run, value in enumerate(line) if value is not None]
+        path = " ".join(f"{across:.1f},{down:.1f}" for across, down in points)
+        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        yield f'<circle cx="{points[-1][0]:.1f}" cy="{points[-1][1]:.1f}" r="2.5" fill="{colour}"/>'
+        yield _text(LEFT + 5, HEIGHT - BOTTOM - 5 - 10 * (len(goals) - 1 - number), _short(name), f'fill="{colour}"')
+
+
+def _text(x: float, y: float, text: str, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(text)}</text>'
+
+
+def _share(ratio: Record) -> float | None:
+    found, at_least, at_most = ratio.get("found"), ratio.get("at_least"), ratio.get("at_most")
+    if found is None:
+        return None
+    if at_least:
+        return float(found / at_least)
+    if at_most and found:
+        return float(at_most / found)
+    return None  # "At most 0" has no share.
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("viewstamp, ").removeprefix("viewstamp / ")
+
+
+def main() -> None:
+    """Draw what is kept."""
+    parser = argparse.ArgumentParser(description="Draw the kept results over time.")
+    parser.add_argument("--file", type=Path, default=PICTURE, help="the SVG to write; default: docs/performance.svg")
+    options = parser.parse_args()
+    records = {name: found[-RUNS_MAX:] for name in NAMES if (found := read(name, RESULTS))}
+    if not records:
+        parser.error("there are no results: run `python -m benchmarks --keep`")
+    options.file.write_text(draw(records), encoding="utf-8")
+    print(f"{options.file}: {options.file.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

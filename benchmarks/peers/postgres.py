@@ -1,0 +1,362 @@
+"""PostgreSQL: a primary and two standbys, one of which must have synced before an insert is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from benchmarks.peers.peer import Session
+from benchmarks.peers.processes import Servers, free_ports
+from benchmarks.peers.spawned import Spawned
+from viewstamp.errors import UnavailableError
+
+__all__ = ["Postgres"]
+
+_PROGRAMS = ("postgres", "initdb", "pg_basebackup")
+_USERS = ("postgres", "nobody")
+"""Whom it runs as where we are root, as it refuses root: the first that there is."""
+_PRIMARY = "primary"
+_STANDBYS = ("standby1", "standby2")
+_DATABASE = "postgres"
+_SESSIONS_MAX = 64
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
+
+_SETTINGS = f"""
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+fsync = on
+synchronous_commit = on
+synchronous_standby_names = 'ANY 1 ({", ".join(_STANDBYS)})'
+wal_level = replica
+wal_keep_size = 1GB
+max_connections = 100
+max_wal_senders = 8
+autovacuum = off
+"""
+_TABLE = "CREATE TABLE records (position bigserial PRIMARY KEY, value bytea NOT NULL)"
+_INSERT = b"INSERT INTO records (value) VALUES ($1)"
+_STATEMENT = b"append"
+
+
+class Postgres(Spawned):
+    """A row for each record, in a transaction of its own: group commit works over connections, so there are many."""
+
+    name = "PostgreSQL"
+    client = "its protocol by hand over the running loop, a prepared insert, one connection a caller up to 64"
+
+    def __init__(self) -> None:
+        self._ports: dict[str, int] = {}
+
+    def absent(self) -> str:
+        """Say what is missing, or who cannot get here."""
+        missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+        if missing:
+            return f"{', '.join(missing)} not on the PATH"
+        if os.geteuid() == 0:
+            user = _user()
+            if user is None:
+                return f"it refuses root, and there is no user {' or '.join(_USERS)}"
+            if not _reaches(user, Path.cwd()):
+                return f"it refuses root, and the user {user} cannot get to {Path.cwd()}"
+        return ""
+
+    def sessions(self, in_flight: int) -> int:
+        """A connection for each caller, up to 64."""
+        return min(in_flight, _SESSIONS_MAX)
+
+    async def start(self, directory: Path) -> None:
+        """Make the primary, copy it twice, and wait until both copies follow. See :class:`Peer`."""
+        _make_reachable(directory)
+        self._servers = Servers(directory)
+        self._ports = dict(zip((_PRIMARY, *_STANDBYS), free_ports(3), strict=True))
+        try:
+            await self._run("initdb", "--no-sync", "--auth=trust", "--username", _DATABASE, "--pgdata", _PRIMARY)
+            with (directory / _PRIMARY / "postgresql.conf").open("a", encoding="utf-8") as settings:
+                settings.write(_SETTINGS)
+            self._spawn(_PRIMARY)
+            connection = await self._connected()
+            for name in _STANDBYS:
+                source = f"host=127.0.0.1 port={self._ports[_PRIMARY]} user={_DATABASE} application_name={name}"
+                copying = ("--no-sync", "--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream")
+                await self._run("pg_basebackup", *copying, "--dbname", source, "--pgdata", name)
+                self._spawn(name)
+            await self._until_both_follow(connection)
+            await connection.query(_TABLE)
+            await self._describe(connection)
+            connection.close()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def connect_to(self, server: str) -> Session:
+        """Connect with an insert prepared; only the primary takes inserts."""
+        connection = await self._connect_to(server)
+        await connection.prepare()
+
+        async def close() -> None:
+            connection.close()
+
+        return Session(connection.append, close)
+
+    async def leader(self) -> str:
+        """Return the primary: no other one is promoted by itself."""
+        (await self._connected()).close()
+        return _PRIMARY
+
+    async def connect(self) -> Session:
+        """Connect to the primary."""
+        return await self.connect_to(_PRIMARY)
+
+    async def kill(self, server: str) -> None:
+        """End a server as a crash does, by what it calls an immediate shutdown: it takes its children along."""
+        pid = self.pids().get(server)
+        if pid is not None:
+            os.kill(pid, signal.SIGQUIT)
+            await asyncio.to_thread(self._wait_gone, server)
+            await self.servers.kill(server)
+
+    def _wait_gone(self, server: str) -> None:
+        deadline = time.monotonic() + _STOP_SECONDS
+        while server in self.pids() and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def _spawn(self, name: str) -> None:
+        command = [_program("postgres"), "-D", str(self.servers.directory / name), "-p", str(self._ports[name])]
+        self.servers.spawn(name, command, user=_user())
+
+    async def _run(self, program: str, *arguments: str) -> None:
+        """Run one of its programs to its end, as the user that owns the directory."""
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [_program(program), *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.servers.directory,
+            user=_user(),
+            extra_groups=[] if _user() is not None else None,
+            timeout=_START_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise UnavailableError(f"{program} failed: {done.stderr.strip()}", remedy="see whether the disk has room")
+
+    async def _connect_to(self, server: str) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(_Connection, "127.0.0.1", self._ports[server])
+        await connection.begin()
+        return connection
+
+    async def _connected(self) -> _Connection:
+        """Connect to the primary as soon as it takes connections."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return await self._connect_to(_PRIMARY)
+            except (OSError, UnavailableError) as error:
+                if time.monotonic() > deadline or _PRIMARY not in self.pids():
+                    raise self.servers.error(_PRIMARY, "does not come up") from error
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _until_both_follow(self, connection: _Connection) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            rows = await connection.query("SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'")
+            following = {row[0] for row in rows}
+            missing = [name for name in _STANDBYS if name not in following]
+            if not missing:
+                return
+            if time.monotonic() > deadline or missing[0] not in self.pids():
+                raise self.servers.error(missing[0], "does not follow")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _describe(self, connection: _Connection) -> None:
+        async def show(name: str) -> str:
+            return (await connection.query(f"SHOW {name}"))[0][0]
+
+        self.version = (await show("server_version")).split()[0]
+        names = ("synchronous_standby_names", "synchronous_commit", "fsync", "wal_sync_method")
+        self.durability = "primary and 2 standbys, " + ", ".join([f"{name}: {await show(name)}" for name in names])
+
+
+@dataclass(eq=False, slots=True)
+class _Answer:
+    """What one request is answered with, as far as it has come."""
+
+    future: asyncio.Future[list[list[str]]]
+    rows: list[list[str]] = field(default_factory=list)
+    error: str = ""
+
+
+class _Connection(asyncio.Protocol):
+    """The frontend's side of protocol 3.0: requests go out at once, answers come in their order.
+
+    Each insert is followed by a Sync of its own, so each is a transaction of its own, also where several are under way.
+
+    Source: PostgreSQL documentation, "Frontend/Backend Protocol", "Message Formats".
+    """
+
+    _INSERTED = b"2\0\0\0\x04" + b"C\0\0\0\x0fINSERT 0 1\0" + b"Z\0\0\0\x05I"
+    """All that is answered to an insert that went well."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._waiting: deque[_Answer] = deque()
+        self._rest = b""
+        self._is_lost = False
+
+    # What asks.
+
+    async def begin(self) -> None:
+        """Log in."""
+        parameters = b"".join(text.encode() + b"\0" for text in ("user", _DATABASE, "database", _DATABASE, ""))
+        await self._ask(struct.pack("!ii", 8 + len(parameters), 3 << 16) + parameters)
+
+    async def prepare(self) -> None:
+        """Have the insert parsed and planned once for all."""
+        text = _STATEMENT + b"\0" + _INSERT + b"\0" + struct.pack("!h", 0)
+        await self._ask(_message(b"P", text) + _message(b"S", b""))
+
+    def append(self, value: bytes) -> asyncio.Future[list[list[str]]]:
+        """Insert a row; the future is done when it is committed."""
+        bind = b"\0" + _STATEMENT + struct.pack("!xhhhi", 1, 1, 1, len(value)) + value + b"\0\0"
+        return self._ask(_message(b"B", bind) + _EXECUTE_AND_SYNC)
+
+    def query(self, text: str) -> asyncio.Future[list[list[str]]]:
+        """Run a statement; the result is its rows, all columns as text."""
+        return self._ask(_message(b"Q", text.encode() + b"\0"))
+
+    def close(self) -> None:
+        """Hang up."""
+        if not self._is_lost:
+            self._transport.write(_message(b"X", b""))
+            self._transport.close()
+
+    def _ask(self, data: bytes) -> asyncio.Future[list[list[str]]]:
+        answer = _Answer(self._loop.create_future())
+        if self._is_lost:
+            answer.future.set_exception(_lost())
+        else:
+            self._waiting.append(answer)
+            self._transport.write(data)
+        return answer.future
+
+    # What answers.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+
+    def data_received(self, data: bytes) -> None:
+        if data == self._INSERTED and not self._rest:
+            _resolve(self._waiting.popleft().future, [])
+            return
+        data = self._rest + data
+        at = 0
+        while len(data) - at >= 5:
+            end = at + 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+            if end > len(data):
+                break
+            self._on_message(data[at : at + 1], data[at + 5 : end])
+            at = end
+        self._rest = data[at:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        while self._waiting:
+            _fail(self._waiting.popleft().future, _lost())
+
+    def _on_message(self, kind: bytes, body: bytes) -> None:
+        if not self._waiting:
+            return  # What a server says unasked, such as that it is shutting down.
+        answer = self._waiting[0]
+        if kind == b"Z":
+            self._waiting.popleft()
+            if answer.error:
+                _fail(answer.future, UnavailableError(answer.error, remedy="see the log of PostgreSQL's primary"))
+            else:
+                _resolve(answer.future, answer.rows)
+        elif kind == b"D":
+            answer.rows.append(_columns(body))
+        elif kind == b"E":
+            fields = [each for each in body.split(b"\0") if each]
+            answer.error = next(
+                (each[1:].decode() for each in fields if each[:1] == b"M"), "an error without a message"
+            )
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", 4 + len(body)) + body
+
+
+_EXECUTE_AND_SYNC = _message(b"E", b"\0" + struct.pack("!i", 0)) + _message(b"S", b"")
+
+
+def _columns(body: bytes) -> list[str]:
+    found = []
+    at = 2
+    for _ in range(int.from_bytes(body[:2], "big")):
+        (size,) = struct.unpack_from("!i", body, at)
+        found.append(body[at + 4 : at + 4 + max(0, size)].decode())
+        at += 4 + max(0, size)
+    return found
+
+
+def _resolve(future: asyncio.Future[list[list[str]]], rows: list[list[str]]) -> None:
+    if not future.done():
+        future.set_result(rows)
+
+
+def _fail(future: asyncio.Future[list[list[str]]], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _lost() -> UnavailableError:
+    return UnavailableError("PostgreSQL hung up", remedy="see the log of its primary")
+
+
+def _program(name: str) -> str:
+    return shutil.which(name) or name
+
+
+def _user() -> str | None:
+    """Return whom its programs run as; None = as whoever runs this."""
+    if os.geteuid() != 0:
+        return None
+    return next((name for name in _USERS if name in {each.pw_name for each in pwd.getpwall()}), None)
+
+
+def _make_reachable(directory: Path) -> None:
+    """Make a directory for its programs to write to.
+
+    Raises:
+      UnavailableError: they cannot get there.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    user = _user()
+    if user is not None:
+        shutil.chown(directory, user)
+        if not _reaches(user, directory):
+            raise UnavailableError(
+                f"PostgreSQL refuses root, and the user {user} cannot get to {directory}",
+                remedy="let others pass through the directories above it (chmod o+x), or run this as another user",
+            )
+
+
+def _reaches(user: str, directory: Path) -> bool:
+    """Say whether ``user`` can pass through all directories down to this one."""
+    command: Sequence[str] = ["test", "-x", str(directory)]
+    return subprocess.run(command, user=user, extra_groups=[], check=False).returncode == 0

@@ -1,0 +1,129 @@
+"""The servers of a peer: programs that are found, started, watched and killed, each with a log in the directory."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from viewstamp.errors import UnavailableError
+
+__all__ = ["Servers", "find_program", "free_ports", "packaged_program", "program_version"]
+
+_POLL_SECONDS = 0.02
+_TAIL_BYTES = 4096
+_TAIL_LINES = 8
+
+
+class Servers:
+    """Child processes by name. A name keeps its command, so that it can be started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._commands: dict[str, Sequence[str]] = {}
+        self._users: dict[str, str | None] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def spawn(self, name: str, command: Sequence[str], *, user: str | None = None) -> None:
+        """Start a server in the directory; ``user`` = as whom, None = as who runs this. Its log is ``NAME.log``."""
+        with open(self._log(name), "ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is for the measurement, which then ends them.
+                user=user,
+            )
+        self._commands[name], self._users[name] = command, user
+
+    def spawn_missing(self) -> None:
+        """Start those again that have ended, with the same commands."""
+        for name in self._commands.keys() - self.pids().keys():
+            self.spawn(name, self._commands[name], user=self._users[name])
+
+    def pids(self) -> dict[str, int]:
+        """Return those that run."""
+        return {name: process.pid for name, process in sorted(self._processes.items()) if process.poll() is None}
+
+    async def kill(self, name: str) -> None:
+        """End one by SIGKILL and wait until it is gone."""
+        process = self._processes[name]
+        process.kill()  # Does nothing to one that was waited for.
+        await asyncio.to_thread(process.wait)
+
+    async def wait_listening(self, name: str, address: str, timeout: float = 30.0) -> None:
+        """Wait until somebody can connect.
+
+        Raises:
+          UnavailableError: not within ``timeout`` seconds, or the process has ended.
+        """
+        host, _, port = address.rpartition(":")
+        deadline = time.monotonic() + timeout
+        while True:
+            with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+                return
+            self.check(name)
+            if time.monotonic() > deadline:
+                raise self.error(name, f"does not listen on {address} within {timeout:g} s")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def check(self, name: str) -> None:
+        """Raise UnavailableError where the process has ended."""
+        code = self._processes[name].poll()
+        if code is not None:
+            raise self.error(name, f"has ended with {code}")
+
+    def error(self, name: str, what: str) -> UnavailableError:
+        """Return an error about a server, with the last lines of its log."""
+        with open(self._log(name), "rb") as log:
+            log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:]
+        said = "\n  ".join(lines) or "(nothing)"
+        return UnavailableError(f"{name} {what}; it said last:\n  {said}", remedy=f"look into {self._log(name)}")
+
+    def _log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 on which nobody listens now, and which no outgoing connection gets."""
+    from viewstamp.config.create import free_addresses
+
+    return [int(address.rpartition(":")[2]) for address in free_addresses(count)]
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program in this Python's environment, or else on the PATH; None = there is none."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.is_file() else shutil.which(name)
+
+
+def packaged_program(package: str, path: str) -> str | None:
+    """Return the path of a program inside an installed package; None = it is not there.
+
+    What stands in the environment's ``bin`` for it may be a script that starts it as a child: killing that would leave
+    the server running.
+    """
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        if (program := Path(place) / path).is_file():
+            return str(program)
+    return None
+
+
+def program_version(command: Sequence[str]) -> str:
+    """Return the first number with dots that a program prints about itself."""
+    said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+    found = re.search(r"\d+(\.\d+)+", said)
+    return found[0] if found else "unknown"

@@ -1,0 +1,147 @@
+"""PySyncObj: three members of ``benchmarks/rival.py``, with its journal as it is, or patched to sync."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+import sys
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import cast
+
+from benchmarks.peers.peer import Session
+from benchmarks.peers.processes import Servers, free_ports
+from benchmarks.peers.spawned import Spawned
+from viewstamp.errors import UnavailableError
+
+__all__ = ["PySyncObj"]
+
+_ROOT = Path(__file__).parents[2]
+_PERIOD_SECONDS = 0.001
+"""How often its leader sends: what is fastest of what was tried, and 100 times its default."""
+_START_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+_REQUEST = struct.Struct("<II")
+_RESPONSE = struct.Struct("<IB")
+
+
+class PySyncObj(Spawned):
+    """It has no client: a member takes the records over a socket, see ``benchmarks/rival.py``."""
+
+    name = "PySyncObj"
+    client = "none of its own: a socket into the leader's process by hand, over the running loop"
+
+    def __init__(self, *, sync: bool = False) -> None:
+        """``sync``: with a journal that is patched to sync, which it has no setting for."""
+        self._sync = sync
+        if sync:
+            self.name = "PySyncObj, synced"  # type: ignore[misc]
+        self.durability = (
+            "a journal in a mapped file, " + ("synced by a patch of ours" if sync else "never synced")
+        ) + f", its leader sends every {_PERIOD_SECONDS * 1000:.0f} ms"
+        self._ports: dict[str, int] = {}
+
+    def absent(self) -> str:
+        """Say that it is not installed."""
+        return "" if find_spec("pysyncobj") else "pysyncobj is not installed"
+
+    async def start(self, directory: Path) -> None:
+        """Start three members and wait for a leader. See :class:`Peer`."""
+        self.version = version("pysyncobj")
+        self._servers = Servers(directory)
+        ports = free_ports(6)
+        self._ports = {f"member{number}": port for number, port in enumerate(ports[:3], start=1)}
+        addresses = [f"127.0.0.1:{port}" for port in ports[3:]]
+        for name, address in zip(self._ports, addresses, strict=True):
+            others = [other for other in addresses if other != address]
+            command = [sys.executable, "-m", "benchmarks.rival", address, *others]
+            command += ["--journal", str(directory / f"{name}.journal"), "--listen", str(self._ports[name])]
+            command += ["--period", str(_PERIOD_SECONDS), *(["--sync"] if self._sync else [])]
+            self._servers.spawn(name, ["env", f"PYTHONPATH={_ROOT}", *command])
+        try:
+            await self.leader()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def connect_to(self, server: str) -> Session:
+        """Connect to a member; one that does not lead hands records on."""
+        connection = await self._connect_to(server)
+        return Session(connection.append, connection.close)
+
+    async def leader(self) -> str:
+        """Ask the members who leads."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            for name in self.pids():
+                with suppress(OSError, UnavailableError):
+                    connection = await self._connect_to(name)
+                    try:
+                        if await connection.leads():
+                            return name
+                    finally:
+                        await connection.close()
+            await asyncio.sleep(_LOOK_SECONDS)
+        raise UnavailableError("PySyncObj elected nobody", remedy="look into the logs of its members")
+
+    async def _connect_to(self, server: str) -> _Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            _Connection, "127.0.0.1", self._ports[server]
+        )
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """The callers' end of a socket into a member."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._rest = b""
+
+    def append(self, value: bytes) -> asyncio.Future[bool]:
+        """Send a record; the future is done when it is committed."""
+        assert value, "a request of no bytes is a question"
+        return self._ask(value, must=True)
+
+    def leads(self) -> asyncio.Future[bool]:
+        """Ask whether this member leads."""
+        return self._ask(b"", must=False)
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+    def _ask(self, value: bytes, *, must: bool) -> asyncio.Future[bool]:
+        number = next(self._numbers) * 2 + must
+        future = self._waiting[number] = self._loop.create_future()
+        self._transport.write(_REQUEST.pack(number, len(value)) + value)
+        return future
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        end = len(data) - len(data) % _RESPONSE.size
+        for number, is_so in _RESPONSE.iter_unpack(data[:end]):
+            future = self._waiting.pop(number)
+            if future.done():
+                continue
+            if is_so or number % 2 == 0:
+                future.set_result(bool(is_so))
+            else:
+                future.set_exception(UnavailableError("PySyncObj has not taken a record", remedy="try again"))
+        self._rest = data[end:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        while self._waiting:
+            _, future = self._waiting.popitem()
+            if not future.done():
+                future.set_exception(UnavailableError("PySyncObj hung up", remedy="look into the logs of its members"))

@@ -1,0 +1,85 @@
+"""Keeps what was measured, and writes the newest of it into docs/performance.md.
+
+``benchmarks/results/ROW.jsonl`` has one line a run, appended by ``python -m benchmarks --keep``: the date, the commit,
+the conditions, all figures with their turns, the ratios. ``python -m benchmarks.results`` renders the newest line of
+each row as Markdown, between the two marks in docs/performance.md; with ``--print`` to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import NAMES
+from benchmarks.table import markdown
+
+__all__ = ["BEGINS", "ENDS", "RESULTS", "between_marks", "keep", "newest", "read"]
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+BEGINS = "<!-- the table begins -->"
+ENDS = "<!-- the table ends -->"
+
+Record = dict[str, Any]
+
+
+def keep(record: Record, directory: Path = RESULTS) -> Path:
+    """Append a record to its row's file; return the file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{record['row']}.jsonl"
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return path
+
+
+def read(name: str, directory: Path = RESULTS) -> list[Record]:
+    """Return all records of a row, oldest first; none where it was never kept. A line cut short is left out."""
+    path = directory / f"{name}.jsonl"
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append({"row": name, **record})
+    return sorted(records, key=lambda record: str(record.get("date", "")))
+
+
+def newest(directory: Path = RESULTS) -> list[Record]:
+    """Return the newest record of each row that has one, in the order of the table."""
+    return [records[-1] for name in NAMES if (records := read(name, directory))]
+
+
+def between_marks(page: str, text: str) -> str:
+    """Return ``page`` with ``text`` between its two marks, which stay.
+
+    Raises:
+      ValueError: the page does not have both, in their order.
+    """
+    before, begins, rest = page.partition(BEGINS)
+    _, ends, after = rest.partition(ENDS)
+    if not begins or not ends:
+        raise ValueError(f"the page has no {BEGINS!r} followed by {ENDS!r}")
+    return f"{before}{BEGINS}\n\n{text.strip()}\n\n{ENDS}{after}"
+
+
+def main() -> None:
+    """Render the newest records."""
+    parser = argparse.ArgumentParser(description="Write the newest results of each row into docs/performance.md.")
+    parser.add_argument("--print", action="store_true", help="to standard output instead")
+    options = parser.parse_args()
+    records = newest()
+    if not records:
+        parser.error("there are no results: run `python -m benchmarks --keep`")
+    if options.print:
+        print(markdown(records))
+    else:
+        PAGE.write_text(between_marks(PAGE.read_text(encoding="utf-8"), markdown(records)), encoding="utf-8")
+        print(f"{len(records)} rows written into {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

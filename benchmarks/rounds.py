@@ -1,0 +1,145 @@
+"""What does a commit cost, whatever is in it: where the goals of appends are missed, this is what they are missed by.
+
+Callers that wait for each other's batch go in step: a round is a batch from each session, one write and one sync on
+each disk, an answer. Its price is asked of the system: the time that each process had on the processors, in its own
+code and in the kernel, and how often its threads were switched, each divided by the syncs of the leader's log.
+
+What to expect. A round wakes the leader's loop four times (the batch, its own sync, two acknowledgements), a follower's
+twice, and one thread for each sync; the rest is some 150 us of warm Python and 100 us of system calls in each node.
+Each wake-up finds the caches cold: four processes share two cores. So a round should cost nearly the same whatever is
+in it, and a record next to nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import own_directory
+from benchmarks.report import conditions, print_json, print_table
+from benchmarks.rows.appends import VALUE
+from viewstamp.cli.bench.cluster import TOPIC, connected_to, own_cluster
+from viewstamp.cli.bench.load import Figures, drive
+from viewstamp.cli.local import LocalCluster
+from viewstamp.client.aio import Client
+from viewstamp.embed.run_node import new_event_loop
+
+_SHAPES = ((1, 1), (64, 1), (64, 8), (64, 64), (256, 1), (256, 8), (256, 64))
+"""Callers and sessions."""
+_PROCESSES = ("callers", "leader", "follower")
+_WARM_UP_SECONDS = 0.5
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a process has used so far."""
+
+    user: float
+    """Seconds in its own code."""
+    kernel: float
+    switches: int
+    """How often its threads left a processor, by waiting or by force."""
+
+    def since(self, before: Usage) -> Usage:
+        """Return the difference."""
+        return Usage(self.user - before.user, self.kernel - before.kernel, self.switches - before.switches)
+
+
+def usage(pid: int) -> Usage:
+    """Ask the system what a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    threads = [(each / "status").read_text(encoding="utf-8") for each in Path(f"/proc/{pid}/task").iterdir()]
+    switches = sum(int(found) for text in threads for found in re.findall(r"ctxt_switches:\s+(\d+)", text))
+    return Usage(int(fields[11]) / _TICKS_PER_SECOND, int(fields[12]) / _TICKS_PER_SECOND, switches)
+
+
+async def groups(client: Client) -> tuple[str, dict[str, int]]:
+    """Return who leads, and how often each node has synced its log."""
+    nodes = await client.status()
+    leader = next(str(node["id"]) for node in nodes if node.get("role") == "leader")
+    return leader, {str(node["id"]): int(node["groups"]) for node in nodes}
+
+
+async def measure(local: LocalCluster, callers: int, sessions: int, seconds: float) -> dict[str, Any]:
+    """Measure one shape."""
+    pids = {str(name): pid for name, node in local.nodes.items() if (pid := node.pid()) is not None}
+    pids["callers"] = os.getpid()
+    async with connected_to(local.target, sessions) as clients:
+
+        async def look() -> tuple[str, dict[str, int], dict[str, Usage]]:
+            leader, syncs = await groups(clients[0])
+            return leader, syncs, {name: usage(pid) for name, pid in pids.items()}
+
+        async def watch() -> tuple[str, int, dict[str, Usage]]:
+            await asyncio.sleep(_WARM_UP_SECONDS)
+            leader, syncs, before = await look()
+            await asyncio.sleep(seconds)
+            _, later, after = await look()
+            return leader, later[leader] - syncs[leader], {name: after[name].since(before[name]) for name in pids}
+
+        watching = asyncio.create_task(watch())
+        appends = [partial(client.append, TOPIC) for client in clients]
+        figures: Figures = await drive(appends, VALUE, callers=callers, seconds=seconds, warm_up=_WARM_UP_SECONDS)
+        leader, rounds, used = await watching
+    followers = [name for name in local.nodes if name != leader]
+    result: dict[str, Any] = {
+        "callers": callers,
+        "sessions": sessions,
+        "per_second": round(figures.per_second, 1),
+        "p50_ms": figures.percentile_ms(50),
+        "rounds_per_second": round(rounds / seconds, 1),
+        "records_per_round": round(figures.count / rounds, 1),
+    }
+    members: list[list[str]] = [["callers"], [leader], [str(name) for name in followers]]
+    for name, processes in zip(_PROCESSES, members, strict=True):
+        count = rounds * len(processes) / 1e6
+        result[f"{name}_user_us"] = round(sum(used[each].user for each in processes) / count)
+        result[f"{name}_kernel_us"] = round(sum(used[each].kernel for each in processes) / count)
+        result[f"{name}_switches"] = round(sum(used[each].switches for each in processes) / rounds / len(processes), 1)
+    return result
+
+
+async def measure_all(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
+    """Measure all shapes against one cluster."""
+    async with own_cluster(str(directory / "nodes")) as local:
+        return [await measure(local, *shape, options.seconds) for shape in _SHAPES]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each shape")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    options = parser.parse_args()
+    with own_directory() as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        found, shapes = conditions(directory), runner.run(measure_all(options, directory))
+    if options.output == "json":
+        print_json({**found, "shapes": shapes})
+        return
+    print(__doc__)
+    rows = [
+        [
+            f"{each['callers']}/{each['sessions']}",
+            *(each[name] for name in ("per_second", "p50_ms", "rounds_per_second", "records_per_round")),
+            *(f"{each[f'{name}_user_us']}+{each[f'{name}_kernel_us']}" for name in _PROCESSES),
+            "/".join(f"{each[f'{name}_switches']:.0f}" for name in _PROCESSES),
+        ]
+        for each in shapes
+    ]
+    print_table(
+        "a round: us in the code of callers, leader, each follower + us in the kernel; switches of their threads",
+        ["callers", "records/s", "p50 ms", "rounds/s", "records", "callers", "leader", "follower", "switches"],
+        rows,
+    )
+    print_table("", ["", "conditions"], [[name.replace("_", " "), str(value)] for name, value in found.items()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""256 callers append 256 B each, over 1, 8 and 64 sessions.
+
+As ``append_64.py``, with four times the callers: batches are four times as large, and what a batch costs counts less.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.peers.etcd import Etcd
+from benchmarks.rows.appends import measure_appends, session_goals
+from benchmarks.rows.row import Options, Row, RowResult
+
+__all__ = ["ROW"]
+
+_CALLERS = 256
+
+
+async def _measure(options: Options, directory: Path) -> RowResult:
+    return await measure_appends(options, directory, callers=_CALLERS, others=[Etcd()])
+
+
+ROW = Row(
+    name="append-256",
+    title="256 callers, 256 B",
+    unit="/s",
+    goals=session_goals({1: 6.0, 8: 4.0, 64: 3.5}),
+    measure=_measure,
+    rounds=5,
+)

@@ -1,0 +1,36 @@
+"""One client keeps 4,096 records of 256 B in flight: what is the throughput where nobody waits for a single one?
+
+Ours hands over groups by ``append_many``, each with one answer; NATS is sent a record at a time, in one write for all
+of a turn of the loop, and answers each.
+
+What to expect. Groups cost the client hardly anything, and the nodes handle batches of up to a thousand records: what
+is left is copying, checksums and the disk, 256 MB/s at a million records. NATS' leader reckons some 15 us a message.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.peers.nats import Nats
+from benchmarks.peers.ours import Ours
+from benchmarks.rows.appends import VALUE
+from benchmarks.rows.pipeline import measure_pipelined
+from benchmarks.rows.row import Goal, Options, Row, RowResult
+
+__all__ = ["ROW"]
+
+_IN_FLIGHT = 4096
+
+
+async def _measure(options: Options, directory: Path) -> RowResult:
+    return await measure_pipelined(options, directory, VALUE, in_flight=_IN_FLIGHT, unit="/s")
+
+
+ROW = Row(
+    name="pipelined",
+    title="pipelined, 4,096 of 256 B in flight",
+    unit="/s",
+    goals=[Goal(subject=Ours.name, peer=Nats.name, at_least=8.0)],
+    measure=_measure,
+    rounds=5,
+)

@@ -1,0 +1,181 @@
+"""What a row of the table is: a kind of work, who does it, what is to be reached, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+__all__ = ["CLIENT_LIMIT_CORES", "Goal", "Options", "Ratio", "Row", "RowResult", "Subject", "as_json"]
+
+CLIENT_LIMIT_CORES = 0.9
+"""A client that uses more of its one core than this is what was measured, not the servers behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a subject is to reach: of a peer's figure where one is named, else by itself in the subject's unit.
+
+    Exactly one of ``at_least`` and ``at_most`` is given.
+    """
+
+    subject: str
+    peer: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.at_least is None) != (self.at_most is None), "a goal is a bound on one side"
+
+    @property
+    def bound(self) -> float:
+        """The number, whichever side it bounds."""
+        found = self.at_least if self.at_least is not None else self.at_most
+        assert found is not None
+        return found
+
+    def is_reached(self, found: float) -> bool:
+        """Say whether ``found`` is on the right side; the bound itself is."""
+        return found >= self.bound if self.at_least is not None else found <= self.bound
+
+
+@dataclass(slots=True, kw_only=True)
+class Subject:
+    """What was measured of one contender."""
+
+    name: str
+    """Such as "viewstamp, 8 sessions" or "NATS JetStream"; goals name it."""
+    turns: list[float]
+    """The figure of each turn, in the row's unit unless ``unit`` says another; the median counts."""
+    unit: str = ""
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    client_cores: float | None = None
+    """Processor seconds of the process that asked, a second; None = there is no such process."""
+    durability: str = ""
+    """What was in force before an answer, in the words of whoever answered."""
+    client: str = ""
+    """How it was asked."""
+    note: str = ""
+
+    @property
+    def value(self) -> float:
+        """The median of the turns."""
+        return median(self.turns)
+
+    @property
+    def is_client_limited(self) -> bool:
+        """Say whether the process that asked had no more to give."""
+        return self.client_cores is not None and self.client_cores >= CLIENT_LIMIT_CORES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """A goal and what was found. ``found`` None = not measured: the subject or its peer was left out."""
+
+    goal: Goal
+    found: float | None
+    turns: tuple[float, ...] = ()
+    """Of each turn: the spread says how far ``found`` is to be believed."""
+
+    @property
+    def is_reached(self) -> bool | None:
+        """None = not measured."""
+        return None if self.found is None else self.goal.is_reached(self.found)
+
+
+@dataclass(slots=True, kw_only=True)
+class RowResult:
+    """All that a row found, ours first."""
+
+    subjects: list[Subject]
+    left_out: list[str] = field(default_factory=list)
+    """A line for each peer that is not there to be measured, with the reason."""
+    failed: list[str] = field(default_factory=list)
+    """A line for each subject that should have been measured and could not."""
+    notes: list[str] = field(default_factory=list)
+
+    def subject(self, name: str) -> Subject | None:
+        """Return the subject of this name; None = it was not measured."""
+        return next((each for each in self.subjects if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the caller of a row decides."""
+
+    seconds: float
+    """Of each turn."""
+    rounds: int
+    """Turns of each subject."""
+    minutes: float | None = None
+    """For the row about memory: how long the load lasts. None = its short form."""
+    say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr, flush=True))
+    """Takes one line about what happens now, for people."""
+
+
+Measure = Callable[[Options, Path], Awaitable[RowResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of work.
+
+    ``measure`` is given a directory of its own on a real disk, which is removed later. It ends every process that it
+    starts before it returns or raises.
+    """
+
+    name: str
+    """Short, with hyphens: ``--rows append-64``."""
+    title: str
+    """The work in words: "64 callers, 256 B"."""
+    unit: str
+    """Of the subjects' figures: "/s", "MB/s", "ms", "s", "MB"."""
+    goals: Sequence[Goal]
+    measure: Measure
+    seconds: float = 2.0
+    rounds: int = 3
+
+    def compare(self, result: RowResult) -> list[Ratio]:
+        """Set each goal beside what was found: the median of the turns' ratios, or of the figure where it has no peer.
+
+        Turns that have no partner are left out; where the subjects' turns are not paired, as when a peer was measured
+        fewer times, the first ones are taken for pairs.
+        """
+        return [_ratio(goal, result) for goal in self.goals]
+
+
+def _ratio(goal: Goal, result: RowResult) -> Ratio:
+    ours, peer = result.subject(goal.subject), result.subject(goal.peer)
+    if ours is None or (goal.peer and peer is None):
+        return Ratio(goal=goal, found=None)
+    turns = tuple(ours.turns)
+    if peer is not None:
+        turns = tuple(mine / its for mine, its in zip(ours.turns, peer.turns, strict=False) if its)
+    return Ratio(goal=goal, found=median(turns) if turns else None, turns=turns)
+
+
+def as_json(row: Row, result: RowResult) -> dict[str, Any]:
+    """Return what programs read, and what is kept."""
+    return {
+        "row": row.name,
+        "title": row.title,
+        "unit": row.unit,
+        "subjects": [{**asdict(each), "value": each.value} for each in result.subjects],
+        "ratios": [
+            {
+                "name": f"{each.goal.subject} / {each.goal.peer}" if each.goal.peer else each.goal.subject,
+                **{name: value for name, value in asdict(each.goal).items() if value is not None},
+                "found": each.found,
+                "turns": list(each.turns),
+                "reached": each.is_reached,
+            }
+            for each in row.compare(result)
+        ],
+        "left_out": result.left_out,
+        "failed": result.failed,
+        "notes": result.notes,
+    }

@@ -1,0 +1,284 @@
+"""The log alone: how many records of 256 B a second does one process make durable, beside RocksDB and a plain file?
+
+Two ways: one caller commits 100 records at a time, and 256 callers, tasks of one event loop, each commit one record
+and then the next. Nothing is replicated. RocksDB and the plain file are called in whichever way is fastest for them:
+the one caller calls them without an event loop, and from the 256 callers one thread takes all that wait for one write
+and one sync, as ours does. (256 threads that each call RocksDB, which joins their writes, do some 5,000 a second.)
+
+What to expect. A commit of 100 is a sync, 0.15 to 0.25 ms, and some 50 us of Python: building the batch, its checksum,
+its headers, and a hand-over to the writer thread and back that the others do without. RocksDB writes to a file that
+grows, which makes its sync half as dear again, and pays for 100 puts. The plain file is zero-filled, has no checksum
+and no headers, and finds nothing again: what a log can come to. With 256 callers it is the loop that decides: a task
+that waits for a future costs 5 us, so all three are alike.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import os
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows.row import Goal, Options, Row, RowResult
+from benchmarks.rows.turns import Contender, Turn, take_turns
+from viewstamp.cli.bench.load import WARM_UP_SECONDS, Figures, drive, repeat
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.seam import Lane
+from viewstamp.ids import Position, Term
+from viewstamp.wal.wal import Options as WalOptions
+from viewstamp.wal.wal import Wal
+from viewstamp.wire.batch import build_batch
+
+__all__ = ["ROW"]
+
+_VALUE = os.urandom(256)
+_COMMIT = 100
+_CALLERS = 256
+_PLAIN_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+
+Done = Callable[[BaseException | None], None]
+_Waiting = tuple[list[bytes], Done]
+
+
+class _Log(abc.ABC):
+    """What makes records durable."""
+
+    name: str
+    durability: str
+    client: str
+
+    @abc.abstractmethod
+    def put(self, values: list[bytes], done: Done) -> None:
+        """Hand over records; ``done`` is called on the loop when they are durable."""
+
+    @abc.abstractmethod
+    async def commits(self, seconds: float) -> Figures:
+        """Commit 100 records at a time for a while."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """End it."""
+
+    async def callers(self, seconds: float) -> Figures:
+        """Let many callers commit a record each, and then the next."""
+        return await drive([_Gatherer(self.put).append], _VALUE, callers=_CALLERS, seconds=seconds)
+
+
+class _Gatherer:
+    """Hands over what callers append in one turn of the loop together."""
+
+    def __init__(self, put: Callable[[list[bytes], Done], None]) -> None:
+        self._put = put
+        self._loop = asyncio.get_running_loop()
+        self._values: list[bytes] = []
+        self._futures: list[asyncio.Future[None]] = []
+
+    def append(self, value: bytes) -> asyncio.Future[None]:
+        """Append a record; the future is done when it is durable."""
+        future = self._loop.create_future()
+        if not self._values:
+            self._loop.call_soon(self._flush)
+        self._values.append(value)
+        self._futures.append(future)
+        return future
+
+    def _flush(self) -> None:
+        values, futures, self._values, self._futures = self._values, self._futures, [], []
+        self._put(values, partial(_resolve, futures))
+
+
+def _resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None) -> None:
+    for future in futures:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+class _Ours(_Log):
+    """The log of a node, with its default settings."""
+
+    name = "viewstamp"
+    durability = "fdatasync, checksums, found again after a crash"
+    client = "viewstamp.wal.Wal on uvloop, its writer thread"
+
+    def __init__(self, directory: Path) -> None:
+        self._wal = Wal.open(RealDisk(), str(directory / "viewstamp"), WalOptions(), on_batch=lambda *_: None)
+        self._wal.start(lambda _: None)  # Whoever waits is told.
+
+    def put(self, values: list[bytes], done: Done) -> None:
+        wal = self._wal
+        batch, end = build_batch(values), wal.end
+        batch.stamp(
+            term=Term(1), first_index=end, previous_term=Term(end > 1), log_time=end, first_position=Position(end)
+        )
+        wal.fill(wal.reserve(batch.size), [batch], done)
+
+    async def commits(self, seconds: float) -> Figures:
+        loop, values = asyncio.get_running_loop(), [_VALUE] * _COMMIT
+
+        async def commit() -> None:
+            future: asyncio.Future[None] = loop.create_future()
+            self.put(values, partial(_resolve, [future]))
+            await future
+
+        return await repeat([commit], 1, seconds)
+
+    async def close(self) -> None:
+        await self._wal.close()
+
+
+class _Blocking(_Log):
+    """A log that is written by a call that blocks: by the one caller itself, or on a thread for many."""
+
+    def __init__(self) -> None:
+        self._lane: Lane[_Waiting] = RealDisk().lane("log", self._work, self._done)
+
+    @abc.abstractmethod
+    def commit(self, values: list[bytes]) -> None:
+        """Make records durable, with one sync."""
+
+    def put(self, values: list[bytes], done: Done) -> None:
+        self._lane.put((values, done))
+
+    async def commits(self, seconds: float) -> Figures:
+        values = [_VALUE] * _COMMIT
+        await asyncio.sleep(0)
+        _commit_for(WARM_UP_SECONDS, partial(self.commit, values))
+        return _commit_for(seconds, partial(self.commit, values))
+
+    async def close(self) -> None:
+        await self._lane.close()
+
+    def _work(self, items: list[_Waiting]) -> None:
+        self.commit([value for values, _ in items for value in values])
+
+    def _done(self, items: list[_Waiting], outcome: BaseException | None) -> None:
+        for _, done in items:
+            done(outcome)
+
+
+def _commit_for(seconds: float, commit: Callable[[], None]) -> Figures:
+    """Commit for a while, one after the other; this thread does nothing else."""
+    latencies, clock = array("d"), time.perf_counter
+    cpu, began = time.process_time(), clock()
+    before, end = began, began + seconds
+    while before < end:
+        commit()
+        now = clock()
+        latencies.append((now - before) * 1000)
+        before = now
+    return Figures(latencies, before - began, time.process_time() - cpu)
+
+
+class _RocksDb(_Blocking):
+    """Its write-ahead log, and what it does behind it."""
+
+    name = "RocksDB"
+    durability = "WriteOptions.sync, log files recycled"
+    client = "rocksdict, a WriteBatch for each commit"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        import rocksdict
+
+        options = rocksdict.Options(raw_mode=True)
+        options.set_recycle_log_file_num(4)  # Its syncs are a little cheaper so.
+        self._new_batch: Callable[[], Any] = partial(rocksdict.WriteBatch, raw_mode=True)
+        self._options = rocksdict.WriteOptions()
+        self._options.sync = True
+        self._database = rocksdict.Rdict(str(directory / "rocksdb"), options)
+        self._key = 0
+        self.client += f" {version('rocksdict')}"
+
+    def commit(self, values: list[bytes]) -> None:
+        batch, first = self._new_batch(), self._key
+        put = batch.put
+        for key, value in enumerate(values, first):
+            put(key.to_bytes(8, "big"), value)
+        self._key = first + len(values)
+        self._database.write(batch, self._options)
+
+    async def close(self) -> None:
+        await super().close()
+        self._database.close()
+
+
+class _PlainFile(_Blocking):
+    """A file of zeros that is overwritten from front to back, again and again: no log, but what one can come to."""
+
+    name = "plain file"
+    durability = "fdatasync of a zero-filled file, nothing else"
+    client = "os.pwritev"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._descriptor = os.open(directory / "plain", os.O_RDWR | os.O_CREAT)
+        for _ in range(_PLAIN_BYTES // _PIECE_BYTES):
+            os.write(self._descriptor, bytes(_PIECE_BYTES))
+        os.fsync(self._descriptor)
+        self._at = 0
+
+    def commit(self, values: list[bytes]) -> None:
+        written = os.pwrite(self._descriptor, b"".join(values), self._at)
+        os.fdatasync(self._descriptor)
+        self._at = self._at + written if self._at < _PLAIN_BYTES - _PIECE_BYTES else 0
+
+    async def close(self) -> None:
+        await super().close()
+        os.close(self._descriptor)
+
+
+_Way = tuple[Callable[[_Log, float], Awaitable[Figures]], int]
+_WAYS: dict[str, _Way] = {
+    f"{_COMMIT} a commit": (lambda log, seconds: log.commits(seconds), _COMMIT),
+    f"{_CALLERS} callers": (lambda log, seconds: log.callers(seconds), 1),
+}
+"""What is done for so many seconds, and how many records each of its calls is."""
+
+
+async def _measure(options: Options, directory: Path) -> RowResult:
+    result = RowResult(subjects=[])
+    async with AsyncExitStack() as stack:
+        kinds: list[Callable[[Path], _Log]] = [_Ours, _RocksDb, _PlainFile]
+        if find_spec("rocksdict") is None:
+            result.left_out.append("RocksDB: rocksdict is not installed")
+            kinds.remove(_RocksDb)
+        logs = [kind(directory) for kind in kinds]
+        for log in logs:
+            stack.push_async_callback(log.close)
+        contenders = [_contender(log, way) for way in _WAYS for log in logs]
+        await take_turns(contenders, options, result, "/s")
+    return result
+
+
+def _contender(log: _Log, way: str) -> Contender:
+    async def work(seconds: float) -> Turn:
+        run, records = _WAYS[way]
+        figures = await run(log, seconds)
+        return Turn.of(figures, figures.per_second * records)
+
+    return Contender(name=f"{log.name}, {way}", peer=log, work=work)
+
+
+ROW = Row(
+    name="wal",
+    title=f"the log alone: {_COMMIT} records of 256 B a commit / {_CALLERS} callers",
+    unit="/s",
+    goals=[
+        Goal(subject=f"{_Ours.name}, {way}", peer=f"{_RocksDb.name}, {way}", at_least=bound)
+        for way, bound in zip(_WAYS, (1.3, 1.0), strict=True)
+    ],
+    measure=_measure,
+)

@@ -1,0 +1,192 @@
+"""Writes records of rows as tables: for a terminal, and as Markdown. A record is what ``results.py`` keeps, a dict.
+
+Old records may lack what was added later: whatever is missing is shown as nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.rows.row import CLIENT_LIMIT_CORES
+
+__all__ = ["details_markdown", "goal_lines", "markdown", "print_details", "print_goals", "subject_lines"]
+
+Record = dict[str, Any]
+
+GOAL_COLUMNS = ("work", "ours", "peer", "ratio", "goal", "reached", "client at its limit")
+SUBJECT_COLUMNS = ("", "figure", "ours / it", "p50 ms", "p99 ms", "client, cores", "client used", "durability in force")
+WIDTH = 120
+_OURS = "viewstamp"
+_NUMBERS = ("ratio", "goal", "figure", "ours / it", "p50 ms", "p99 ms", "client, cores")
+
+
+def goal_lines(records: Iterable[Record]) -> list[tuple[str, ...]]:
+    """Return the lines of :data:`GOAL_COLUMNS`: one for each goal, below one with the work where that has several."""
+    lines: list[tuple[str, ...]] = []
+    for record in records:
+        title = str(record.get("title") or record.get("row", ""))
+        goals = [(_kind(ratio.get("subject", "")), ratio) for ratio in record.get("ratios", ())]
+        if len(goals) > 1 and goals[0][0]:
+            lines.append((title, *[""] * (len(GOAL_COLUMNS) - 1)))
+            title = ""
+        for kind, ratio in goals:
+            lines.append((title or (f"  {kind}" if kind else ""), *_goal_cells(record, ratio)))
+            title = ""
+    return lines
+
+
+def _goal_cells(record: Record, ratio: Record) -> tuple[str, ...]:
+    ours, peer = _subject(record, ratio.get("subject", "")), _subject(record, ratio.get("peer", ""))
+    unit = "x" if ratio.get("peer") else _unit(record, ours)
+    at_least = ratio.get("at_least")
+    bound = at_least if at_least is not None else ratio.get("at_most")
+    limited = [name for name, each in (("ours", ours), ("peer", peer)) if _is_limited(each)]
+    against = f"{ratio['peer']}: {_with_unit(peer.get('value'), _unit(record, peer))}" if ratio.get("peer") else ""
+    return (
+        _with_unit(ours.get("value"), _unit(record, ours)),
+        against,
+        _with_unit(ratio.get("found"), unit) if ratio.get("peer") else "",
+        f"{'>=' if at_least is not None else '<='} {_with_unit(bound, unit)}",
+        "-" if ratio.get("reached") is None else "yes" if ratio["reached"] else "NO",
+        "both" if len(limited) == 2 else "".join(limited),
+    )
+
+
+def subject_lines(record: Record) -> list[tuple[str, ...]]:
+    """Return a line of :data:`SUBJECT_COLUMNS` for each subject of a row."""
+    lines: list[tuple[str, ...]] = []
+    for each in record.get("subjects", ()):
+        cores = each.get("client_cores")
+        lines.append(
+            (
+                each["name"],
+                _with_unit(each.get("value"), _unit(record, each)),
+                _times(record, each),
+                _number(each.get("p50_ms")),
+                _number(each.get("p99_ms")),
+                "" if cores is None else f"{cores:.2f}" + (", the limit" if _is_limited(each) else ""),
+                "; ".join(filter(None, [each.get("client", ""), each.get("note", "")])),
+                each.get("durability", ""),
+            )
+        )
+    return lines
+
+
+def conditions_line(record: Record) -> str:
+    """Return when, where and with what a row was measured."""
+    parts = [record.get("date"), record.get("machine"), record.get("filesystem")]
+    if record.get("python"):
+        parts.append(f"Python {record['python']}")
+    if record.get("sync_ms") is not None:
+        parts.append(f"a sync of 4 KiB took {record['sync_ms']:.2f} ms")
+    if record.get("load") is not None:
+        parts.append(f"load average {record['load']}")
+    if record.get("rounds"):
+        parts.append(f"{record['rounds']} turns of {record.get('seconds', 0):g} s")
+    if record.get("commit"):
+        parts.append(f"commit {record['commit']}")
+    return "; ".join(str(part) for part in parts if part)
+
+
+def print_goals(records: Sequence[Record], console: Console) -> None:
+    """Print the table of all goals."""
+    _print("", GOAL_COLUMNS, goal_lines(records), console)
+
+
+def print_details(record: Record, console: Console) -> None:
+    """Print all subjects of a row, and what is to be said of them: long words stand below the table, not in it."""
+    title = f"{record.get('row', '')}: {record.get('title', '')}"
+    _print(title, SUBJECT_COLUMNS[:-2], [line[:-2] for line in subject_lines(record)], console)
+    said: dict[str, list[str]] = {}
+    for each in record.get("subjects", ()):
+        parts = [f"{what}: {each[what]}" for what in ("durability", "client", "note") if each.get(what)]
+        said.setdefault("; ".join(parts), []).append(each["name"])
+    remarks = [f"{' | '.join(names)}: {what}" for what, names in said.items() if what]
+    for line in [*remarks, *_remarks(record), conditions_line(record)]:
+        console.print(f"  {line}", markup=False, highlight=False)
+    console.print()
+
+
+def markdown(records: Sequence[Record]) -> str:
+    """Return the table of all goals, and the subjects of each row behind it, as Markdown."""
+    parts = [_markdown(GOAL_COLUMNS, goal_lines(records))]
+    parts += [details_markdown(record) for record in records]
+    return "\n\n".join(parts)
+
+
+def details_markdown(record: Record) -> str:
+    """Return all subjects of a row as Markdown."""
+    lines = [f"**{record.get('row', '')}**: {record.get('title', '')}", "", *_remarks(record)]
+    if lines[-1]:
+        lines.append("")
+    return "\n".join([*lines, _markdown(SUBJECT_COLUMNS, subject_lines(record)), "", conditions_line(record)])
+
+
+def _remarks(record: Record) -> list[str]:
+    left_out = [f"left out: {line}" for line in record.get("left_out", ())]
+    failed = [f"failed: {line}" for line in record.get("failed", ())]
+    return [*record.get("notes", ()), *left_out, *failed]
+
+
+def _subject(record: Record, name: str) -> Record:
+    return next((each for each in record.get("subjects", ()) if each.get("name") == name), {})
+
+
+def _times(record: Record, subject: Record) -> str:
+    """Return what ours is of a peer's figure; ours of the same kind where there is one, else our first."""
+    kind = subject["name"].partition(", ")[2]
+    ours = _subject(record, f"{_OURS}, {kind}") or record["subjects"][0]
+    if subject["name"].partition(",")[0] == _OURS or _unit(record, ours) != _unit(record, subject):
+        return ""
+    return f"{_number(ours['value'] / subject['value'])} x" if subject.get("value") else ""
+
+
+def _unit(record: Record, subject: Record) -> str:
+    return str(subject.get("unit") or record.get("unit", ""))
+
+
+def _is_limited(subject: Record) -> bool:
+    return (subject.get("client_cores") or 0.0) >= CLIENT_LIMIT_CORES
+
+
+def _kind(name: str) -> str:
+    """Return which of ours a name means: "" where there is only one."""
+    return "" if name == _OURS else name.removeprefix(f"{_OURS}, ")
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{_number(value)}{'' if unit.startswith('/') else ' '}{unit}".strip()
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    digits = 0 if abs(value) >= 100 or value == int(value) else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def _print(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    for number, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if column in _NUMBERS else "left"
+        # Figures stay in one piece: what is wide is the first column's loss.
+        table.add_column(column.replace(" at its ", "\nat its "), justify=justify, overflow="fold", no_wrap=number > 0)
+    for line in lines:
+        table.add_row(*map(escape, line))
+    console.print(table)
+
+
+def _markdown(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    def row(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+    ruler = ["--:" if column in _NUMBERS else "---" for column in columns]
+    return "\n".join([row(columns), row(ruler), *map(row, lines)])

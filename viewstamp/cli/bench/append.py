@@ -1,0 +1,75 @@
+"""``viewstamp bench append``: many callers, each of which awaits each of its appends."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from viewstamp.cli.bench.cluster import TOPIC, connected
+from viewstamp.cli.bench.fill import value_of
+from viewstamp.cli.bench.load import Figures, drive
+from viewstamp.cli.bench.plot import PlotOption, check_plot, draw
+from viewstamp.cli.bench.report import latencies, print_result
+from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption
+from viewstamp.cli.target import run_async
+from viewstamp.errors import ConfigError
+
+__all__ = ["append"]
+
+
+def append(
+    callers: Annotated[int, typer.Option("--callers", metavar="N", min=1, help="Each awaits its append.")] = 64,
+    sessions: Annotated[
+        int, typer.Option("--sessions", metavar="N", min=1, help="Clients that share the callers evenly.")
+    ] = 1,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Of a record.")] = 256,
+    in_flight: Annotated[
+        int | None, typer.Option("--in-flight", metavar="N", min=1, help="Appends outstanding, instead of callers.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="To measure for.")] = 5.0,
+    embedded: Annotated[bool, typer.Option("--embedded", help="Call from inside the leader's process.")] = False,
+    plot: PlotOption = None,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure appends. Without --dir or --cluster against three nodes of its own, on the current directory's disk.
+
+    A given cluster gets a topic "bench" with the records in it.
+    """
+    if embedded and (directory is not None or cluster is not None):
+        raise ConfigError("--embedded starts a cluster of its own", remedy="leave out --dir and --cluster")
+    if embedded and sessions > 1:
+        raise ConfigError(f"--sessions {sessions}: an embedded node has one", remedy="leave out --embedded")
+    outstanding = in_flight or callers
+    if sessions > outstanding:
+        raise ConfigError(
+            f"--sessions {sessions}: of {outstanding} callers there is not one for each",
+            remedy="name fewer sessions, or more with --callers",
+        )
+    check_plot(plot)
+
+    async def measure() -> tuple[Figures, str, str]:
+        async with connected(directory, cluster, sessions, embedded=embedded) as (clients, filesystem):
+            receipt = await clients[0].append(TOPIC, value_of(size))
+            appends = [partial(client.append, TOPIC) for client in clients]
+            figures = await drive(appends, value_of(size), callers=outstanding, seconds=seconds)
+            return figures, filesystem, receipt.durability
+
+    figures, filesystem, durability = run_async(measure())
+    draw(plot, f"appends of {size} bytes, {durability}", {f"{outstanding} callers, {sessions} sessions": figures})
+    result = {
+        "appends_per_second": round(figures.per_second, 1),
+        "megabytes_per_second": round(figures.per_second * size / 1e6, 3),
+        **latencies(figures),
+        "callers": 1 if in_flight else callers,
+        "sessions": sessions,
+        "bytes": size,
+        "in_flight": outstanding,
+        "durability": durability,
+        "filesystem": filesystem,
+        "embedded": embedded,
+    }
+    print_result(result, output, is_apart=not embedded)

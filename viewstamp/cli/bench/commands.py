@@ -1,0 +1,22 @@
+"""The group of commands: what ``viewstamp bench --help`` shows."""
+
+from __future__ import annotations
+
+import typer
+
+from viewstamp.cli.bench.append import append
+from viewstamp.cli.bench.failover import failover
+from viewstamp.cli.bench.read import read
+from viewstamp.cli.bench.restart import restart
+from viewstamp.cli.bench.wal import wal
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Measure.", no_args_is_help=True)
+
+
+app.command("append")(append)
+app.command("read")(read)
+app.command("failover")(failover)
+app.command("restart")(restart)
+app.command("wal")(wal)

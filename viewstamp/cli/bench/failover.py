@@ -1,0 +1,224 @@
+"""``viewstamp bench failover``: kill the leader, again and again, and see when the next write is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from viewstamp.cli.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesystem_of, own_cluster, own_directory
+from viewstamp.cli.bench.fill import value_of
+from viewstamp.cli.bench.report import print_result
+from viewstamp.cli.options import Output, OutputOption, print_table, say
+from viewstamp.cli.show import Show
+from viewstamp.cli.status import summary
+from viewstamp.cli.target import run_async
+from viewstamp.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from viewstamp.cli.local import LocalCluster, LocalNode
+    from viewstamp.client.aio import Client
+
+__all__ = ["failover", "lost_and_duplicated"]
+
+LOAD_TOPIC: Final = "bench-load"
+POLL_SECONDS: Final = 0.02
+
+
+def failover(
+    times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="Leaders to kill.")] = 5,
+    load: Annotated[int, typer.Option("--load", metavar="N", min=0, help="Callers that append beside it.")] = 0,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=16, help="Of a record.")] = 256,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.0, help="To go on writing after each node came back.")
+    ] = 1.0,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Measure failover: SIGKILL of the leader to the next acknowledged write, of three nodes of its own.
+
+    Exit 1 where an acknowledged write is missing in the end, or is there twice.
+    """
+    from statistics import median
+
+    async def measure() -> tuple[_Run, str]:
+        with own_directory() as directory, closing(Show(output)) as show:
+            show.phase("starting three nodes")
+            async with own_cluster(directory) as cluster, connected_to(cluster.target, 2) as (client, beside):
+                run = _Run(cluster, client, beside, show, value_of(size))
+                await run.work(times, load, seconds)
+            return run, filesystem_of(directory)
+
+    run, filesystem = run_async(measure())
+    milliseconds = [each.milliseconds for each in run.failovers]
+    result: dict[str, Any] = {
+        "median_ms": round(median(milliseconds), 1),
+        "worst_ms": max(milliseconds),
+        "needless_elections": run.needless_elections,
+        "acknowledged": run.acknowledged,
+        "lost": run.lost,
+        "duplicated": run.duplicated,
+        "load": load,
+        "load_appends": run.load_appends,
+        "client_cores": round(run.client_cores, 2),
+        "bytes": size,
+        "durability": run.durability,
+        "filesystem": filesystem,
+    }
+    rows = [asdict(each) for each in run.failovers]
+    if output is Output.JSON:
+        result = {"failovers": rows, **result}
+    else:
+        print_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
+    print_result(result, output)
+    if run.lost or run.duplicated:
+        say(f"viewstamp: {run.lost} acknowledged records are lost, and {run.duplicated} are there twice")
+        return 1
+    return 0
+
+
+def lost_and_duplicated(acknowledged: int, found: Sequence[int]) -> tuple[int, int]:
+    """Return how many of the numbers below ``acknowledged`` were not found, and how many were found once too often."""
+    there = set(found)
+    return len(set(range(acknowledged)) - there), len(found) - len(there)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failover:
+    """One kill of a leader, and what came of it."""
+
+    killed: str
+    leader: str
+    """Who led when the killed node was back."""
+    milliseconds: float
+    """From the signal to the first write that was acknowledged in a later term."""
+    terms: int
+    """How many it took: more than 1 where nobody was elected at first."""
+    back_seconds: float
+    """From the start of the killed node's next process until it had all that was acknowledged by then."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run: a writer of numbered records, its kills, and the proof in the end."""
+
+    cluster: LocalCluster
+    client: Client
+    beside: Client
+    """Who the load comes from: it shall not share batches with the writer."""
+    show: Show
+    value: bytes
+    failovers: list[_Failover] = field(default_factory=list)
+    needless_elections: int = 0
+    """Terms that came without a kill before them."""
+    acknowledged: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    load_appends: int = 0
+    client_cores: float = 0.0
+    durability: str = ""
+    _term: int = 0
+    """Of the last write that was acknowledged, as ``_index``."""
+    _index: int = 0
+    _written: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at each acknowledged write."""
+    _is_over: bool = False
+
+    async def work(self, times: int, load: int, seconds: float) -> None:
+        for topic in (TOPIC, LOAD_TOPIC):
+            await self.client.create_topic(topic)
+        started, cpu = time.perf_counter(), time.process_time()
+        writer = asyncio.create_task(self._write())
+        tasks = [writer, *(asyncio.create_task(self._append_beside()) for _ in range(load))]
+        kills = asyncio.create_task(self._kill_leaders(times, seconds))
+        try:
+            await asyncio.wait([kills, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            self._is_over = kills.done()
+            lasted, cpu = time.perf_counter() - started, time.process_time() - cpu
+            await asyncio.gather(*tasks)
+            await kills
+        finally:
+            for task in [kills, *tasks]:
+                task.cancel()
+            await asyncio.gather(kills, *tasks, return_exceptions=True)
+        self.client_cores = cpu / lasted
+        self.show.phase("reading all of it back")
+        await self._prove()
+
+    async def _write(self) -> None:
+        """Append numbers, one after the other, and note when each was acknowledged."""
+        while not self._is_over:
+            receipt = await self.client.append(TOPIC, b"%015d " % self.acknowledged + self.value[16:])
+            self.acknowledged += 1
+            self._term, self._index, self.durability = receipt.term, receipt.index, receipt.durability
+            self._written.set()
+
+    async def _append_beside(self) -> None:
+        while not self._is_over:
+            await self.beside.append(LOAD_TOPIC, self.value)
+            self.load_appends += 1
+
+    async def _kill_leaders(self, times: int, seconds: float) -> None:
+        await self._written.wait()
+        term = self._term
+        await asyncio.sleep(seconds)
+        for number in range(1, times + 1):
+            leader, now = await self._leader()
+            self.needless_elections += now - term
+            killed = await self._kill(leader, now)
+            self.failovers.append(killed)
+            self.show.note(f"{number} of {times}: {killed.killed} killed, {killed.milliseconds:,.1f} ms")
+            term = now + killed.terms
+            await asyncio.sleep(seconds)
+        _, now = await self._leader()
+        self.needless_elections += now - term
+
+    async def _kill(self, leader: LocalNode, term: int) -> _Failover:
+        killed_at = time.perf_counter()
+        leader.send_signal(signal.SIGKILL)
+        # What the killed leader has acknowledged may still be on its way: only a later term's is the next write.
+        while self._term <= term:
+            self._written.clear()
+            await self._written.wait()
+        milliseconds = round((time.perf_counter() - killed_at) * 1000, 1)
+        terms = self._term - term
+        await leader.wait_gone(WAIT_SECONDS)
+        started = time.perf_counter()
+        self.cluster.spawn(leader)
+        await self._wait_back(leader, self._index)
+        back = round(time.perf_counter() - started, 3)
+        return _Failover(str(leader.id), str((await self._leader())[0].id), milliseconds, terms, back)
+
+    async def _wait_back(self, node: LocalNode, index: int) -> None:
+        await self.cluster.wait_running([node], WAIT_SECONDS)
+
+        def has_it(summary: Mapping[str, Any]) -> bool:
+            return any(one["id"] == node.id and (one["applied_index"] or 0) >= index for one in summary["nodes"])
+
+        await self._wait_for(has_it, f"{node.id} has not all that was acknowledged")
+
+    async def _leader(self) -> tuple[LocalNode, int]:
+        """Return who leads, and in which term."""
+        found = await self._wait_for(lambda summary: summary["leader"] is not None, "nobody leads")
+        return self.cluster.node(found["leader"]), found["term"]
+
+    async def _wait_for(self, holds: Callable[[Mapping[str, Any]], bool], otherwise: str) -> Mapping[str, Any]:
+        """Return what the nodes say, once it ``holds``."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds(found := summary(await self.client.status(), self.cluster.target.names)):
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{otherwise} after {WAIT_SECONDS:g} s", remedy="run it again while the machine does less"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+        return found
+
+    async def _prove(self) -> None:
+        """Read back what was written: each number that was acknowledged has to be there, once."""
+        found = [int(record.value[:15]) async for record in self.client.read(TOPIC)]
+        self.lost, self.duplicated = lost_and_duplicated(self.acknowledged, found)

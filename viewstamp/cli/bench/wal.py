@@ -1,0 +1,93 @@
+"""``viewstamp bench wal``: the log of one node by itself, in this process."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from viewstamp.cli.bench.cluster import filesystem_of, own_directory
+from viewstamp.cli.bench.fill import value_of
+from viewstamp.cli.bench.load import WARM_UP_SECONDS, Figures, repeat
+from viewstamp.cli.bench.plot import PlotOption, check_plot, draw
+from viewstamp.cli.bench.report import latencies, print_result
+from viewstamp.cli.options import Output, OutputOption
+from viewstamp.cli.show import Show
+from viewstamp.cli.target import run_async
+
+__all__ = ["wal"]
+
+
+def wal(
+    records: Annotated[int, typer.Option("--records", metavar="N", min=1, help="In each commit of one caller.")] = 100,
+    callers: Annotated[
+        int, typer.Option("--callers", metavar="N", min=1, help="Of whom each commits one record, and then again.")
+    ] = 256,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Of a record.")] = 256,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="To measure for, each of the two ways.")
+    ] = 5.0,
+    plot: PlotOption = None,
+    parent: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="In whose disk to write. [default: this one]")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure the log alone: one caller with many records a commit, and many callers with a record each."""
+    check_plot(plot)
+
+    async def measure() -> tuple[dict[str, Any], dict[str, Figures]]:
+        result: dict[str, Any] = {}
+        measured = {}
+        with own_directory(parent) as directory, closing(Show(output)) as show:
+            for key, name, count, commits in (
+                ("commits", f"{records} records a commit", 1, records),
+                ("callers", f"{callers} callers", callers, 1),
+            ):
+                show.phase(name)
+                figures, syncs = await _measure(f"{directory}/{key}", value_of(size), commits, count, seconds)
+                measured[name] = figures
+                result[key] = {
+                    "records_per_second": round(figures.per_second * commits, 1),
+                    "megabytes_per_second": round(figures.per_second * commits * size / 1e6, 3),
+                    **latencies(figures),
+                    "syncs_per_second": round(syncs / figures.seconds, 1),
+                    "callers": count,
+                    "records_per_commit": commits,
+                }
+            result |= {"bytes": size, "durability": "this disk, synced", "filesystem": filesystem_of(directory)}
+        return result, measured
+
+    result, measured = run_async(measure())
+    draw(plot, f"commits to the log alone, records of {size} bytes", measured)
+    print_result(result, output, is_apart=False)
+
+
+async def _measure(directory: str, value: bytes, records: int, callers: int, seconds: float) -> tuple[Figures, int]:
+    """Let ``callers`` commit ``records`` at a time; return what came of it, and how many syncs it took."""
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.ids import Position, Term
+    from viewstamp.wal.wal import Options, Wal
+    from viewstamp.wire.batch import build_batch
+
+    log = Wal.open(RealDisk(), directory, Options(), on_batch=lambda *_: None)
+    log.start(lambda _: None)  # Whoever waits is told.
+    values = [value] * records
+
+    async def commit() -> None:
+        batch = build_batch(values)
+        end = log.end
+        batch.stamp(
+            term=Term(1), first_index=end, previous_term=Term(end > 1), log_time=end, first_position=Position(end)
+        )
+        await log.append([batch])
+
+    try:
+        await repeat([commit], callers, min(WARM_UP_SECONDS, seconds), warm_up=0)
+        groups = log.groups
+        figures = await repeat([commit], callers, seconds, warm_up=0)
+        return figures, log.groups - groups
+    finally:
+        await log.close()
