@@ -36,8 +36,9 @@ def test_two_nodes_that_name_each_other_do_not_keep_a_client_running() -> None:
             nodes.failed(node, redirect(other))
             delays.append(nodes.delay())
             nodes.next_address()
-    assert len([delay for delay in delays if delay]) >= 5
-    assert sum(delays) > 0.5
+    waits = [delay for delay in delays if delay]
+    assert len(waits) >= 5
+    assert waits[-1] > waits[0]
 
 
 def test_a_dead_leader_is_not_visited_each_time_a_follower_names_it() -> None:
@@ -64,6 +65,32 @@ def test_the_wait_grows_to_its_limit_and_starts_again_after_a_success() -> None:
     nodes.succeeded()
     nodes.failed("a:1", UnavailableError("refused"))
     assert nodes.delay() == 0
+
+
+def test_where_nobody_is_reached_the_others_of_the_round_are_asked_at_once() -> None:
+    """While the dead leader's address is asked nobody is, and a new leader would be found that much later."""
+    nodes = search("a:1", "b:1", "c:1")
+    nodes.failed("x:1", UnavailableError("lost"))
+    delays = []
+    for _ in range(9):
+        address = nodes.next_address()
+        nodes.failed(address, UnavailableError("refused"), is_away=True)
+        delays.append(nodes.delay())
+    assert [delay > 0 for delay in delays] == [False, False, True] * 3, "one wait a round where all are away"
+
+
+def test_a_leader_that_was_elected_is_found_soon_however_long_that_took() -> None:
+    """Each wait is a part of the time that the search has taken: there are not many, and none is long."""
+    nodes = search("a:1", "b:1", "c:1")
+    elapsed = 0.0
+    asked = 0
+    while elapsed < 1.0:
+        nodes.failed(nodes.next_address(), NotLeaderError("no leader at present"))
+        delay = nodes.delay()
+        assert delay <= 0.01 + elapsed / 2
+        elapsed += delay
+        asked += 1
+    assert asked < 25
 
 
 def test_only_when_strangers_answer_everywhere_is_the_search_hopeless() -> None:

@@ -351,6 +351,13 @@ class Group:
         self.after(me)
         return chosen
 
+    def lose(self, me: str, lost: str) -> None:
+        """Tell a member that another one's process seems to be dead, be it true or not."""
+        raft = self[me].raft
+        assert raft is not None
+        raft.lost_leader(NodeId(lost))
+        self.after(me)
+
     def read(self, me: str) -> int:
         """Ask a member for a read; what everybody had committed by now must be in it."""
         self.token += 1

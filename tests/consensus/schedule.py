@@ -58,6 +58,8 @@ class Mix:
     """A leader is asked for a change of the membership, or to hand over."""
     damage: int = 0
     """A member crashes and loses the end of its log, also what it had acknowledged; as many as may fail at once."""
+    lose: int = 0
+    """Members are told that their leader seems to be dead, true or not; a dead leader's as a rule all of them."""
     old: int = 0
     """An append or an announcement of a term that its target has left is delivered, where one is under way."""
 
@@ -98,6 +100,8 @@ MIXES = {
     "damage": Mix(damage=8, crash=2, restart=15, episode=2, propose=20),
     "damage of five": Mix(members=(5,), damage=10, crash=3, restart=20, episode=3, propose=20, campaign=2, steps=900),
     "changes and damage": Mix(members=(3, 5), change=6, damage=5, crash=2, restart=15, campaign=2, steps=900),
+    # Who is told so stands within a few ticks, often several at once, and often while the leader leads on.
+    "losses": Mix(members=(3, 5), lose=20, tick=25, campaign=0, crash=3, restart=8, episode=2, change=2, snapshot=15),
     "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
 """The mixes that the unmutated core must survive."""
@@ -136,10 +140,11 @@ class Schedule:
             "crashes": 0,
             "reads": 0,
             "installed": 0,
+            "losses": 0,
         }
         self._actions = ("deliver", "drop", "duplicate", "write", "notify", "tick", "campaign", "propose", "read",
                          "crash", "restart", "partition", "heal", "episode", "old", "snapshot", "change",
-                         "damage")  # fmt: skip
+                         "damage", "lose")  # fmt: skip
         self._weights = [getattr(mix, action) for action in self._actions]
 
     def run(self) -> Schedule:
@@ -357,6 +362,17 @@ class Schedule:
             member.disk.silent_until = before  # Nothing that it has said since counts, so nothing raises it.
         self.counts["damaged"] += 1
         self._note(f"{member.me} loses everything from {end} on, silent until {member.disk.silent_until}")
+
+    def _lose(self) -> None:
+        member = self._any(self.group.up())
+        if member is None or member.core.leader is None:
+            return
+        leader = member.core.leader
+        is_alone = self.entropy.randrange(3) == 0
+        for me in [member.me] if is_alone else [each.me for each in self.group.up() if each.me != leader]:
+            self._note(f"{me} is told that {leader} seems to be dead")
+            self.group.lose(me, leader)
+        self.counts["losses"] += 1
 
     def _old(self) -> None:
         group, entropy = self.group, self.entropy

@@ -4,7 +4,8 @@ Lines of output: ``<`` a message comes in, ``>`` one goes out, ``=`` state, ``!`
 
 ``cluster members=3 learners=0 disk=quick|slow sync_only=1 append_bytes=N nK=1,1,2/3``  (terms of the
 records found, and the term that is stored where it is higher)
-``campaign N`` · ``tick N count=1`` · ``propose N VALUE...`` · ``read N`` · ``sync N count=1``
+``campaign N`` · ``lose N MEMBER`` (N is told that MEMBER seems to be dead)
+``tick N count=1`` · ``propose N VALUE...`` · ``read N`` · ``sync N count=1``
 ``reads N`` · ``deliver [KIND] from=N to=N count=N keep=1`` · ``drop [KIND] from=N to=N`` · ``pending``
 ``stabilize [N...]`` · ``run TICKS [N...]`` (the time of the others stands still)
 ``partition N...`` (from all others) · ``cut N N`` (one way) · ``links N-N ...`` (no others) · ``heal``
@@ -139,6 +140,9 @@ class Script:
 
     def _tick(self, command: Command) -> None:
         self.group.tick(command.word(), command.number("count", 1))
+
+    def _lose(self, command: Command) -> None:
+        self.group.lose(command.word(), command.word(1))
 
     def _propose(self, command: Command) -> None:
         viewstamp = self.group.propose(command.word(), *(word.encode() for word in command.words[1:]))

@@ -302,6 +302,9 @@ def test_what_cannot_be_changed_is_said() -> None:
     alone.elect("n1")
     with pytest.raises(RequestError, match="last voter"):
         alone.change("n1", RemoveMember(N1))
+    for target in (None, "n1", "n2"):
+        with pytest.raises(RequestError, match="n1 is the only voter: nobody else can lead"):
+            alone.transfer("n1", target)
 
 
 def test_a_transferred_leadership_passes_without_a_timeout_and_without_the_pre_vote() -> None:

@@ -421,3 +421,53 @@ def test_terms_taken_in_one_turn_are_one_write_of_the_last() -> None:
     assert [w for p in group["n1"].queue for w in p.writes] == [WriteTerm(Term(6), "n3")]
     group.sync("n1")
     assert answers(group) == [("n2", True), ("n3", True)]
+
+
+def test_whom_its_leader_is_dead_for_writes_nothing_and_gives_its_vote_to_others() -> None:
+    """The word of a connection promises nothing and changes nothing durable: it only ends a wait."""
+    group = Group(3)
+    group.elect("n1")
+    group.run(2)
+    before = group["n2"].core
+    stored = (before.term, before.vote, before.history, before.log.end, before.announced_number)
+    group.messages.clear()
+    group.step("n2", vote_request("n3", 2, last_term=1, end=2, target="n2"))
+    assert answers(group, "n2") == [], "it hears its leader"
+    group.lose("n2", "n3")
+    group.step("n2", vote_request("n3", 2, last_term=1, end=2, target="n2"))
+    assert answers(group, "n2") == [], "that is not its leader"
+    group.lose("n2", "n1")
+    core = group["n2"].core
+    assert (core.term, core.vote, core.history, core.log.end, core.announced_number) == stored
+    assert group.messages == []
+    assert not group["n2"].queue
+    group.step("n2", vote_request("n3", 2, last_term=1, end=2, target="n2"))
+    assert answers(group, "n2") == [("n3", True)]
+
+
+def test_a_leader_takes_nobody_s_word_that_it_is_dead() -> None:
+    group = Group(3)
+    group.elect("n1")
+    group.run(2)
+    group.lose("n1", "n1")
+    group.lose("n1", "n2")
+    assert group.is_running("n1")
+    assert group["n1"].core.role is Role.LEADER
+
+
+def test_those_who_lose_their_leader_stand_one_after_the_other_and_learners_never() -> None:
+    """In the order of their names, each a heartbeat after the one before: votes would split if they stood together."""
+    group = Group(5, learners=[NodeId("l1")])
+    group.elect("n2")
+    group.run(2)
+    group.crash("n2")
+    stands = {}
+    for me in ("n1", "n3", "n4", "n5", "l1"):
+        group.lose(me, "n2")
+        while group["n1"].core.options.election_timeout_ticks > stands.setdefault(me, 0) and not group.matching(
+            PreVoteRequest, source=me
+        ):
+            group.tick(me)
+            stands[me] += 1
+    heartbeat = group["n1"].core.options.heartbeat_ticks
+    assert stands == {"n1": 2, "n3": 2 + heartbeat, "n4": 2 + 2 * heartbeat, "n5": 2 + 3 * heartbeat, "l1": 10}

@@ -158,8 +158,11 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
                 yield from (Input("add", name=each) for each in scope.added)
         if scope.quits:
             yield Input("quit")
-    elif core.term < scope.terms:
-        yield Input("campaign")
+    else:
+        if core.term < scope.terms:
+            yield Input("campaign")
+        if scope.loses and core.leader is not None:
+            yield Input("lose", name=core.leader)
     if may_crash:
         kept = left_by_a_crash(member.disk, [write for pending in member.queue for write in pending.writes])
         yield from (Input("crash", each) for each in range(len(kept)))
@@ -340,6 +343,11 @@ def _quit(member: Member, _: str) -> bool:
     return core.leader is None
 
 
+def _lose(member: Member, lost: str) -> bool:
+    member.raft.lost_leader(NodeId(lost))
+    return True
+
+
 def _transfer(member: Member, target: str) -> bool:
     try:
         member.raft.transfer(NodeId(target))
@@ -371,6 +379,7 @@ _INPUTS = {
     "tell": _tell,
     "ask": _ask,
     "quit": _quit,
+    "lose": _lose,
     "transfer": _transfer,
     "snapshot": _snapshot,
     "remove": _remove,

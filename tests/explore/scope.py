@@ -48,6 +48,8 @@ class Scope:
     """Votes that are refused are said. A candidate without a vote and one with a refused vote can do the same."""
     answers_terms: bool = False
     """A request of a lower term is answered with the own one."""
+    loses: bool = False
+    """A member may take its leader for dead, which it is or is not."""
     transfers: bool = False
     """A leader may hand over to a member that holds everything."""
     snapshots: bool = False

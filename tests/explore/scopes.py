@@ -29,6 +29,7 @@ SCOPES = {
     "t1-crash": Exploration("one term, a crash", Scope(terms=1, crashes=1)),
     "t2-quits": Exploration("two terms, leaders give up", Scope(announcements=1, quits=True)),
     "t2-tells": Exploration("two terms, commits are told at once", Scope(announcements=1, tells=True)),
+    "t2-loses": Exploration("two terms, leaders are taken for dead", Scope(announcements=1, loses=True)),
     "t2-refuses": Exploration("two terms, refusals are said", Scope(announcements=1, refuses=True)),
     "t2-gate": Exploration(
         "two terms, the whole protocol: a membership record first", Scope(announcements=1, records=2, has_gate=True)

@@ -15,7 +15,7 @@ from tests.explore.world import State, World
 
 IS_SOAK = os.environ.get("VIEWSTAMP_SOAK") == "1"
 QUICK_STATES = 700
-SCOPES = ("t2", "t1-crash", "t2-quits", "t2-tells", "t2-gate", "t3", "diverged", "outgrown", "halfway")
+SCOPES = ("t2", "t1-crash", "t2-quits", "t2-loses", "t2-tells", "t2-gate", "t3", "diverged", "outgrown", "halfway")
 
 
 @pytest.mark.slow

@@ -100,6 +100,40 @@ def lead_unheard() -> AbstractContextManager[None]:
     return patched(leader, on_tick=on_tick)
 
 
+def stand_at_a_loss() -> AbstractContextManager[None]:
+    """Who is told that its leader seems to be dead takes the next term at once: nobody is asked before."""
+    original = follower.lose_leader
+
+    def lose_leader(core: Core, member: NodeId) -> None:
+        is_lost = member == core.leader != core.me
+        original(core, member)
+        if is_lost and candidate._may_stand(core):
+            candidate._start_vote(core, transfers=True)
+
+    return patched(follower, lose_leader=lose_leader)
+
+
+def lose_anybody() -> AbstractContextManager[None]:
+    """Whoever is lost is taken for the leader."""
+    original = follower.lose_leader
+
+    def lose_leader(core: Core, member: NodeId) -> None:
+        original(core, core.leader or member)
+
+    return patched(follower, lose_leader=lose_leader)
+
+
+def stand_together() -> AbstractContextManager[None]:
+    """All who have lost their leader stand in the same moment, and votes split."""
+    original = follower.lose_leader
+
+    def lose_leader(core: Core, member: NodeId) -> None:
+        original(core, member)
+        core.election_ticks = min(core.election_ticks, 2)
+
+    return patched(follower, lose_leader=lose_leader)
+
+
 def keep_the_term_to_oneself() -> AbstractContextManager[None]:
     """A message of a lower term is not answered."""
     return patched(Core, answer_term=lambda self, message: None)
@@ -435,6 +469,9 @@ CORE_MUTANTS: dict[str, Mutant] = {
             rule="rule 13",
         ),
         Mutant("lead-unheard", "a leader that no quorum answers leads on", lead_unheard, rule="design §4"),
+        Mutant("stand-at-a-loss", "who loses its leader stands without a pre-vote", stand_at_a_loss, rule="rule 13"),
+        Mutant("lose-anybody", "whoever is lost is taken for the leader", lose_anybody, rule="rule 13"),
+        Mutant("stand-together", "all who lose their leader stand together", stand_together, rule="design §4"),
         Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
         Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
         Mutant("learner-for-a-voter", "a learner's end counts as a voter's", learner_for_a_voter, rule="rule 14"),

@@ -9,18 +9,20 @@ from viewstamp.errors import NotLeaderError, PeerError, ViewstampError
 
 __all__ = ["LeaderSearch"]
 
-_GROWTH = 1.5
+_GROWTH = 1.25
+"""Of the waits: a leader that was elected is found a quarter later than it could have been, at most."""
 _REDIRECTS_MAX = 2
 """Hints that are followed one after the other without waiting: nodes that know less may name each other."""
 
 
 class LeaderSearch:
-    """Goes round the known addresses, follows hints, and waits a little longer after each failure.
+    """Goes round the known addresses, follows hints, and waits a little longer each time.
 
     Invariants:
       * within a round each address is tried once, those of members first
       * a hint is followed once; one that names the address that could not be reached last only now and then
-      * ``delay`` is 0 only after the first failure, and for a few hints in a row
+      * ``delay`` is 0 only after the first failure, for a few hints in a row, and where nobody was reached and there
+        are others left in this round
     """
 
     def __init__(self, addresses: Addresses, *, entropy: random.Random, back_off: tuple[float, float]) -> None:
@@ -40,7 +42,10 @@ class LeaderSearch:
         self._ignored = 0
         """Hints to ``_away`` that were not followed."""
         self._failures = 0
+        self._waits = 0
         self._redirects = 0
+        self._goes_on = False
+        """The latest attempt reached nobody: it cost the others nothing, so the next of this round is tried at once."""
         self._strangers: dict[str, PeerError] = {}
 
     def next_address(self) -> str:
@@ -65,6 +70,7 @@ class LeaderSearch:
         """Take note that ``address`` could not help; ``is_away`` = it cannot even be reached."""
         self.last_error = error
         self._failures += 1
+        self._goes_on = is_away and bool(self._round)
         if isinstance(error, PeerError):
             self._strangers[address] = error
         else:
@@ -88,6 +94,7 @@ class LeaderSearch:
         """Take note that the leader was found and has answered."""
         self.last_error = None
         self._failures = 0
+        self._waits = 0
         self._redirects = 0
         self._away = None
         self._round = []
@@ -101,11 +108,13 @@ class LeaderSearch:
 
     def delay(self) -> float:
         """Return how many seconds to wait before the next attempt. Asked once per attempt."""
-        if self._failures <= 1:
+        if self._failures <= 1 or self._goes_on:
             return 0.0
         if self._hint is not None and self._redirects <= _REDIRECTS_MAX:
             return 0.0
         self._redirects = 0
         # The exponent is bounded because a cluster may be away for days, and floats overflow.
         shortest, longest = self._back_off
-        return min(longest, shortest * _GROWTH ** min(self._failures, 64)) * self._entropy.uniform(0.5, 1.0)
+        delay = min(longest, shortest * _GROWTH ** min(self._waits, 64)) * self._entropy.uniform(0.5, 1.0)
+        self._waits += 1
+        return delay

@@ -34,7 +34,7 @@ class Options:
     """A node that owes an answer and sends nothing for this long is left for another one."""
     back_off_min: float = 0.01
     back_off_max: float = 0.5
-    """The wait after a failed attempt: from ``back_off_min``, half as much again each time, with jitter."""
+    """The wait after a failed attempt: from ``back_off_min``, a quarter more each time, with jitter."""
     read_bytes: int = 1024 * 1024
     """What one request of a reader asks for, at most."""
     follow_wait: float = 5.0

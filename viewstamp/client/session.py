@@ -25,6 +25,7 @@ from viewstamp.client.draft import (
 )
 from viewstamp.client.options import Options
 from viewstamp.client.refusals import check_results, copies, fenced, is_later, not_kept
+from viewstamp.enums import quick
 from viewstamp.errors import (
     ClosedError,
     OutcomeToken,
@@ -58,6 +59,7 @@ class Request(NamedTuple):
     payload: tuple[Buffer, ...]
 
 
+@quick
 class Action(Enum):
     """What the shell does after a refusal."""
 
@@ -328,7 +330,7 @@ class Session(Generic[WaiterT]):
                 draft = next(draft for draft in self._ready if not draft.is_open)
             self._take_out(draft)
             # Asked of each and not only of the draft: whoever was cancelled in this very turn has told nobody yet.
-            if draft.cancelled or any(waiter is not None and waiter.done() for waiter in draft.waiters):
+            if draft.cancelled or [True for waiter in draft.waiters if waiter is not None and waiter.done()]:
                 self.held_bytes -= draft.drop_done()
             if draft.waiters:
                 return draft

@@ -4,8 +4,8 @@ This text is the specification of the core. ``docs/protocol.md`` tells the same 
 table of who handles what.
 
 The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)``, ``durable(viewstamp)``;
-``change(membership)``, ``transfer(member)`` and ``know(member, disk)``; ``install(snapshot)`` and
-``trimmed(first_index)`` for a log that does not begin at 1; and one output,
+``change(membership)``, ``transfer(member)`` and ``know(member, disk)``; ``lost_leader(member)``, which may be wrong;
+``install(snapshot)`` and ``trimmed(first_index)`` for a log that does not begin at 1; and one output,
 :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
 randomness. Its owner steps everything that has arrived, takes one Ready and does as it says.
 
@@ -62,6 +62,8 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **A leader that steps down keeps its tail** (10); only an announcement cuts it. Cut is not "did not happen" (12).
   * **Pre-vote and check-quorum together** (13): a member that hears a leader gives no votes; a leader that hears no
     quorum steps down; a request of a lower term is always answered with the present one.
+  * **A leader that seems to be dead** is not waited for: who is told so gives its votes to others, and those who may
+    stand do so one after the other, by pre-vote as ever. Only a wait is shorter; ``docs/design/0005`` has the argument.
   * **A snapshot** (19) is offered where no common point is at or behind the log's begin; it is installed with no write
     under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
   * **Learners** acknowledge, read and answer votes; nobody counts them (14).
@@ -82,5 +84,5 @@ Files
 
 What it deliberately lacks, and where it would go
   * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead
-  * leases: reads always ask a quorum
+  * leases: reads always ask a quorum (with them a member must not vote before the lease is over, dead leader or not)
 """

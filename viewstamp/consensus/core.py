@@ -17,6 +17,7 @@ from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
 from viewstamp.consensus.term_history import TermHistory
+from viewstamp.enums import quick
 from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind
@@ -100,6 +101,7 @@ class SnapshotPoint:
     log_time: int
 
 
+@quick
 class Campaign(Enum):
     """How far a campaign is."""
 
@@ -358,7 +360,10 @@ class Core:
         self.stash[type(message), message.source] = message
 
     def check_peer(self, condition: bool, complaint: str) -> None:
-        """Raise PeerError unless ``condition``: the state is then not to be trusted, and the node stops."""
+        """Raise PeerError unless ``condition``: the state is then not to be trusted, and the node stops.
+
+        Where every append passes, it is called only when the condition fails: complaints take time to compose.
+        """
         if not condition:
             raise PeerError(
                 f"{self.me} in term {self.term}: {complaint}",

@@ -18,12 +18,13 @@ from viewstamp.consensus.messages import (
 )
 from viewstamp.consensus.ready import ResetLog, TruncateLog
 from viewstamp.consensus.term_history import common_point
-from viewstamp.ids import Index, Term
+from viewstamp.ids import Index, NodeId, Term
 
 __all__ = [
     "hear_leader",
     "install",
     "is_announced",
+    "lose_leader",
     "on_announcement",
     "on_append_request",
     "on_durable",
@@ -33,6 +34,10 @@ __all__ = [
     "on_snapshot_offer",
     "step_down",
 ]
+
+
+_NEWS_TICKS = 2
+"""So long it takes at most, and one tick at least, until all that run know that a leader is dead."""
 
 
 def step_down(core: Core, term: Term, *, vote: str = "") -> None:
@@ -60,16 +65,30 @@ def step_down(core: Core, term: Term, *, vote: str = "") -> None:
 
 def hear_leader(core: Core, message: Message) -> None:
     """Note a sign of life of the leader of this term; its vote is fixed to it (rule 11)."""
-    core.check_peer(
-        core.leader in (None, message.source),
-        f"both {core.leader} and {message.source} lead",
-    )
     if core.leader is None:
         step_down(core, core.term)
         core.leader = message.source
         if core.vote == "":
             core.store_term(core.term, message.source)
+        core.restart_election_timer()
+    elif core.leader != message.source:
+        core.check_peer(False, f"both {core.leader} and {message.source} lead")
+    core.ticks_since_leader = 0
+
+
+def lose_leader(core: Core, member: NodeId) -> None:
+    """Stop waiting for a leader that seems to be dead; see :meth:`Raft.lost_leader`.
+
+    The others have to hear of it too, or they refuse their votes: hence a moment before the first stands. The next one
+    stands a heartbeat later, so that votes do not split, and the better log of two follows soon.
+    """
+    if member != core.leader or member == core.me:
+        return
+    step_down(core, core.term)
     core.restart_election_timer()
+    successors = [voter for voter in sorted(core.membership.electors) if voter != member]
+    if core.me in successors:
+        core.election_ticks = _NEWS_TICKS + successors.index(core.me) * core.options.heartbeat_ticks
 
 
 def on_history_request(core: Core, message: HistoryRequest) -> None:
@@ -175,16 +194,16 @@ def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
 
 def _append(core: Core, message: AppendRequest) -> None:
     own = core.history.term_at(Index(message.start - 1))
-    core.check_peer(
-        message.previous_term == own,
-        f"{message.source} has term {message.previous_term} before index {message.start}, here it is {own}",
-    )
+    if message.previous_term != own:
+        core.check_peer(
+            False, f"{message.source} has term {message.previous_term} before index {message.start}, here it is {own}"
+        )
     for batch in message.batches:
         expected = core.history.term_at(batch.first_index)
-        core.check_peer(
-            batch.term == expected and batch.first_index == core.log.end,
-            f"{batch!r} from {message.source}: term {expected} and index {core.log.end} were announced",
-        )
+        if batch.term != expected or batch.first_index != core.log.end:
+            core.check_peer(
+                False, f"{batch!r} from {message.source}: term {expected} and index {core.log.end} were announced"
+            )
         core.append(batch)
 
 

@@ -258,10 +258,12 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
     if core.leader != core.me:
         raise not_leader(core)
     voters = [voter for voter in core.membership.voters if voter != core.me]
+    if not voters:
+        raise RequestError(f"{core.me} is the only voter: nobody else can lead", remedy="add another member first")
     if target is not None and target not in voters:
         raise RequestError(
             f"{target} cannot take the leadership over from {core.me}",
-            remedy=f"name one of {', '.join(sorted(voters))}" if voters else "it is the only voter",
+            remedy=f"name one of {', '.join(sorted(voters))}",
         )
     ready = [voter for voter in voters if _works(core, core.progress[voter])]
     if target is None and ready:
@@ -395,13 +397,15 @@ def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index, *, 
     _check_end(core, member, end)
     progress.heard()
     if progress.acknowledged(end, is_silent=is_silent):
-        _maybe_commit(core)
+        if end > core.log.commit_end or not core.is_reached:  # Else it has come to a quorum without this one.
+            _maybe_commit(core)
         if member == core.transferee:
             _go_on_transferring(core, is_due=True)
 
 
 def _check_end(core: Core, member: NodeId, end: Index) -> None:
-    core.check_peer(end <= core.log.end, f"{member} says it holds {end}, the leader holds {core.log.end}")
+    if end > core.log.end:
+        core.check_peer(False, f"{member} says it holds {end}, the leader holds {core.log.end}")
 
 
 def _maybe_commit(core: Core) -> None:

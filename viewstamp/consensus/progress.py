@@ -6,11 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
+from viewstamp.enums import quick
 from viewstamp.ids import Index
 
 __all__ = ["Progress", "ProgressState"]
 
 
+@quick
 class ProgressState(Enum):
     """Where the leader stands with a member.
 

@@ -133,6 +133,14 @@ class Raft:
         """Hear which disk a member has, or this one: a leader notes it in the membership, by a record if need be."""
         self.core.incarnations.setdefault(member, incarnation)
 
+    def lost_leader(self, member: NodeId) -> None:
+        """Hear that the process of ``member`` seems to be dead. It may be wrong, and come at any time, and often.
+
+        If that is the leader, it is not waited for any more: this member gives its vote to others, and stands itself
+        soon, by a pre-vote as ever, unless the leader is heard before. Nothing else follows from it.
+        """
+        follower.lose_leader(self.core, member)
+
     def read(self, token: int) -> None:
         """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
 

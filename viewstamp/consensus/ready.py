@@ -78,7 +78,7 @@ class Fetch:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Ready:
     """One turn's work, to be done in the order of the fields.
 

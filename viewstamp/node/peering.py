@@ -6,13 +6,12 @@ import itertools
 from collections.abc import Callable
 from random import Random
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import System
 from viewstamp.consensus.messages import Message
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import LostDiskError, WrongClusterError
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Buffer, Network
 from viewstamp.ids import NodeId, name_of
 from viewstamp.node.codec import encode_message
@@ -40,11 +39,12 @@ class Peering:
         *,
         hello: dict[str, object],
         remember: Callable[[NodeId, str], None],
+        on_lost: Callable[[NodeId], None],
         on_lost_disk: Callable[[LostDiskError], None],
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         """Begin with no links.
 
@@ -53,6 +53,7 @@ class Peering:
           system: where links live.
           hello: what this member says of itself when it connects.
           remember: stores, and tells the core, which disk a peer had when it was first met.
+          on_lost: hears of each peer whose process seems to be dead; it may be wrong.
           on_lost_disk: hears that peers know this member with another disk.
           network: where to connect.
           entropy: spreads retries.
@@ -63,6 +64,7 @@ class Peering:
         self._system = system
         self._hello = hello
         self._remember = remember
+        self._on_lost = on_lost
         self._on_lost_disk = on_lost_disk
         self._network = network
         self._entropy = entropy
@@ -80,8 +82,8 @@ class Peering:
     def connect_all(self) -> None:
         """Begin to connect to every member; who came before it was one is known by its disk from now on."""
         for peer in self._raft.core.membership.addresses:
-            if peer == self._raft.core.me:
-                continue
+            if name_of(peer) == name_of(self._raft.core.me):
+                continue  # This node, or who it was before it lost its disk.
             _, incarnation = self._met.pop(peer, ("", ""))
             if incarnation and peer not in self._raft.core.incarnations:
                 self._note(peer, incarnation)
@@ -103,8 +105,11 @@ class Peering:
         self._send_frame(peer, encode_frame(FrameKind.DIGEST, body))
 
     def ask_to_join(self) -> None:
-        """Ask every member to be added, in the place of who this node was; the leader will do it."""
-        for peer in self._raft.core.membership.addresses:
+        """Ask every member to be added, in the place of who this node was; the leader will do it.
+
+        And everybody who has looked for it here: of those whom the settings name none may be left.
+        """
+        for peer in {**self._raft.core.membership.addresses, **self._met}:
             self._send_frame(peer, encode_frame(FrameKind.JOIN, {"address": self._hello["address"]}))
 
     def pass_on(self, leader: NodeId, member: NodeId, address: str) -> None:
@@ -112,7 +117,7 @@ class Peering:
         self._send_frame(leader, encode_frame(FrameKind.JOIN, {"address": address, "member": member}))
 
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
-        if peer != self._raft.core.me and self.address(peer) is not None:
+        if name_of(peer) != name_of(self._raft.core.me) and self.address(peer) is not None:
             self._link(peer).send(frame)
 
     def address(self, peer: NodeId) -> str | None:
@@ -130,6 +135,7 @@ class Peering:
                 network=self._network,
                 entropy=self._entropy,
                 unsent_bytes_max=self._unsent_bytes_max,
+                on_lost=self._on_lost,
                 on_lost_disk=self._on_lost_disk,
                 log=self._log,
             )

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import AsyncActor
 from viewstamp.errors import ConfigError, FrameError, LostDiskError, PeerError, WrongClusterError
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.node.questions import text_of
@@ -22,6 +21,8 @@ __all__ = ["PeerLink"]
 _RETRY_SECONDS_FIRST = 0.02
 _RETRY_SECONDS_MAX = 0.5
 _HANDSHAKE_SECONDS = 5.0
+_LOSSES_MAX = 4
+"""So often it is told that a peer is lost: what it had said before may be read and believed behind the first time."""
 
 
 class PeerLink(AsyncActor[None]):
@@ -29,8 +30,11 @@ class PeerLink(AsyncActor[None]):
 
     Messages are dropped while there is no connection, or too much is unsent: the core repeats what matters.
 
+    A connection that ends and is refused at once tells of a dead process sooner than any timeout does.
+
     Invariants:
       * at most ``unsent_bytes_max`` bytes, plus one message, wait for the peer
+      * ``on_lost`` is called ``_LOSSES_MAX`` times at most for each connection that came about
     """
 
     def __init__(
@@ -43,11 +47,14 @@ class PeerLink(AsyncActor[None]):
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
+        on_lost: Callable[[NodeId], None],
         on_lost_disk: Callable[[LostDiskError], None],
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         self.is_over = False
         """Whether the peer is no member any more: the link has ended."""
+        self._on_lost = on_lost
+        """Hears that the connection has ended and nobody answers there any more: the process seems to be dead."""
         self._on_lost_disk = on_lost_disk
         self.peer = peer
         self._address = address
@@ -76,6 +83,7 @@ class PeerLink(AsyncActor[None]):
         """Connect, stay connected, connect again: as long as the peer has an address."""
         delay = _RETRY_SECONDS_FIRST
         told = ""
+        losses_left = 0
         while (address := self._address()) is not None:
             try:
                 connection, session = await self._connect(address)
@@ -87,6 +95,9 @@ class PeerLink(AsyncActor[None]):
                     told = reason
                 if isinstance(error, LostDiskError):
                     self._on_lost_disk(error)
+                if isinstance(error, OSError) and losses_left:  # Who answers, if only to refuse, is alive.
+                    losses_left -= 1
+                    self._on_lost(self.peer)
                 await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
                 delay = min(2 * delay, _RETRY_SECONDS_MAX)
                 continue
@@ -98,6 +109,7 @@ class PeerLink(AsyncActor[None]):
             finally:
                 self._connection = None
                 connection.abort()
+                losses_left = _LOSSES_MAX
             self._log.info("= peer disconnected", reason=reason)
         self.is_over = True
 

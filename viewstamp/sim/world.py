@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextvars
 import random
 from collections.abc import Callable
-from typing import Any, cast
-
-from structlog.typing import FilteringBoundLogger
+from typing import Any
 
 from viewstamp.consensus import core as consensus
 from viewstamp.consensus.roles import Lifecycle
@@ -223,7 +221,9 @@ class World:
 
     async def _live(self, member: Member, process: Process) -> None:
         """Run one node until it fails; one that its disk failed is started again, like any service."""
-        node = Node(self._options(member), member.host, self._make_machine(member.name), _node_log(self, member.name))
+        node = Node(
+            self._options(member), member.host, self._make_machine(member.name), _NodeLog(self, member.name, {})
+        )
         member.node = node
         try:
             await node.start()
@@ -357,7 +357,3 @@ class _NodeLog:
         self._world.note(self._who, glyph, f"{text} {shown}")
 
     debug = warning = error = info
-
-
-def _node_log(world: World, who: str) -> FilteringBoundLogger:
-    return cast("FilteringBoundLogger", _NodeLog(world, who, {}))

@@ -1,0 +1,139 @@
+"""A leader whose process ends is replaced at once: its connections say so, and no timeout is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.node.group import CLUSTER, Group, Journal, term, wait_for
+from viewstamp.consensus import core
+from viewstamp.host.network import Accept, RealNetwork
+from viewstamp.host.seam import Connection, ConnectionHandler
+from viewstamp.ids import NodeId
+from viewstamp.node.peers import PeerLink
+from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+
+PATIENT = core.Options(election_timeout_ticks=100_000, heartbeat_ticks=3)
+"""Nobody stands because it has waited."""
+
+
+class PatientGroup(Group):
+    """Its nodes hand over to nobody when they stop: that too is waited for as long as an election timeout."""
+
+    async def stop(self, *names: str) -> None:
+        for name in names:
+            self.nodes[NodeId(name)].hands_over = False
+        await super().stop(*names)
+
+
+@pytest.mark.slow
+async def test_the_others_do_not_wait_for_a_leader_whose_process_has_ended(tmp_path: Path) -> None:
+    async with PatientGroup(tmp_path, core=PATIENT) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        first = await client.append("t", b"first")
+        await group.stop("n1")
+        second = await client.append("t", b"second", timeout=10)
+        assert (second.position, second.term) == (first.position + 1, first.term + 1)
+        assert (await group.leader()).options.node == "n2", "the first in the order of their names"
+
+
+@pytest.mark.slow
+async def test_a_member_that_alone_has_lost_the_leader_follows_it_again(tmp_path: Path) -> None:
+    """It hears the leader, whom it cannot reach: its pre-vote is refused, as the others hear it too."""
+    async with PatientGroup(tmp_path, core=PATIENT) as group:
+        await group.run()
+        leader = await group.leader()
+        before = term(leader)
+        group.board.cut("n3", group.members[NodeId("n1")])
+
+        def changes() -> list[object]:
+            return [line["leader"] for line in group.journal.of("= state", node="n3")]
+
+        await wait_for(lambda: None in changes()[1:] and changes()[-1] == "n1", group.journal.tail)
+        group.board.heal()
+        await group.client().create_topic("t")
+        await group.caught_up()
+        assert [term(node) for node in group.nodes.values()] == [before] * 3
+        assert await group.leader() is leader
+
+
+class Peer:
+    """Who answers a link: welcomes it, and can be made to end and to come back."""
+
+    def __init__(self) -> None:
+        self.open: list[Connection] = []
+
+    def accept(self, connection: Connection) -> ConnectionHandler:
+        self.open.append(connection)
+        welcome = {"cluster": CLUSTER, "node": "n2", "incarnation": "i", "version": PROTOCOL_VERSION}
+        connection.send(encode_frame(FrameKind.WELCOME, welcome))
+        return _Deaf()
+
+
+class _Deaf:
+    def on_bytes(self, data: bytes) -> None:
+        pass
+
+    def on_closed(self, error: BaseException | None) -> None:
+        pass
+
+
+class Counted(RealNetwork):
+    """Counts how often it was tried to connect, and in vain."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    async def connect(self, address: str, accept: Accept) -> Connection:
+        try:
+            return await super().connect(address, accept)
+        except OSError:
+            self.failures += 1
+            raise
+
+
+@pytest.mark.slow
+async def test_a_peer_is_lost_when_its_connection_ends_and_nobody_answers_any_more() -> None:
+    """One that was never reached is not lost, nor is one that is back at once; and it is told a few times only."""
+    network, peer, lost = Counted(), Peer(), []
+    listener = await network.listen("127.0.0.1:0", peer.accept)
+    address = listener.address
+    await listener.close()
+    link = PeerLink(
+        NodeId("n2"),
+        lambda: address,
+        is_meant=lambda node: node == "n2",
+        hello={"cluster": CLUSTER},
+        network=network,
+        entropy=random.Random(1),
+        unsent_bytes_max=1000,
+        on_lost=lost.append,
+        on_lost_disk=lambda _: None,
+        log=Journal().logger(),
+    )
+    running = asyncio.create_task(link.run())
+    try:
+        await wait_for(lambda: network.failures > 1, lambda: "not tried")
+        assert lost == [], "it may not have started yet"
+        listener = await network.listen(address, peer.accept)
+        await wait_for(lambda: link.is_connected, lambda: "not connected")
+        peer.open[-1].abort()
+        await wait_for(lambda: len(peer.open) > 1 and link.is_connected, lambda: "not connected again")
+        assert lost == [], "it was back at once"
+        await listener.close()
+        peer.open[-1].abort()
+        failures = network.failures
+        await wait_for(lambda: network.failures > failures + 5, lambda: "not tried")
+        assert lost == ["n2"] * 4
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await listener.close()
+        for connection in peer.open:
+            connection.abort()
