@@ -185,8 +185,9 @@ def test_bench_and_verify_and_the_simulator_have_the_documented_keys(
 ) -> None:
     benched = run("bench", "append", "--callers", "2", "--seconds", "0.2")
     assert list(benched) == [
-        *("appends_per_second", "megabytes_per_second", "p50_ms", "p99_ms", "callers", "bytes", "in_flight"),
-        *("durability", "filesystem", "embedded"),
+        *("appends_per_second", "megabytes_per_second", "client_cores"),
+        *("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"),
+        *("callers", "sessions", "bytes", "in_flight", "durability", "filesystem", "embedded"),
     ]
     assert main.run(["wal", "verify", str(directory / "n1"), "--output", "json"]) == 0
     assert set(json.loads(capfd.readouterr().out)) >= {

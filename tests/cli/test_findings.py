@@ -110,6 +110,45 @@ def test_where_a_majority_has_lost_what_it_had_nobody_is_told_to_start_what_runs
     assert found[0].remedy.startswith("nobody makes up what a majority has lost")
 
 
+def repairing(name: str, *, waits: bool) -> dict[str, Any]:
+    """Return what a member says that has replayed nothing yet: it does not name the members either."""
+    sentence = f"{name} is repairing, and no other member can give it the records from index 5 to 8: n9: refused"
+    repair = {"sentence": sentence, "from": "n9", "bytes": 7, "bytes_total": 9, "waits": waits, "ranges": [[5, 9]]}
+    return {
+        "id": name,
+        "address": ADDRESSES[name],
+        "reachable": True,
+        "lifecycle": "bootstrapping",
+        "repair": repair,
+    }
+
+
+def test_where_all_repair_themselves_that_is_why_nobody_leads() -> None:
+    found = look(*(repairing(name, waits=False) for name in NAMES))
+    assert [finding.code for finding in found] == ["no_leader", "repairing", "repairing", "repairing"]
+    assert found[0].sentence == (
+        "nobody leads, because of the nodes n1, n2 and n3 none can vote, and it takes 2: n1 is repairing its log, n2 "
+        "is repairing its log and n3 is repairing its log; appends and reads wait"
+    )
+    assert found[0].remedy == "wait: n1, n2 and n3 will take part by themselves"
+    assert found[1].remedy == "wait; it goes on by itself"
+
+
+def test_who_asks_in_vain_is_told_to_be_given_those_back_that_are_away() -> None:
+    found = look(away("n1"), repairing("n2", waits=True), repairing("n3", waits=True))
+    assert [finding.code for finding in found] == ["no_leader", "down", "repairing", "repairing"]
+    assert "n2 asks in vain for what its log has lost and n3 asks in vain" in found[0].sentence
+    assert found[0].remedy.startswith("bring back n1, where what n2 and n3 lost may still be: ")
+    assert "no other member can give it the records" in found[2].sentence
+    assert found[2].remedy.startswith("bring back n1, where it may still be: ")
+
+
+def test_what_nobody_has_any_more_is_not_waited_for_in_vain() -> None:
+    found = look(*(repairing(name, waits=True) for name in NAMES))
+    assert [finding.code for finding in found] == ["no_leader", "repairing", "repairing", "repairing"]
+    assert all(finding.remedy.startswith("nobody makes up what a majority has lost") for finding in found)
+
+
 def test_nobody_leads_because_nobody_hears_a_majority() -> None:
     found = leaderless(*(node(name, connected=[]) for name in NAMES))
     assert [finding.code for finding in found] == ["no_leader", "unheard", "unheard"]
@@ -307,6 +346,23 @@ def test_what_is_done_on_purpose_is_told_and_how_to_end_it() -> None:
     assert only(look(slow, cut), "chaos").sentence == (
         "faults are made on purpose: n1: partition from n2; n2: slow-disk by 200 ms"
     )
+
+
+def test_what_a_fault_on_purpose_does_is_ended_by_ending_that_fault_and_no_other() -> None:
+    """Of the node that suffers it: what is slow or full without it needs another remedy."""
+    slow = {"chaos": [{"fault": "slow-disk", "peers": [], "ms": 900, "until": 0}], "write_ms": 901.0}
+    full = {"chaos": [{"fault": "fill-disk", "peers": [], "ms": 0, "until": 0}], "log_bytes_left": 9}
+    found = look(node("n2", **slow, log_bytes_left=9), node("n3", **full, write_ms=901.0))
+    assert [(finding.code, finding.node) for finding in found] == [
+        ("nearly_full", "n2"),
+        ("nearly_full", "n3"),
+        ("slow_disk", "n2"),
+        ("slow_disk", "n3"),
+        ("chaos", ""),
+    ]
+    assert [finding.remedy == "viewstamp chaos heal" for finding in found] == [False, True, True, False, True]
+    refused = node("n3", chaos=full["chaos"], full=["the log is full", "let go of something"])
+    assert look(refused)[0].remedy == "viewstamp chaos heal"
 
 
 def test_a_member_that_came_back_with_another_disk_is_known_by_its_name() -> None:

@@ -47,9 +47,12 @@ def test_starting_a_cluster_stops_what_it_started_when_it_is_interrupted(
     assert json.loads(said)["error"] == "Interrupted"
 
 
-def test_a_bench_that_is_terminated_leaves_neither_nodes_nor_files(tmp_path: Path) -> None:
-    code, said = interrupt_once_started(["bench", "append"], tmp_path, "viewstamp-bench-*", signal.SIGTERM)
-    assert (code, said) == (130, "viewstamp: interrupted\n")
+@pytest.mark.parametrize(("command", "number"), [("append", signal.SIGTERM), ("failover", signal.SIGINT)])
+def test_a_bench_that_is_interrupted_leaves_neither_nodes_nor_files(
+    tmp_path: Path, command: str, number: signal.Signals
+) -> None:
+    code, said = interrupt_once_started(["bench", command], tmp_path, "viewstamp-bench-*", number)
+    assert (code, said.splitlines()[-1]) == (130, "viewstamp: interrupted")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -189,6 +189,17 @@ def test_a_bit_that_was_flipped_is_found_and_fetched_and_the_log_is_whole_again(
     assert json.loads(capfd.readouterr().out)["verdict"] == "clean"
 
 
+def test_a_lost_beginning_of_a_log_is_told_and_fetched(run: Run, doctor: Doctor) -> None:
+    """Below a snapshot a log may begin anywhere; but records are no part of it, so theirs are missed."""
+    _, (node, _) = others(run)
+    run("snapshot", "create", "--node", node)
+    assert run("chaos", "drop-segment", node, "--segment", "1", "--restart")["mended"] == [], "it held no record"
+    found, fetched = run("chaos", "drop-segment", node, "--segment", "2", "--restart")["mended"]
+    assert found == "it found that the beginning of its log is missing"
+    assert fetched.startswith("fetched ")
+    doctor()
+
+
 def test_a_node_that_has_lost_its_disk_is_a_member_again_under_a_longer_name_and_found_by_its_own(
     run: Run, doctor: Doctor, directory: Path
 ) -> None:

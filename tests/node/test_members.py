@@ -28,11 +28,32 @@ def is_reborn_voter(node: Node) -> bool:
     return node.me.startswith("n2~") and node.me in voters(node)
 
 
+async def settled(group: Group) -> Node:
+    """Wait until no change of the members is under way, as while a leader notes whose disk is which; return who leads.
+
+    A disk is noted when its member is met, so those that run have all to be named.
+    """
+
+    def is_settled() -> bool:
+        leading = [
+            node.replica for node in group.nodes.values() if node.replica is not None and node.replica.is_leading
+        ]
+        if len(leading) != 1:
+            return False
+        core = leading[0].raft.core
+        entry, running = core.memberships[-1], {node.me for node in group.nodes.values()}
+        is_named = entry.membership.incarnations.keys() >= running & entry.membership.addresses.keys()
+        return is_named and entry.index < core.log.commit_end and not entry.membership.is_joint
+
+    await wait_for(is_settled, lambda: f"not settled: {group.status()}\n{group.journal.tail()}")
+    return await group.leader()
+
+
 async def add(group: Group, name: str, action: str = "add", replaces: str = "") -> None:
     """Start a new node, and have the leader add it."""
     address = f"127.0.0.1:{name.removeprefix('n')}"
     await group.start(name, listen=address)
-    await (await group.leader()).change_members(action, name, address, replaces)
+    await (await settled(group)).change_members(action, name, address, replaces)
 
 
 async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -> None:
@@ -54,9 +75,9 @@ async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -
 async def test_a_removed_leader_hands_over_and_is_refused_from_then_on(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
-        leader = await group.leader()
+        leader = await settled(group)
         answer = await leader.change_members("remove", leader.me, "", "")
-        assert answer["membership"]["voters"].keys() == {"n2", "n3"}  # type: ignore[attr-defined]
+        assert answer["membership"]["voters"].keys() == {"n2", "n3"}  # type: ignore[index]
         successor = await group.leader(not_=leader.me)
         assert voters(successor) == {"n2", "n3"}
         assert leader.replica is not None
@@ -102,6 +123,25 @@ async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_and_takes_
         await group.run("n2")
         assert group.nodes[NodeId("n2")].me == node.me
         assert [record.value async for record in client.read("t", 31)] == [b"30"]
+
+
+async def test_a_lost_disk_is_joined_anew_also_where_all_whom_the_settings_name_have_gone(tmp_path: Path) -> None:
+    """Who is asked then are those that still look for it at its address: they say where they listen."""
+    async with Group(tmp_path) as group:
+        await group.run()
+        await add(group, "n4", "replace", "n1")
+        await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n2", "n3", "n4"}, group.journal.tail)
+        await group.stop("n1")
+        await add(group, "n5", "replace", "n3")
+        await wait_for(lambda: voters(group.nodes[NodeId("n5")]) == {"n2", "n4", "n5"}, group.journal.tail)
+        await group.stop("n3")
+        await settled(group)
+        await group.stop("n2")
+        shutil.rmtree(tmp_path / "n2")
+        await group.start("n2")
+        node = group.nodes[NodeId("n2")]
+        await wait_for(lambda: is_reborn_voter(node), lambda: f"{node.status}\n{group.journal.tail(80)}")
+        assert voters(await group.leader()) == {node.me, "n4", "n5"}
 
 
 async def test_a_second_loss_is_joined_anew_too(tmp_path: Path) -> None:
@@ -155,7 +195,7 @@ async def test_a_new_node_whose_settings_name_members_of_long_ago_fetches_the_sn
         end = Index(taken[0]["index"] + 1)  # type: ignore[operator]
         leader.replica.raft.trimmed(end, (end, Term(taken[0]["term"])))  # type: ignore[arg-type]
         await group.start("n4", listen="127.0.0.1:4", members={NodeId("n8"): "127.0.0.1:8"})
-        await leader.change_members("add", "n4", "127.0.0.1:4", "")
+        await (await settled(group)).change_members("add", "n4", "127.0.0.1:4", "")
         node = group.nodes[NodeId("n4")]
         await wait_for(lambda: voters(node) == {"n1", "n2", "n3", "n4"}, lambda: group.journal.tail(60))
         assert group.journal.of("= snapshot installed", node="n4")
@@ -175,7 +215,7 @@ async def test_a_clean_stop_of_the_leader_costs_no_timeout(tmp_path: Path) -> No
 async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
-        leader = await group.leader()
+        leader = await settled(group)
         other = next(node for node in group.nodes.values() if node is not leader)
         with pytest.raises(NotLeaderError):
             await other.change_members("remove", "n3", "", "")
@@ -187,8 +227,13 @@ async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> 
             await leader.change_members("add", "n9", "", "")
         with pytest.raises(RequestError, match="cannot take the leadership over"):
             await leader.transfer_leadership("n9")
+        assert leader.replica is not None
+        core = leader.replica.raft.core
         await group.stop(other.me)
-        await asyncio.sleep(0.5)
+        patience = core.options.election_timeout_ticks
+        await wait_for(
+            lambda: core.leader != leader.me or core.progress[other.me].silent_ticks > patience, group.journal.tail
+        )
         with pytest.raises(UnavailableError):
             await leader.transfer_leadership(other.me)
 

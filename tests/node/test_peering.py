@@ -26,6 +26,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
         System(me),
         hello={"address": me},
         remember=lambda peer, incarnation: known.update({peer: incarnation}),
+        on_lost=lambda _: None,
         on_lost_disk=lambda _: None,
         network=Switchboard().network(me),
         entropy=random.Random(1),

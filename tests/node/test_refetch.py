@@ -14,7 +14,7 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection
-from viewstamp.ids import NodeId
+from viewstamp.ids import Index, NodeId
 from viewstamp.node.questions import PeerSession
 from viewstamp.node.refetch import GoneError, Progress, Refetcher, check_batches
 from viewstamp.node.repair import UNKNOWN_END, silent_pair
@@ -98,14 +98,17 @@ class LyingPeer:
 
 @pytest.mark.parametrize(
     "lie",
-    [lambda _: b"", lambda _: b"rot" * 100, lambda body: forged(body["start"]), lambda body: rotten(body["start"])],
+    [
+        lambda _, __: b"",
+        lambda _, __: b"rot" * 100,
+        lambda start, term: forged(start, term + 6),
+        lambda *at: rotten(*at),
+    ],
     ids=["nothing", "rot", "another term", "a wrong bit"],
 )
 async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
-    tmp_path: Path, lie: Callable[[dict[str, int]], bytes]
+    tmp_path: Path, lie: Callable[[int, int], bytes]
 ) -> None:
-    network = RealNetwork()
-    listener = await network.listen("127.0.0.1:0", lambda connection: LyingPeer(lie).accept(connection))
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group, 4)
@@ -114,6 +117,9 @@ async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
         assert node.replica is not None
         history, end = node.replica.raft.core.history, node.replica.raft.core.log.commit_end
         await group.stop("n3")
+        network, term = RealNetwork(), history.term_at(Index(1))  # Above 1 where the first election had no winner.
+        liar = LyingPeer(lambda body: lie(body["start"], term))
+        listener = await network.listen("127.0.0.1:0", liar.accept)
         refetcher = Refetcher(
             {NodeId("n0"): listener.address, NodeId("n1"): group.board.ports[group.members[NodeId("n1")]]},
             node=NodeId("n3"),
@@ -126,16 +132,16 @@ async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
         refetcher.close()
         check_batches(batches, 1, end, history, N9)
         assert progress.source == "n1"
-    await listener.close()
+        await listener.close()
 
 
-def forged(start: int) -> bytes:
-    return bytes(make_batch(start, term=7).buffer)
+def forged(start: int, term: int) -> bytes:
+    return bytes(make_batch(start, term=term).buffer)
 
 
-def rotten(start: int) -> bytes:
+def rotten(start: int, term: int) -> bytes:
     """Return a batch that fits, but for a bit of its value."""
-    data = bytearray(make_batch(start).buffer)
+    data = bytearray(forged(start, term))
     data[-1] ^= 1
     return bytes(data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,17 +143,51 @@ async def test_the_leader_is_no_exception(tmp_path: Path) -> None:
         await check(group, values)
 
 
-async def test_all_members_damaged_at_different_places_below_the_commit_repair_each_other(tmp_path: Path) -> None:
-    """One of them is whole, and has them all: a majority need not be."""
+@pytest.mark.parametrize("one_is_whole", [True, False])
+async def test_members_damaged_at_different_places_below_the_commit_repair_each_other(
+    tmp_path: Path, one_is_whole: bool
+) -> None:
+    """A majority need not be whole; nor anybody, as long as somebody has each record."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group)
         await group.caught_up()
         await stop_all(group)
         flip_in_group(segments(tmp_path / "n1")[1], 2)
-        flip_in_group(segments(tmp_path / "n2")[2], 1)
-        await group.start("n3")
-        await asyncio.gather(group.run("n1"), group.run("n2"))
+        segments(tmp_path / "n2")[2].unlink()
+        if not one_is_whole:
+            flip_in_group(segments(tmp_path / "n3")[0], 3)
+        await asyncio.gather(group.run("n1"), group.run("n2"), group.run("n3"))
+        await check(group, values)
+
+
+async def test_what_all_members_have_lost_is_waited_for_and_goes_on_with_one_copy(tmp_path: Path) -> None:
+    """What each still has is no help, and is not taken for more than it is; each says so in a sentence of its own."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        values = await fill(group)
+        await group.caught_up()
+        await stop_all(group)
+        (tmp_path / "kept").mkdir()
+        kept = shutil.copy2(segments(tmp_path / "n2")[2], tmp_path / "kept")
+        for name in ("n1", "n2", "n3"):
+            lose_middle(tmp_path / name)
+        starting = [await start_in_background(group, name) for name in ("n1", "n2", "n3")]
+        for node, task in starting:
+            # Until each has looked through its log, the others only know that it repairs.
+            sentence = await repair_sentence(node, "repairing its log as well", times=2)
+            assert sentence.count("is lost or not known to be committed") == 2, "that of both others, once"
+            assert len(sentence) < 400
+            assert not task.done()
+        node, task = starting[1]
+        await node.stop()
+        with pytest.raises(ClosedError):
+            await task
+        shutil.copy2(kept, tmp_path / "n2" / "wal")
+        await group.start("n2")
+        for node, task in (starting[0], starting[2]):
+            await task
+            group.nodes[node.options.node] = node
         await check(group, values)
 
 
@@ -161,13 +196,13 @@ async def start_in_background(group: Group, name: str) -> tuple[Node, asyncio.Ta
     return node, asyncio.get_running_loop().create_task(node.start())
 
 
-async def repair_sentence(node: Node, part: str) -> str:
+async def repair_sentence(node: Node, part: str, *, times: int = 1) -> str:
     def look() -> str:
         repair = node.status["repair"]
         sentence = repair["sentence"] if isinstance(repair, dict) else ""
-        return sentence if part in sentence else ""
+        return sentence if sentence.count(part) >= times else ""
 
-    return await wait_for(look, lambda: f"no sentence with {part!r}: {node.status}")
+    return await wait_for(look, lambda: f"no sentence with {times} times {part!r}: {node.status}")
 
 
 async def test_on_a_majority_the_group_stalls_with_a_sentence_and_invents_nothing(tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ async def test_a_log_that_lost_its_beginning_below_a_snapshot_gets_it_back(tmp_p
             path.unlink()
         await group.run("n3")
         assert group.journal.of("! the beginning of the log is lost", node="n3")
+        (repaired,) = group.journal.of("= repaired", node="n3")
+        assert repaired["bytes"] > 16_000
+        assert repaired["peer"] in ("n1", "n2")
         client = group.client()
         assert [record.value async for record in client.read("orders", node="n3")] == values
         await stop_all(group)

@@ -143,24 +143,31 @@ def _damage(
         return
     where, command = dir_flag(directory, DEFAULT_DIRECTORY), program()
     if restart:
-        print(f"{name} was killed and started again: {'; '.join(mended) or 'it did not mind'}")
+        told = "; ".join(mended) or "it misses nothing, as a snapshot stands for what was there, or nothing was"
+        print(f"{name} was killed and started again: {told}")
         print(f"look at it: {command} doctor{where}")
         return
     print(f"see it:     {command} wal verify {os.path.relpath(node.directory)}")
-    if runs:
-        print(f"{name} notices within an hour, when it looks through its files; now:")
-        print(f"            {command} cluster restart {name}{where}")
+    if not runs:
+        when = f"{name} is not running, and notices when it starts"
+    elif done.is_newest:
+        when = f"{name} still writes that file, and notices when somebody reads there, or when it starts"
     else:
-        print(f"{name} is not running, and notices when it starts:  {command} cluster restart {name}{where}")
+        when = f"{name} notices within an hour, when it looks through its files; or when it starts"
+    print(f"{when}:\n            {command} cluster restart {name}{where}")
 
 
 def _mended(node: LocalNode) -> list[str]:
     """Return what a node that was started has done about damage, by its log."""
     told = []
-    for event in node.events("! damaged", "= repaired", "= silent until the log is what it was"):
+    for event in node.events(
+        "! damaged", "! the beginning of the log is lost", "= repaired", "= silent until the log is what it was"
+    ):
         match event["event"]:
             case "! damaged":
                 told.append("it found the damage")
+            case "! the beginning of the log is lost":
+                told.append("it found that the beginning of its log is missing")
             case "= repaired" if event["bytes"]:
                 aside = f", and keeps the damaged file in {os.path.relpath(event['aside'])}" if event["aside"] else ""
                 told.append(f"fetched {event['bytes']:,} bytes from {event['peer']}{aside}")

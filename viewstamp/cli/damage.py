@@ -21,12 +21,16 @@ __all__ = ["Damage", "drop_segment", "flip_bit", "tear"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What was done: ``sentence`` says it; the rest is for programs. ``byte`` is where it begins in ``path``."""
+    """What was done: ``sentence`` says it; the rest is for programs. ``byte`` is where it begins in ``path``.
+
+    ``is_newest``: of the log's files this is the one that is written, into which a node that runs does not look back.
+    """
 
     sentence: str
     path: str
     byte: int
     bytes: int
+    is_newest: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def flip_bit(directory: str, *, segment: int | None = None, byte: int | None = N
       ConfigError: there is no such place, or the log holds too little.
       StorageError: the file cannot be written.
     """
-    path = _segment(directory, segment)
+    path, is_newest = _segment(directory, segment)
     inside = ""
     if byte is None:
         span = random.SystemRandom().choice(_spans(path, "batch"))
@@ -69,6 +73,7 @@ def flip_bit(directory: str, *, segment: int | None = None, byte: int | None = N
         path=path,
         byte=byte,
         bytes=1,
+        is_newest=is_newest,
     )
 
 
@@ -78,7 +83,7 @@ def tear(directory: str, *, segment: int | None = None) -> Damage:
     Raises:
       ConfigError, StorageError: as :func:`flip_bit`.
     """
-    path = _segment(directory, segment)
+    path, is_newest = _segment(directory, segment)
     span = random.SystemRandom().choice(_spans(path, "group"))
     start = (span.start + span.end) // 2
     _write(path, start, bytes(span.end - start))
@@ -88,6 +93,7 @@ def tear(directory: str, *, segment: int | None = None) -> Damage:
         path=path,
         byte=start,
         bytes=span.end - start,
+        is_newest=is_newest,
     )
 
 
@@ -97,17 +103,17 @@ def drop_segment(directory: str, *, segment: int | None = None) -> Damage:
     Raises:
       ConfigError, StorageError: as :func:`flip_bit`.
     """
-    path = _segment(directory, segment)
+    path, is_newest = _segment(directory, segment)
     size = os.path.getsize(path)
     try:
         os.remove(path)
     except OSError as error:
         raise StorageError(f"cannot remove {path}: {error.strerror}", remedy="let this user write there") from error
-    return Damage(sentence=f"removed {path}, {size} bytes", path=path, byte=0, bytes=size)
+    return Damage(sentence=f"removed {path}, {size} bytes", path=path, byte=0, bytes=size, is_newest=is_newest)
 
 
-def _segment(directory: str, number: int | None) -> str:
-    """Return the path of segment ``number``; None = of one that is complete, if there is one."""
+def _segment(directory: str, number: int | None) -> tuple[str, bool]:
+    """Return the path of segment ``number``, and whether it is the newest; None = of a complete one, if any."""
     wal = os.path.join(directory, "wal")
     numbers = sorted(found for name in _names(wal) if (found := parse_segment_name(name)) is not None)
     if number is None and numbers:
@@ -118,7 +124,7 @@ def _segment(directory: str, number: int | None) -> str:
             f"{wal} has no segment {'' if number is None else number}".rstrip() + f"; {there}",
             remedy="name one of these with --segment, or none" if numbers else "append something first",
         )
-    return os.path.join(wal, segment_name(number))
+    return os.path.join(wal, segment_name(number)), number == numbers[-1]
 
 
 def _names(directory: str) -> Sequence[str]:

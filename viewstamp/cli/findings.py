@@ -51,6 +51,13 @@ CODES: Final = (
 """Every code, in the order in which findings are reported."""
 
 
+_NOBODY_HAS_IT: Final = (
+    "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes left them, and "
+    "restart these (viewstamp replay reads what is left of several nodes together); or wait, where a log is only being "
+    "read"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong: ``sentence`` says what, ``remedy`` what to do; ``node`` "" = the cluster."""
@@ -149,22 +156,18 @@ def _no_leader(report: Report) -> Iterator[Finding]:
 
 
 def _why_no_leader(report: Report) -> tuple[str, str]:
-    for kind, voters in _voter_sets(report.membership):
+    """Return what stands in the way, and the remedy; where nobody knows the members yet, by all nodes asked."""
+    for kind, voters in _voter_sets(report.membership) or [("nodes", [_name(node) for node in report.nodes])]:
         able = [name for name in voters if not _unable(report, name)]
         needed = len(voters) // 2 + 1
         if len(able) < needed:
             unable = [name for name in voters if name not in able]
             who = f"only {_and(able)} can vote" if able else "none can vote"
             why = _and(f"{name} {_unable(report, name)}" for name in unable)
-            away = [name for name in unable if not (report.node(name) or {}).get("reachable")]
-            remedy = f"bring back {needed - len(able)} of {_and(away)}: {_start(report)}"
-            if len(able) + len(away) < needed:
-                remedy = (
-                    "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes "
-                    "left them, and restart these (viewstamp replay reads what is left of several nodes together); or "
-                    "wait, where a log is only being read"
-                )
-            return f"of the {kind} {_and(voters)} {who}, and it takes {needed}: {why}", remedy
+            return (
+                f"of the {kind} {_and(voters)} {who}, and it takes {needed}: {why}",
+                _to_have_votes(report, unable, needed - len(able)),
+            )
     for kind, voters in _voter_sets(report.membership):
         able = [name for name in voters if not _unable(report, name)]
         heard = {name: [other for other in able if other == name or _hear(report, name, other)] for name in able}
@@ -176,7 +179,8 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
             ]
             return (
                 f"no member and a majority of the {kind} hear each other: {'; '.join(lines)}",
-                _heal(report) or "mend the network between them: each must reach every other one's address",
+                _heal(report, "partition")
+                or "mend the network between them: each must reach every other one's address",
             )
         full = [name for name in able if (report.node(name) or {}).get("full")]
         if len(able) - len(full) < needed:
@@ -189,6 +193,30 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
         "wait a moment; where the term keeps rising, the members hear each other too late: raise [timeouts] election_ms"
         " on all of them",
     )
+
+
+def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
+    """Say how ``missing`` of those who cannot vote come to do so."""
+    nodes = {name: report.node(name) or {"reachable": False} for name in unable}
+    away = [name for name, node in nodes.items() if not node["reachable"]]
+    waiting = [name for name, node in nodes.items() if _waits(node)]
+    going_on = [
+        name
+        for name, node in nodes.items()
+        if name not in away and name not in waiting and (node.get("repair") or node["lifecycle"] == "bootstrapping")
+    ]
+    if len(going_on) >= missing:
+        return f"wait: {_and(going_on)} will take part by {'itself' if len(going_on) == 1 else 'themselves'}"
+    if len(going_on) + len(away) >= missing:
+        return f"bring back {missing - len(going_on)} of {_and(away)}: {_start(report)}"
+    if away and len(going_on) + len(away) + len(waiting) >= missing:
+        return f"bring back {_and(away)}, where what {_and(waiting)} lost may still be: {_start(report)}"
+    return _NOBODY_HAS_IT
+
+
+def _waits(node: Mapping[str, Any]) -> bool:
+    """Say whether a node asks in vain for what it lost."""
+    return bool((node.get("repair") or {}).get("waits"))
 
 
 def _change_stuck(report: Report) -> Iterator[Finding]:
@@ -287,7 +315,7 @@ def _not_whole(report: Report) -> Iterator[Finding]:
         if repair:
             total, done = int(repair.get("bytes_total") or 0), int(repair.get("bytes") or 0)
             sentence = str(repair["sentence"])
-            if total and repair["from"]:
+            if total and repair["from"] and not _waits(node):
                 sentence = (
                     f"{name} is repairing {_size(total)} of its log from {repair['from']}: {_size(done)} are there"
                 )
@@ -295,7 +323,7 @@ def _not_whole(report: Report) -> Iterator[Finding]:
                 code="repairing",
                 node=name,
                 sentence=sentence,
-                remedy="wait; it needs a member that has those records, and goes on by itself",
+                remedy=_for_a_repair(report, node),
             )
         elif silent:
             until = f" up to index {silent[1] - 1}" if silent[1] < 1 << 60 else ""
@@ -313,6 +341,15 @@ def _not_whole(report: Report) -> Iterator[Finding]:
                 sentence=f"{name} is reading its log, and takes no part yet",
                 remedy="wait; viewstamp status shows how long a restart takes",
             )
+
+
+def _for_a_repair(report: Report, node: Mapping[str, Any]) -> str:
+    away = [_name(other) for other in report.nodes if not other["reachable"]]
+    if not _waits(node):
+        return "wait; it goes on by itself"
+    if away:
+        return f"bring back {_and(away)}, where it may still be: {_start(report)}"
+    return _NOBODY_HAS_IT
 
 
 def _unheard(report: Report) -> Iterator[Finding]:
@@ -345,7 +382,7 @@ def _unheard(report: Report) -> Iterator[Finding]:
                     code="unheard",
                     node=name,
                     sentence=sentence,
-                    remedy=_heal(report) or f"mend the network between {name} and {_and(heard)}",
+                    remedy=_heal(report, "partition") or f"mend the network between {name} and {_and(heard)}",
                 )
 
 
@@ -409,6 +446,7 @@ def _room(report: Report) -> Iterator[Finding]:
         left, segment = node.get("log_bytes_left"), node.get("segment_bytes") or 0
         if node.get("full"):
             reason, remedy = node["full"]
+            remedy = _heal(report, "fill-disk", node) or remedy
             if node is report.leader and any(not other.get("full") for other in report.up):
                 remedy = f"{report.command('leader transfer')}: one that has room leads then; {remedy}"
             yield Finding(code="full", node=name, sentence=f"{name} takes no appends: {reason}", remedy=remedy)
@@ -425,7 +463,7 @@ def _room(report: Report) -> Iterator[Finding]:
                 code="nearly_full",
                 node=name,
                 sentence=f"the disk of {name} has no room for another segment: its log takes {_size(left)} more",
-                remedy="free space where its data directory is",
+                remedy=_heal(report, "fill-disk", node) or "free space where its data directory is",
             )
 
 
@@ -438,14 +476,16 @@ def _slow(report: Report) -> Iterator[Finding]:
                 node=_name(node),
                 sentence=f"{_name(node)} was {lag:,.0f} ms late with its own work in the last seconds: the others may "
                 "take it for dead",
-                remedy="give it more processor, or find what blocks its event loop: an actor's command that takes long",
+                remedy="nothing, where it was paused or its machine slept; else give it more processor, or find what "
+                "blocks its event loop: an actor's command that takes long",
             )
         if write > max(LATE_MS, lag):  # What is late because the loop is, is no fault of the disk.
             yield Finding(
                 code="slow_disk",
                 node=_name(node),
                 sentence=f"the disk of {_name(node)} took {write:,.0f} ms for a write and its sync in the last seconds",
-                remedy=_heal(report) or "find what else uses that disk, or give the log a faster one",
+                remedy=_heal(report, "slow-disk", node)
+                or "find what else uses that disk, or give the log a faster one",
             )
 
 
@@ -581,7 +621,7 @@ def _unable(report: Report, name: str) -> str:
             return "is paused" if process.is_paused else "does not answer"
         return "is down"
     if node.get("repair"):
-        return "is repairing its log"
+        return "asks in vain for what its log has lost" if _waits(node) else "is repairing its log"
     if node.get("silent_until"):
         return "is silent until it is repaired"
     if node["lifecycle"] == "bootstrapping":
@@ -617,9 +657,10 @@ def _start(report: Report) -> str:
     return report.command("cluster start") if report.is_local else "viewstamp node run --config FILE, where each runs"
 
 
-def _heal(report: Report) -> str:
-    """Return what ends faults that were made on purpose; "" = none are in force."""
-    return report.command("chaos heal") if any(node.get("chaos") for node in report.up) else ""
+def _heal(report: Report, fault: str, node: Mapping[str, Any] | None = None) -> str:
+    """Return what ends faults of this kind, of one node or any, that were made on purpose; "" = none are in force."""
+    made = [each["fault"] for other in report.up if node in (None, other) for each in other.get("chaos") or ()]
+    return report.command("chaos heal") if fault in made else ""
 
 
 def _have(names: Sequence[str]) -> str:

@@ -72,7 +72,8 @@ def list_members(
     voters = len(members.voters)
     spare = (voters - 1) // 2
     print(
-        f"{voters} voters: {spare} may be down" + (f", as with {voters - 1}" if voters > 1 and not voters % 2 else "")
+        f"{voters} voter{'s' if voters > 1 else ''}: {spare} may be down"
+        + (f", as with {voters - 1}" if voters > 1 and not voters % 2 else "")
     )
     if members.outgoing:
         print("a change is half-way: it needs a majority of the voters before it and of those after it")

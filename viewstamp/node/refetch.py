@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageFullError, TrimmedError
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Network
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.questions import PeerSession
@@ -23,7 +22,7 @@ from viewstamp.wire.batch import Batch
 from viewstamp.wire.requests import FrameKind
 from viewstamp.wire.shown import shown
 
-__all__ = ["GoneError", "Progress", "Refetcher", "check_batches"]
+__all__ = ["GoneError", "Progress", "Refetcher", "check_batches", "is_described"]
 
 _PIECE_BYTES = 1024 * 1024
 _RETRY_SECONDS_FIRST = 0.1
@@ -38,13 +37,15 @@ class GoneError(TrimmedError):
 class Progress:
     """How far a repair is, for ``status`` and for whoever is told to wait.
 
-    ``bytes_total`` is an estimate, 0 = not known. ``ranges`` are the indices (half-open) that are missing.
+    ``bytes_total`` is an estimate, 0 = not known. ``ranges`` are the indices (half-open) that are missing. ``waits``:
+    nobody who was asked last could give what is asked for.
     """
 
     sentence: str
     source: str = ""
     bytes: int = 0
     bytes_total: int = 0
+    waits: bool = False
     ranges: list[tuple[int, int | None]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
@@ -54,6 +55,7 @@ class Progress:
             "from": self.source,
             "bytes": self.bytes,
             "bytes_total": max(self.bytes, self.bytes_total),
+            "waits": self.waits,
             "ranges": self.ranges,
         }
 
@@ -73,7 +75,7 @@ class Refetcher:
         hello: dict[str, object],
         network: Network,
         progress: Progress,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         """Know the other members, who are at ``addresses``."""
         self._addresses = dict(addresses)
@@ -164,7 +166,7 @@ class Refetcher:
         batches = Batch.decode_all(bytes(frame.payload))
         check_batches(batches, start, end, history, peer)
         progress = self._progress
-        progress.source = peer
+        progress.source, progress.waits = peer, False
         progress.bytes += len(frame.payload)
         of = f" of about {progress.bytes_total:,}" if progress.bytes_total > progress.bytes else ""
         progress.sentence = f"{self._node} is repairing its log: {progress.bytes:,}{of} bytes from {peer}"
@@ -184,7 +186,8 @@ class Refetcher:
         try:
             while not incoming.is_complete:
                 self._progress.bytes_total = await receive_piece(session, incoming)
-                self._progress.source, self._progress.bytes = peer, incoming.offset
+                self._progress.source, self._progress.waits = peer, False
+                self._progress.bytes = incoming.offset
                 self._progress.sentence = (
                     f"{self._node} is repairing its snapshots: {incoming.offset:,} of"
                     f" {self._progress.bytes_total:,} bytes from {peer}"
@@ -198,7 +201,7 @@ class Refetcher:
         sentence = f"{self._node} is repairing, and no other member can give it {what}: {reasons}"
         if sentence != self._progress.sentence:
             self._log.warning("! repair waits", reason=sentence)
-        self._progress.sentence = sentence
+        self._progress.sentence, self._progress.waits = sentence, True
 
 
 def check_batches(batches: list[Batch], start: int, end: int, history: TermHistory, peer: NodeId) -> None:
@@ -213,8 +216,14 @@ def check_batches(batches: list[Batch], start: int, end: int, history: TermHisto
     for batch in batches:
         if batch.first_index != at or batch.end > end:
             raise FrameError(f"{peer} sent {batch!r}, expected records from index {at} on, up to {end - 1}")
-        if batch.first_index >= history.starts[0].begin:
-            terms = (history.term_at(batch.first_index), history.term_at(Index(batch.end - 1)))
-            if terms != (batch.term, batch.term):
-                raise PeerError(f"{peer} sent {batch!r}, this node's history says term {terms[0]} there")
+        if not is_described(batch, history):
+            term = history.term_at(batch.first_index)
+            raise PeerError(f"{peer} sent {batch!r}, this node's history says term {term} there")
         at = batch.end
+
+
+def is_described(batch: Batch, history: TermHistory) -> bool:
+    """Say whether a history says of a batch's records that they are of its term, or does not reach back so far."""
+    if batch.first_index < history.starts[0].begin:
+        return True
+    return batch.term == history.term_at(batch.first_index) == history.term_at(Index(batch.end - 1))

@@ -16,6 +16,8 @@ stored, then the log is cut there; the core follows silently until it has reache
 Known to be committed is what the control file, the intact groups' headers and the newest whole snapshot say. What is
 replaced or cut is set aside in ``<data_dir>/damaged-<n>``. Every step can be repeated (``wal/repair.py``), and the
 stored pair stays once it is there: a silent node promises nothing new, so what it loses meanwhile raises nothing.
+
+Members damaged at different places give each other what they still have (``remains.py``).
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.blocking import in_thread
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.identity import name_of, reborn
 from viewstamp.node.recovery import Recovered
 from viewstamp.node.refetch import GoneError, Progress, Refetcher
+from viewstamp.node.remains import Remains
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
@@ -108,7 +110,7 @@ class Repairer:
         data_dir: str,
         members: Membership,
         hello: Callable[[], dict[str, object]],
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         """Know the directory; nothing is read yet.
 
@@ -125,6 +127,8 @@ class Repairer:
         """How far a repair is; None = there is none under way."""
         self.suspicion: CorruptionError | None = None
         """Rot that was met while the node ran: looked for, and repaired, before the next recovery."""
+        self.remains: Remains | None = None
+        """What can be given to others while a repair is under way; None = nothing, or not known yet."""
         self._host = host
         self._node = node
         self._cluster = cluster
@@ -214,7 +218,8 @@ class Repairer:
         return Refetcher(
             {peer: at for peer, at in membership.addresses.items() if peer != own},
             node=self._node,
-            hello={**self._hello(), "node": own, "incarnation": state.incarnation},
+            # Without an address: it only asks, and does so also members that are repairing as well.
+            hello={**self._hello(), "node": own, "incarnation": state.incarnation, "address": ""},
             network=self._host.network,
             progress=progress,
             log=self._log,
@@ -230,6 +235,7 @@ class Repairer:
             if look is None:
                 return False
             self._log.error("! damaged", reason=error.message, gaps=str(look.found.gaps), end=look.found.end)
+            self.remains = self._remains_of(look)
             refetcher = self._refetcher(look.state, look.membership, self.progress)
             try:
                 await self._mend(look, refetcher, aside)
@@ -238,10 +244,19 @@ class Repairer:
                 await in_thread(self._begin_anew, look, aside)
             finally:
                 refetcher.close()
-            self._log.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
+            self._say_repaired(aside)
             return True
         finally:
-            self.progress = None
+            self.progress = self.remains = None
+
+    def _remains_of(self, look: _Look) -> Remains:
+        # Not what a snapshot says: a log that it is about to replace may hold something else there.
+        commit_end = max(look.state.commit_hint, look.found.commit_hint)
+        return Remains(self._host.disk, look.found.parts, commit_end=commit_end, history=look.history)
+
+    def _say_repaired(self, aside: Aside) -> None:
+        assert self.progress is not None, "a repair is under way"
+        self._log.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
 
     async def _repair_beginning(self, begin: Index) -> bool:
         """Fetch what is missing from index ``begin`` on to the first one of an intact log; False = nobody has it."""
@@ -259,14 +274,16 @@ class Repairer:
                 if not await refetcher.has(region.start, region.end):
                     return False
                 self._log.error("! the beginning of the log is lost", start=region.start, end=region.end)
+                self.remains = self._remains_of(look)
                 await self._rebuild(look, region, None, refetcher, aside)
             except GoneError:
                 return False
             finally:
                 refetcher.close()
+            self._say_repaired(aside)
             return True
         finally:
-            self.progress = None
+            self.progress = self.remains = None
 
     def _look(self, error: CorruptionError, begin_max: int | None = None) -> _Look | None:
         """Read everything that is there; None = there is nothing to repair, or nobody to repair it from. Blocking."""

@@ -20,11 +20,10 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import AsyncActor
 from viewstamp.errors import CorruptionError, ViewstampError
 from viewstamp.host.blocking import in_thread
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Clock, Disk
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.catalogue import Segment
@@ -69,7 +68,7 @@ class Scrubber(AsyncActor[None]):
         replace_snapshot: Callable[[], Awaitable[object]],
         is_base_lost: Callable[[], bool],
         find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         """Know the files; :meth:`run` reads them.
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.messages import SnapshotOffer
 from viewstamp.errors import (
@@ -26,6 +24,7 @@ from viewstamp.errors import (
     TrimmedError,
 )
 from viewstamp.host.blocking import in_thread
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Network
 from viewstamp.ids import NodeId
 from viewstamp.node.questions import PeerSession
@@ -59,7 +58,7 @@ class SnapshotFetcher(AsyncActor[None]):
         address: Callable[[NodeId], str | None],
         network: Network,
         on_fetched: Callable[[InstallSnapshot], None],
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         self._store = store
         self._machine = machine

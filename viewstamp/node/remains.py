@@ -1,0 +1,74 @@
+"""What a member that repairs its log can still give to others that repair theirs.
+
+Members damaged at different places help each other, so that a record is lost only where all copies of it are. What is
+given is what the repaired log will hold in any case: intact batches below an end that is known to be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import UnavailableError
+from viewstamp.host.seam import Disk
+from viewstamp.node.refetch import is_described
+from viewstamp.wal.assessment import Part, salvage
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Remains"]
+
+
+class Remains:
+    """The parts of a damaged log, as they were found; the repair goes on meanwhile.
+
+    Invariants:
+      * nothing from ``commit_end`` on is given, and nothing that the history does not describe
+    """
+
+    def __init__(self, disk: Disk, parts: Sequence[Part], *, commit_end: int, history: TermHistory) -> None:
+        """Know the parts; nothing is read yet.
+
+        Args:
+          disk: where they are.
+          parts: of which the contents that can be read do not contradict each other.
+          commit_end: an end below which all of this log is known to be committed.
+          history: the terms of this log.
+        """
+        self._disk = disk
+        self._parts = parts
+        self._commit_end = commit_end
+        self._history = history
+
+    def read(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return batches from index ``start`` on, at least one, none beyond ``end``; blocking.
+
+        Raises:
+          UnavailableError: they are not here, or not known to be committed.
+          StorageError: a file cannot be read.
+        """
+        batches: list[Batch] = []
+        if end <= self._commit_end:
+            for part in self._parts:
+                if any(first <= start < behind for first, behind in part.runs):
+                    batches = self._read(part, start, end, bytes_max)
+        if not batches:
+            raise UnavailableError(
+                f"it is repairing its log as well, where index {start} is lost or not known to be committed",
+                remedy="ask another member",
+            )
+        return batches
+
+    def _read(self, part: Part, start: int, end: int, bytes_max: int) -> list[Batch]:
+        batches: list[Batch] = []
+        at, size = start, 0
+        try:
+            for batch in salvage(self._disk, part, start, end):
+                size += batch.size
+                is_next = batch.first_index == at and batch.end <= end and is_described(batch, self._history)
+                if not is_next or (batches and size > bytes_max):
+                    break
+                batches.append(batch)
+                at = batch.end
+        except FileNotFoundError:
+            pass  # It was set aside since.
+        return batches
