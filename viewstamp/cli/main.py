@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from viewstamp.cli.node_process import plain_config, run_process
 from viewstamp.errors import StorageError, ViewstampError
 
 __all__ = ["main", "run"]
@@ -31,6 +32,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; errors have been printed."""
     as_json = _asks_for_json(arguments)
     try:
+        if (config := plain_config(arguments)) is not None:
+            run_process(config, {})
+            return 0
         # Not at the top: loading this takes the longest, and Ctrl-C may come here too.
         import typer
 

@@ -67,7 +67,7 @@ class Target:
         return Client(
             self.addresses,
             network=RealNetwork(),
-            entropy=random.SystemRandom(),
+            entropy=random.Random(),
             cluster_id=self.cluster_id,
             options=options if timeout is None else Options(timeout=timeout),
         )

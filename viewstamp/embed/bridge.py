@@ -73,7 +73,9 @@ def bridge(here: Turns, accept: Accept, there: asyncio.AbstractEventLoop, accept
     """
     if there.is_closed():
         raise ConnectionRefusedError("the embedded node has stopped")
-    mine, theirs = _End(here, "the embedded node"), _End(there, "its own process")
+    is_same = here is there  # Then no thread has to be woken, which is a system call.
+    mine = _End(here, "the embedded node", here.call_soon if is_same else here.call_soon_threadsafe)
+    theirs = _End(there, "its own process", there.call_soon if is_same else there.call_soon_threadsafe)
     mine.other, theirs.other = theirs, mine
     theirs.run(lambda: theirs.begin(accept_there))  # Before anything that ``accept`` sends.
     mine.handler = accept(mine)
@@ -88,8 +90,9 @@ class _End(Connection):
       * ``_unsent`` are the bytes sent from here that the other end's handler has not been given
     """
 
-    def __init__(self, loop: Turns, peer: str) -> None:
+    def __init__(self, loop: Turns, peer: str, call: Callable[..., object]) -> None:
         self.peer = peer
+        self._call = call
         self.other: _End
         self.handler: ConnectionHandler | None = None
         self._loop = loop
@@ -102,10 +105,10 @@ class _End(Connection):
         if not self._is_closed:
             self.handler = accept(self)
 
-    def run(self, call: Callable[[], None]) -> None:
+    def run(self, call: Callable[..., None], *arguments: object) -> None:
         """Have ``call`` called on this end's loop, in order; dropped when that loop is gone."""
         try:
-            self._loop.call_soon_threadsafe(call)
+            self._call(call, *arguments)
         except RuntimeError:
             return
 
@@ -115,7 +118,7 @@ class _End(Connection):
             return
         data = b"".join(buffers)
         self._unsent += len(data)
-        self.other.run(lambda: self.other.deliver(data))
+        self.other.run(self.other.deliver, data)
 
     def deliver(self, data: bytes) -> None:
         """Give bytes to the handler, on its loop, and tell the sender that they are gone."""
@@ -124,8 +127,7 @@ class _End(Connection):
                 self.handler.on_bytes(data)
             except Exception as error:
                 self._end(error)
-        size = len(data)
-        self.other.run(lambda: self.other.taken(size))
+        self.other.run(self.other.taken, len(data))
 
     def taken(self, size: int) -> None:
         """Hear that the other end has taken ``size`` bytes."""

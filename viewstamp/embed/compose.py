@@ -6,14 +6,13 @@ import random
 import sys
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus import core as consensus
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
+from viewstamp.host.log import Log
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Host
 from viewstamp.node.node import Node
@@ -35,8 +34,12 @@ def prepare_process() -> None:
 
 
 def real_host() -> Host:
-    """Return the operating system's clock, disk, network and entropy."""
-    return Host(RealClock(), RealDisk(), RealNetwork(), random.SystemRandom())
+    """Return the operating system's clock, disk, network, and dice that it has seeded.
+
+    A ``SystemRandom`` asks the system for each draw, which may take 40 us in a virtual machine; every append that a
+    follower takes draws an election timeout.
+    """
+    return Host(RealClock(), RealDisk(), RealNetwork(), random.Random())
 
 
 def resolve(settings: str | Path | NodeSettings, actors: Actors = NO_ACTORS) -> tuple[NodeSettings, Actors]:
@@ -93,7 +96,7 @@ def node_options(settings: NodeSettings) -> Options:
     )
 
 
-def compose_node(settings: NodeSettings, host: Host, log: FilteringBoundLogger, actors: Actors = NO_ACTORS) -> Node:
+def compose_node(settings: NodeSettings, host: Host, log: Log, actors: Actors = NO_ACTORS) -> Node:
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
     staged_bytes_max = settings.limits.staged_bytes_max
     if settings.wal.bytes_max:

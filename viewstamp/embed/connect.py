@@ -25,7 +25,7 @@ def connect(addresses: str, *, cluster_id: str = "", options: Options | None = N
     return Client(
         addresses.split(","),
         network=RealNetwork(),
-        entropy=random.SystemRandom(),
+        entropy=random.Random(),
         cluster_id=cluster_id,
         options=options if options is not None else Options(),
     )

@@ -10,15 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.client.aio import Client
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.bridge import BridgeNetwork
 from viewstamp.embed.compose import compose_node, prepare_process, real_host, resolve
 from viewstamp.embed.run_node import new_event_loop
+from viewstamp.host.log import Log
 from viewstamp.node.node import Node
 
 __all__ = ["EmbeddedNode", "open_node", "stdlib_logger"]
@@ -77,7 +75,7 @@ async def open_node(
     actors: Actors = NO_ACTORS,
     timeout: float = 30.0,
     thread: bool = True,
-    log: FilteringBoundLogger | None = None,
+    log: Log | None = None,
 ) -> AsyncIterator[EmbeddedNode]:
     """Run a node while the context is open; enters when the group is RUNNING.
 
@@ -179,15 +177,17 @@ def _begin(
     return result, lambda: loop.call_soon_threadsafe(lambda: tasks[0].cancel())
 
 
-def stdlib_logger() -> FilteringBoundLogger:
+def stdlib_logger() -> Log:
     """Return a structlog logger that hands its events to the standard library's logger "viewstamp".
 
     Silent until the program sets up logging: a library does not print.
     """
+    import structlog  # What a node that is a process does not need, and must not wait for.
+
     target = logging.getLogger("viewstamp")
     if not target.handlers:
         target.addHandler(logging.NullHandler())
-    logger: FilteringBoundLogger = structlog.wrap_logger(
+    logger: Log = structlog.wrap_logger(
         target,
         processors=[structlog.stdlib.filter_by_level, structlog.processors.LogfmtRenderer(key_order=("event", "node"))],
         wrapper_class=structlog.stdlib.BoundLogger,

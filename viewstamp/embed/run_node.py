@@ -7,12 +7,11 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, prepare_process, real_host
 from viewstamp.host.chaos import Chaos
+from viewstamp.host.log import Log
 
 __all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
 
@@ -35,7 +34,7 @@ def run_on_fast_loop(main: Callable[[], Coroutine[Any, Any, ResultT]]) -> Result
         return runner.run(main())
 
 
-async def run_node(settings: NodeSettings, log: FilteringBoundLogger, actors: Actors = NO_ACTORS) -> None:
+async def run_node(settings: NodeSettings, log: Log, actors: Actors = NO_ACTORS) -> None:
     """Run a node with ``actors`` until SIGTERM or SIGINT, then stop it cleanly.
 
     Raises:

@@ -62,7 +62,7 @@ class Connection:
         self.client = Client(
             cluster,
             network=RealNetwork(),
-            entropy=random.SystemRandom(),
+            entropy=random.Random(),
             options=Options(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
         )
         """Its coroutine functions are for :meth:`run` alone: they belong to the loop."""

@@ -45,7 +45,7 @@ class Client(BaseClient):
             addresses,
             shell=shell,
             network=network,
-            entropy=random.SystemRandom(),
+            entropy=random.Random(),
             cluster_id=cluster_id,
             options=options,
         )

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from viewstamp.client.shell import Dialer, Wire
 from viewstamp.config.model import NodeSettings
@@ -17,6 +16,7 @@ from viewstamp.embed.bridge import bridge
 from viewstamp.embed.compose import compose_node, real_host, resolve
 from viewstamp.embed.open_node import stdlib_logger
 from viewstamp.embed.run_node import run_on_fast_loop
+from viewstamp.host.log import Log
 from viewstamp.host.seam import ConnectionHandler
 from viewstamp.node.node import Node
 from viewstamp.trio.client import Client, run_client
@@ -66,7 +66,7 @@ async def open_node(
     *,
     actors: Actors = NO_ACTORS,
     timeout: float = 30.0,
-    log: FilteringBoundLogger | None = None,
+    log: Log | None = None,
 ) -> AsyncIterator[EmbeddedNode]:
     """Run a node while the context is open; enters when the group is RUNNING.
 
