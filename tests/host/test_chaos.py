@@ -101,6 +101,8 @@ async def test_a_full_disk_has_little_free_takes_what_is_preallocated_and_soon_n
     assert full.free_bytes(str(tmp_path)) == 16 * MIB - 5
     with pytest.raises(StorageFullError, match="No space left on device"):
         inside.write(105, [bytes(8 * MIB), bytes(8 * MIB)])
+    with pytest.raises(StorageFullError, match="chaos fill-disk"):
+        inside.allocate(17 * MIB)
     assert file.size() == 105
     snapshot = await full.open_async(f"{tmp_path}/snapshot", create=True)
     await snapshot.write(0, bytes(16 * MIB - 5))

@@ -94,6 +94,14 @@ def test_a_limit_of_the_system_on_the_file_size_reads_as_full(disk: RealDisk, tm
     assert answer.stdout == f"cannot write {path}: File too large\n"
 
 
+def test_what_is_allocated_has_its_blocks(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "file"), create=True)
+    file.allocate(1024 * 1024)
+    file.sync()
+    assert os.stat(tmp_path / "file").st_blocks * 512 >= 1024 * 1024
+    file.close()
+
+
 def test_a_missing_and_an_existing_file_are_ordinary_answers(disk: RealDisk, tmp_path: Path) -> None:
     path = str(tmp_path / "a")
     with pytest.raises(FileNotFoundError):

@@ -26,7 +26,8 @@ async def test_a_lane_conforms_however_many_threads_it_has(
     await behaviour(RealDisk(lane_threads=threads), str(tmp_path))
 
 
-async def test_the_threads_of_a_pool_take_turns_and_the_order_is_kept() -> None:
+async def rotate(count: int, *, waits: bool) -> tuple[list[str], list[int]]:
+    """Have a pool of three work on items, each put while the one before is worked on, or long after; return by whom."""
     workers: list[str] = []
     reported: list[int] = []
     at_once = 0
@@ -36,23 +37,37 @@ async def test_the_threads_of_a_pool_take_turns_and_the_order_is_kept() -> None:
         at_once += 1
         assert at_once == 1, "one thread at a time"
         workers.append(threading.current_thread().name)
+        if waits and items[0] < count - 1:
+            lane.put(items[0] + 1)
         at_once -= 1
         return items[0]
 
     def done(items: list[int], outcome: int | BaseException) -> None:
         assert outcome == items[0]
         reported.extend(items)
-        if reported[-1] < 99:
-            lane.put(reported[-1] + 1)
 
     lane = RealDisk(lane_threads=3).lane("sync", work, done)
     lane.put(0)
     async with asyncio.timeout(10):
-        while len(reported) < 100:  # noqa: ASYNC110  # what happens on threads can only be looked for
-            await asyncio.sleep(0.001)
+        while len(reported) < count:
+            before = len(reported)
+            await asyncio.sleep(0.005)
+            if not waits and before == len(reported) < count:
+                lane.put(before)
     await lane.close()
+    return workers, reported
+
+
+async def test_the_threads_of_a_pool_take_turns_while_there_is_work_and_the_order_is_kept() -> None:
+    workers, reported = await rotate(100, waits=True)
     assert reported == list(range(100))
     assert workers == [f"sync-{number % 3}" for number in range(100)]
+
+
+async def test_a_thread_that_finds_nothing_to_do_keeps_the_lane() -> None:
+    workers, reported = await rotate(5, waits=False)
+    assert reported == list(range(5))
+    assert workers == ["sync-0"] * 5
 
 
 @pytest.mark.parametrize("threads", [1, 3])

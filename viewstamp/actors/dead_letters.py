@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from viewstamp.enums import quick
+
 __all__ = ["DeadLetter", "DeadLetters", "Loss"]
 
 
+@quick
 class Loss(Enum):
     """How a message was lost."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from viewstamp.enums import quick
+
 __all__ = ["RESTARTS_KEPT", "Decision", "Directive", "Failure", "Restart", "RestartIn", "Supervisor"]
 
 RESTARTS_KEPT = 100
@@ -25,6 +27,7 @@ class Failure:
     """The child's failure whose escalation this is; None = the actor's own."""
 
 
+@quick
 class Directive(Enum):
     """What to do about a failed actor, other than to restart it.
 

@@ -13,6 +13,7 @@ one seed.
 ``chaos``          ``Chaos``: faults on purpose, obeyed by     around a real network and a real disk
                    a node of a local cluster
 ``through``        ``DiskThrough``: passes every call on       what ``chaos`` and ``sim.recording`` are made of
+``log``            ``Log``, and ``JsonLog`` of a process       simulated: in ``sim.world``
 ``blocking``       ``in_thread``: blocking calls that end      on the executor of the real or simulated loop
 ``conformance``    the behaviours that both must show          run by tests against the real and the simulated
 =================  ==========================================  =========================================

@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from viewstamp.enums import quick
 from viewstamp.errors import ConfigError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import (
@@ -59,6 +60,7 @@ _NAP_SECONDS: Final = 0.02
 """A sync that is held looks this often whether it still has to be."""
 
 
+@quick
 class FaultKind(StrEnum):
     """The names of faults, as they stand in the file."""
 
@@ -273,6 +275,11 @@ class _ChaosFile(FileThrough):
         if self._chaos.is_full and (growth := offset + sum(map(len, buffers)) - self._file.size()) > 0:
             self._chaos.grow(self.path, growth)
         super().write(offset, buffers)
+
+    def allocate(self, size: int) -> None:
+        if self._chaos.is_full and (growth := size - self._file.size()) > 0:
+            self._chaos.grow(self.path, growth)
+        self._file.allocate(size)
 
     def sync_data(self) -> None:
         _hold(self._chaos)

@@ -120,6 +120,18 @@ async def truncating_cuts_and_lengthens_with_zeros(disk: Disk, directory: str) -
     _expect("bytes", b"x" * 10 + bytes(40), file.read(0, 100))
 
 
+async def what_is_allocated_reads_as_zeros_and_what_was_written_stays(disk: Disk, directory: str) -> None:
+    """A file that is allocated further is longer by zeros; to a length that it has, nothing changes."""
+    file = disk.open(f"{directory}/file", create=True)
+    file.write(0, [b"x" * 10])
+    file.allocate(3 * 1024 * 1024)
+    file.sync()
+    _expect("size", 3 * 1024 * 1024, file.size())
+    _expect("bytes", b"x" * 10 + bytes(3 * 1024 * 1024 - 10), file.read(0, 4 * 1024 * 1024))
+    file.allocate(100)
+    _expect("size where it was longer", 3 * 1024 * 1024, file.size())
+
+
 async def renaming_replaces_and_open_files_stay_what_they_are(disk: Disk, directory: str) -> None:
     """A name moves at once; who has a file open keeps that file."""
     first = disk.open(f"{directory}/first", create=True)
@@ -628,6 +640,7 @@ DISK_BEHAVIOURS: Sequence[Callable[[Disk, str], Coroutine[Any, Any, None]]] = (
     reading_past_the_end_gives_fewer_bytes,
     overwriting_leaves_the_rest_alone,
     truncating_cuts_and_lengthens_with_zeros,
+    what_is_allocated_reads_as_zeros_and_what_was_written_stays,
     renaming_replaces_and_open_files_stay_what_they_are,
     removing_takes_the_name_away,
     directories_are_made_with_parents_and_listed_in_order,

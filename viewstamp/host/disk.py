@@ -3,7 +3,7 @@
 Bulk work that nobody waits for (snapshots) goes through aiofiles, on the threads of the event loop's executor; the
 log never does.
 
-Linux is what is tested. The fall-backs for macOS (``F_FULLFSYNC``, no ``fdatasync``, no ``pwritev``)
+Linux is what is tested. The fall-backs for macOS (``F_FULLFSYNC``, no ``fdatasync``, ``pwritev``, ``posix_fallocate``)
 stand here too, side by side with what they replace, and are **untested**.
 
 Every OSError leaves as StorageError, or as StorageFullError where space or quota ran out; only
@@ -45,6 +45,7 @@ _LOCK_NAME = "lock"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _HAS_PWRITEV = hasattr(os, "pwritev")
+_HAS_ALLOCATE = hasattr(os, "posix_fallocate")
 
 
 @contextmanager
@@ -131,6 +132,14 @@ class RealFile:
         """Cut to ``size`` bytes, or lengthen with a hole."""
         with _storage("truncate", self.path):
             os.ftruncate(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        """Lengthen to ``size`` bytes by blocks that read as zeros; where the system has none, by zeros."""
+        if not _HAS_ALLOCATE:
+            File.allocate(self, size)
+            return
+        with _storage("allocate", self.path):
+            os.posix_fallocate(self._descriptor, 0, size)
 
     def size(self) -> int:
         """Return the length in bytes."""

@@ -47,6 +47,9 @@ class Clock(Protocol):
         ...
 
 
+_ZEROS = memoryview(bytes(1024 * 1024))
+
+
 class File(Protocol):
     """An open file. Every call blocks and belongs off the event loop, except in recovery at start.
 
@@ -74,6 +77,17 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes, or lengthen it with a hole. Durable only after ``sync``."""
         ...
+
+    def allocate(self, size: int) -> None:
+        """Lengthen the file to ``size`` bytes that read as zeros and have their place. Durable only after ``sync``.
+
+        Where a file has no quicker way, by writing them.
+        """
+        end = self.size()
+        while end < size:
+            piece = _ZEROS[: size - end]
+            self.write(end, [piece])
+            end += len(piece)
 
     def size(self) -> int:
         """Return the length in bytes."""

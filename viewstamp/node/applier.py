@@ -85,11 +85,13 @@ class Applier:
         if not self._pending:
             return
         left = _TURN_BYTES
+        started = self._clock.monotonic()
         while self._pending and left > 0:
             batch = self._pending.popleft()
             if batch.kind is Kind.COMMANDS:
                 left -= batch.size
-            self.apply(batch)
+            self._apply(batch)
+        self.unsaved_seconds += self._clock.monotonic() - started
         self._call_waiting()
         if self.unsaved_bytes >= self.due_bytes:
             self.due_bytes = math.inf
@@ -97,13 +99,16 @@ class Applier:
 
     def apply(self, batch: Batch) -> None:
         """Apply one committed batch; see :meth:`apply_turn`."""
-        assert batch.first_index == self.applied_end, f"{batch!r} after {self.applied_end}"
         started = self._clock.monotonic()
+        self._apply(batch)
+        self.unsaved_seconds += self._clock.monotonic() - started
+
+    def _apply(self, batch: Batch) -> None:
+        assert batch.first_index == self.applied_end, f"{batch!r} after {self.applied_end}"
         try:
             result: Result | ViewstampError = self.machine.apply(batch)
         except RequestError as error:
             result = error  # A deterministic refusal is the replicated result.
-        self.unsaved_seconds += self._clock.monotonic() - started
         self.applied_end = batch.end
         self.applied_term = batch.term
         self.log_time = batch.log_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from viewstamp.consensus.messages import MESSAGES, AppendRequest, BatchesRead, Message
@@ -22,19 +23,19 @@ _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 _PEER_KINDS = [kind for kind in MESSAGES if kind is not BatchesRead]
 _TYPES: dict[str, type] = {"NodeId": str, "bool": bool, "TermHistory": list}
 """What a field looks like on the wire; all others are numbers."""
-_FIELDS = {
-    kind: [(field.name, _TYPES.get(str(field.type), int)) for field in fields(kind) if field.name != "batches"]
-    for kind in MESSAGES
+_NAMES = {kind: [field.name for field in fields(kind) if field.name != "batches"] for kind in MESSAGES}
+_WANTED = {
+    kind: [_TYPES.get(str(field.type), int) for field in fields(kind) if field.name != "batches"] for kind in MESSAGES
 }
+_VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
 
 def encode_message(message: Message) -> list[Buffer]:
     """Return the buffers of a PEER frame: ``[number of the message type, its fields ...]`` and the batches."""
     kind = type(message)
-    body = [_NUMBERS[kind]]
-    for name, _ in _FIELDS[kind]:
-        value: Any = getattr(message, name)
-        body.append(value.starts if name == "history" else value)
+    body = [_NUMBERS[kind], *_VALUES[kind](message)]
+    if "history" in _NAMES[kind]:
+        body = [value.starts if isinstance(value, TermHistory) else value for value in body]
     payload = [batch.buffer for batch in message.batches] if isinstance(message, AppendRequest) else []
     return encode_frame(FrameKind.PEER, body, payload)
 
@@ -48,11 +49,10 @@ def decode_message(frame: Frame) -> Message:
     try:
         number, *values = frame.body
         kind = _PEER_KINDS[_number(number)]
-        arguments: dict[str, Any] = {}
-        for (name, wanted), value in zip(_FIELDS[kind], values, strict=True):
-            arguments[name] = _number(value) if wanted is int else value
-            if type(value) is not wanted:
-                raise TypeError(f"{name} is {shown(value)}")
+        for value, wanted in zip(values, _WANTED[kind], strict=True):
+            if type(value) is not wanted or (type(value) is int and not 0 <= value < _NUMBER_END):
+                raise TypeError(f"{shown(value)} stands for a {wanted.__name__}")
+        arguments: dict[str, Any] = dict(zip(_NAMES[kind], values, strict=True))
         if "history" in arguments:
             arguments["history"] = TermHistory((_number(term), _number(begin)) for term, begin in arguments["history"])
         if kind is AppendRequest:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import Failure, Ref, System
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
@@ -29,7 +27,8 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
 )
-from viewstamp.host.blocking import to_the_end
+from viewstamp.host.blocking import in_thread, to_the_end
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Host, Lane, Listener, Lock
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.applier import Answer
@@ -47,10 +46,9 @@ from viewstamp.node.release import release
 from viewstamp.node.repair import Repairer
 from viewstamp.node.replica import (
     FromPeer,
-    InstallSnapshot,
     Item,
     Join,
-    LogTrimmed,
+    LostPeer,
     Proposal,
     RememberPeer,
     Replica,
@@ -82,7 +80,7 @@ class Node:
       * BOOTSTRAPPING until the log has been replayed: until then every request is refused
     """
 
-    def __init__(self, options: Options, host: Host, machine: StateMachine, log: FilteringBoundLogger) -> None:
+    def __init__(self, options: Options, host: Host, machine: StateMachine, log: Log) -> None:
         self.options = options
         self.host = host
         self.machine = machine
@@ -368,6 +366,7 @@ class Node:
             self._system,
             hello=self._hello(),
             remember=lambda peer, incarnation: self._tell_replica(RememberPeer(peer, incarnation)),
+            on_lost=lambda peer: self._tell_replica(LostPeer(peer)),
             on_lost_disk=self._on_lost_disk,
             network=host.network,
             entropy=host.entropy,
@@ -434,9 +433,9 @@ class Node:
             "address": self.address,
         }
 
-    def _tell_replica(self, item: InstallSnapshot | LogTrimmed | RememberPeer) -> None:
-        assert self._replica_ref is not None, "who tells it was spawned after it"
-        self._replica_ref.put(item)
+    def _tell_replica(self, item: Item) -> None:
+        if self._replica_ref is not None:  # None: the parts are being stopped, and a link or a fetcher is not yet.
+            self._replica_ref.put(item)
 
     def _on_install(self) -> None:
         """The state is about to be replaced by a snapshot's."""
@@ -573,9 +572,11 @@ class Node:
 
     async def read_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
         """Return committed batches for a member that repairs its log; raises as ``LogReader.read_committed``."""
-        if self._reader is None:
+        if self._reader is not None:
+            return await self._reader.read_committed(start, end, bytes_max)
+        if self.repairer.remains is None:
             raise self._not_ready()
-        return await self._reader.read_committed(start, end, bytes_max)
+        return await in_thread(self.repairer.remains.read, start, end, bytes_max)
 
     def digest(self, source: NodeId, body: object) -> None:
         """Take what a member says of its state; it may be dropped."""
@@ -595,9 +596,10 @@ class Node:
 
     def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
         """Check who opens a peer connection; raises as ``Peering.meet``, or UnavailableError while starting."""
-        if self._peering is None:
+        if self._peering is not None:
+            self._peering.meet(peer, incarnation, address)
+        elif address or self.repairer.remains is None:  # Without an address it repairs, and only asks.
             raise self._not_ready()
-        self._peering.meet(peer, incarnation, address)
 
     def join(self, join: Join) -> None:
         """Hear that a node which has lost its disk asks to be added."""
@@ -686,13 +688,12 @@ class Node:
     def _not_ready(self) -> UnavailableError:
         if self._stopping:
             return ClosedError(f"{self.options.node} is stopping", remedy="ask another node")
-        progress = self.repairer.progress
-        sentence = progress.sentence if progress is not None else f"{self.options.node} is replaying its log"
-        return UnavailableError(sentence, remedy="try again in a moment")
+        doing = "replaying" if self.repairer.progress is None else "repairing"
+        return UnavailableError(f"{self.options.node} is {doing} its log", remedy="try again in a moment")
 
     def _why_not_running(self) -> str:
         if self.replica is None:
-            return self._not_ready().message
+            return self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
         assert self._peering is not None, "it was made with the replica"
         connected, core = self._peering.connected, self.replica.raft.core
         refusals = "".join(f"; {peer} says: {refusal}" for peer, refusal in self._peering.refusals.items())

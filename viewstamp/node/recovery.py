@@ -21,12 +21,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.consensus.core import MembershipEntry, SnapshotPoint, Stored
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId, Term
 from viewstamp.node.applier import Applier
@@ -102,7 +101,7 @@ def recover(
     wal_options: wal_module.Options,
     on_wal: Callable[[Wal], None],
     check_stop: Callable[[], None],
-    log: FilteringBoundLogger,
+    log: Log,
 ) -> Recovered:
     """Read control file, snapshots and log, and replay what is committed.
 
@@ -214,7 +213,7 @@ def recover(
 
 
 def _load_newest(
-    snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: FilteringBoundLogger
+    snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: Log
 ) -> StoredSnapshot | None:
     """Adopt the newest snapshot that is whole; the damaged ones before it are set aside. None = there is none."""
     for damaged in snapshots.damaged:

@@ -19,10 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import Actor
-from viewstamp.consensus.core import SnapshotPoint
+from viewstamp.consensus.core import Campaign, SnapshotPoint
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
@@ -36,6 +34,7 @@ from viewstamp.errors import (
     StorageFullError,
     ViewstampError,
 )
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
@@ -53,6 +52,7 @@ __all__ = [
     "Item",
     "Join",
     "LogTrimmed",
+    "LostPeer",
     "Proposal",
     "RememberPeer",
     "Replica",
@@ -61,14 +61,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class FromPeer:
     """A consensus message has arrived."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Proposal:
     """A client's batch, checked; ``answer`` is told once what became of it."""
 
@@ -95,6 +95,13 @@ class RememberPeer:
 
 
 @dataclass(frozen=True, slots=True)
+class LostPeer:
+    """The process of a peer seems to be dead: its connection has ended, and nobody answers there."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class InstallSnapshot:
     """A leader's snapshot is durable here as a file, and ``prepared`` from it: let it stand for the log before it."""
 
@@ -110,7 +117,7 @@ class LogTrimmed:
     base: tuple[Index, Term]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Durable:
     """The writes of one Ready, and all before them, are durable."""
 
@@ -130,8 +137,9 @@ class _GoOn:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Reads that the leader was asked about as one, in tick ``asked_at``."""
+    """Reads that ``leader`` was asked about as one, in tick ``asked_at``; None = nobody could be asked."""
 
+    leader: NodeId | None
     asked_at: int
     readers: list[asyncio.Future[None]]
 
@@ -150,6 +158,7 @@ Item = (
     | Proposal
     | WaitForIndex
     | RememberPeer
+    | LostPeer
     | Join
     | ChangeMembers
     | Transfer
@@ -163,8 +172,8 @@ Item = (
 _TICK = _Tick()
 _GO_ON = _GoOn()
 
-_URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC, Kind.ABORT_ATTEMPTS, Kind.FORGET_SINK})
-"""What makes room: admitted into the last of it."""
+_URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC, Kind.ABORT_ATTEMPTS, Kind.FORGET_SINK, Kind.MEMBERSHIP})
+"""What makes room, and the record of a new leader, without which nobody can make any: admitted into the last of it."""
 
 _QUIET_SECONDS = 10.0
 _UPKEEP_SECONDS = 1.0
@@ -199,7 +208,7 @@ class Replica(Actor[Item]):
         clock: Clock,
         tick_seconds: float,
         read_retry_ticks: int,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         self.raft = raft
         self.applier = applier
@@ -247,7 +256,8 @@ class Replica(Actor[Item]):
         self._turn_bytes = 0
         """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
         self._changes = Changes(raft)
-        self._known: tuple[Role, Term, NodeId | None, Lifecycle, Membership] | None = None
+        self._known: tuple[NodeId | None, Campaign | None, Term, Lifecycle, Membership] | None = None
+        """What ``on_change`` was called for last."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
 
@@ -271,6 +281,8 @@ class Replica(Actor[Item]):
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
                     self.raft.know(peer, incarnation)
+                case LostPeer(peer):
+                    self.raft.lost_leader(peer)
                 case Join():
                     self._on_join(item)
                 case ChangeMembers():
@@ -287,13 +299,15 @@ class Replica(Actor[Item]):
                     pass
         if self._to_install is not None:
             self._maybe_install(self._to_install)
-        self._ask_reads()
+        if self._reads or self._unconfirmed:
+            self._ask_reads()
         ready = self.raft.ready()
         if ready is not None:
             self._act(ready)
-        self.applier.apply_turn()
         if not self.applier.is_idle:
-            self.ref.put(_GO_ON)
+            self.applier.apply_turn()
+            if not self.applier.is_idle:
+                self.ref.put(_GO_ON)
         self._changes.note()
         self._note_changes()
 
@@ -353,8 +367,10 @@ class Replica(Actor[Item]):
         self.raft.step(message)
 
     def _has_room(self, batches: tuple[Batch, ...]) -> bool:
-        self._turn_bytes += sum(batch.size for batch in batches)
-        is_urgent = all(batch.kind in _URGENT for batch in batches)
+        is_urgent = True
+        for batch in batches:
+            self._turn_bytes += batch.size
+            is_urgent = is_urgent and batch.kind in _URGENT
         if batches and not is_urgent and self._is_behind():
             return False
         try:
@@ -468,17 +484,21 @@ class Replica(Actor[Item]):
     # -- Reads ----------------------------------------------------------------------------------------------
 
     def _ask_reads(self) -> None:
-        """Ask for the index of the reads that came this turn, as one; ask again for those that got no answer."""
+        """Ask for the index of the reads that came this turn, as one; ask again for those that got no answer.
+
+        At once where another one leads by now: who was asked may be dead.
+        """
         while self._reads:
             token, question = next(iter(self._reads.items()))
-            if self._ticks - question.asked_at < self._read_retry_ticks:
+            is_recent = self._ticks - question.asked_at < self._read_retry_ticks
+            if is_recent and question.leader == self.raft.core.leader:
                 break
             del self._reads[token]
             self._unconfirmed.extend(reader for reader in question.readers if not reader.done())
         if not self._unconfirmed:
             return
         self._token += 1
-        self._reads[self._token] = _Question(self._ticks, self._unconfirmed)
+        self._reads[self._token] = _Question(self.raft.core.leader, self._ticks, self._unconfirmed)
         self._unconfirmed = []
         self.raft.read(self._token)
 
@@ -497,7 +517,7 @@ class Replica(Actor[Item]):
 
     def _note_changes(self) -> None:
         self._look_for_changes()
-        if self.raft.role is Role.LEADER and self.raft.lifecycle is Lifecycle.RUNNING and not self.is_leading:
+        if not self.is_leading and self.raft.role is Role.LEADER and self.raft.lifecycle is Lifecycle.RUNNING:
             if self.applier.applied_end < self.raft.core.log.commit_end:
                 return  # What earlier terms left is being applied: until then nothing is admitted.
             self.applier.machine.begin_leading()
@@ -506,12 +526,12 @@ class Replica(Actor[Item]):
             self.on_change()
 
     def _look_for_changes(self) -> None:
-        raft = self.raft
-        known = (raft.role, raft.term, raft.leader, raft.lifecycle, raft.core.membership)
-        if known == self._known:
+        raft, core, before = self.raft, self.raft.core, self._known
+        # Not the role, but what it follows from: this is asked in every turn, and the role takes longer.
+        self._known = known = (core.leader, core.campaign, core.term, core.lifecycle, core.membership)
+        if known == before:
             return
-        was_leader_of = self._known[1] if self._known and self._known[0] is Role.LEADER else None
-        self._known = known
+        was_leader_of = before[2] if before is not None and before[0] == core.me else None
         self._log.info(
             "= state",
             term=raft.term,

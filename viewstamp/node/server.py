@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgpack
-from structlog.typing import FilteringBoundLogger
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import (
@@ -26,6 +25,7 @@ from viewstamp.errors import (
     WrongClusterError,
 )
 from viewstamp.host.address import parse_address
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Connection
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.changes import check_address
@@ -199,7 +199,7 @@ class Server:
         cluster: ClusterId,
         node: NodeId,
         limits: Limits,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         self.service = service
         self.cluster = cluster
@@ -381,26 +381,24 @@ class _ServerConnection:
     # -- Peers ----------------------------------------------------------------------------------------------
 
     def _on_peer_frame(self, frame: Frame) -> None:
-        if frame.kind == FrameKind.DIGEST:
+        if frame.kind == FrameKind.PEER:
+            message = decode_message(frame)
+            if message.source != self._peer or message.target != self._server.node:
+                raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
+            self._service.step(FromPeer(message), self._incarnation)
+        elif frame.kind == FrameKind.DIGEST:
             self._service.digest(NodeId(self._peer), frame.body)
-            return
-        if frame.kind in (FrameKind.READ_SNAPSHOT, FrameKind.READ_LOG, FrameKind.LIST_SNAPSHOTS):
+        elif frame.kind in (FrameKind.READ_SNAPSHOT, FrameKind.READ_LOG, FrameKind.LIST_SNAPSHOTS):
             self._on_peer_request(frame)
-            return
-        if frame.kind == FrameKind.JOIN:
+        elif frame.kind == FrameKind.JOIN:
             body = frame.body if isinstance(frame.body, dict) else {}
             address, member = body.get("address"), body.get("member", self._peer)
             if not isinstance(address, str) or not address or not isinstance(member, str) or len(member) > _NAME_MAX:
                 raise FrameError("a peer asks to join without an address, or for nobody")
             check_address(address)
             self._service.join(Join(NodeId(member), address, is_direct=member == self._peer))
-            return
-        if frame.kind != FrameKind.PEER:
+        else:
             raise FrameError(f"a peer sent a frame of kind {frame.kind}")
-        message = decode_message(frame)
-        if message.source != self._peer or message.target != self._server.node:
-            raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
-        self._service.step(FromPeer(message), self._incarnation)
 
     def _on_peer_request(self, frame: Frame) -> None:
         body = frame.body

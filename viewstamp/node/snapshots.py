@@ -29,11 +29,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from structlog.typing import FilteringBoundLogger
-
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import ClosedError, RequestError, StorageFullError, UnavailableError, ViewstampError
+from viewstamp.host.log import Log
 from viewstamp.host.seam import Clock
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
@@ -96,7 +95,7 @@ class Snapshotter(AsyncActor[None]):
         on_trimmed: Callable[[LogTrimmed], None],
         load_bytes: int,
         load_seconds: float,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         self.store = store
         self._raft = raft

@@ -26,9 +26,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Receipt:
-    """What a batch of records got: where it stands, in its topic and in the log."""
+    """What a batch of records got: where it stands, in its topic and in the log.
+
+    Nobody changes one. Neither it nor ``Accepted`` is frozen: to make a frozen one takes three times as long, and each
+    batch makes both.
+    """
 
     first_position: Position
     count: int
@@ -53,7 +57,7 @@ Result = Receipt | CommandResults | dict[str, object] | None
 for "not applied, and fenced"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Accepted:
     """Append the batch to the log; ``first_position`` goes into its header (0 where it holds no topic's records).
 

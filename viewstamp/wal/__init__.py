@@ -24,7 +24,7 @@ Assumes
 
 Files of a log directory
     ``<20 digits>.segment``   segments, numbered without gaps; the last is the open one, zero-filled to its full length
-    ``<20 digits>.prepared``  zero-filled and synced: a segment to be, waiting for its name
+    ``<20 digits>.prepared``  zeros, allocated and synced: a segment to be, waiting for its name
     ``<20 digits>.dropped``   a segment that was trimmed, to be overwritten with zeros and prepared again
     ``truncation.mark``       a truncation or reset that has been decided and not finished (``wal/truncation.py``)
     ``*.temporary``           leftovers of a crash, never read

@@ -10,6 +10,7 @@ from enum import Enum
 
 from crc32c import crc32c
 
+from viewstamp.enums import quick
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.wire.batch import Batch, Buffer, pad
 
@@ -71,6 +72,7 @@ def parse_segment_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+@quick
 class SpareKind(Enum):
     """What a file that waits to become a segment holds; the last part of its name."""
 

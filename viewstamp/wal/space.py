@@ -83,6 +83,8 @@ class Space:
           StorageFullError: says how much is left, and why. The remedy begins with a verb and ends without a full stop:
             who knows what could be dropped puts that before it.
         """
+        if size + self._margin_bytes <= self.open_room and not self._bytes_max:
+            return  # Nearly always: the open segment has room enough, whatever else there is.
         left = self.left
         if urgent:
             left = max(left, self._made_ready + self.free)

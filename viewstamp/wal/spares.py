@@ -5,8 +5,10 @@ dropped one is brought back to full length and overwritten with zeros, in the ba
 segment never has anything but zeros behind what was written in it, and the recovery table need not tell old bytes
 from a torn tail. The zeros cost what they cost for a new file, less the allocation: the blocks are there.
 
-Overwriting blocks that were written before makes a sync cost 0.15 ms; growing a file 0.24 ms; ``fallocate`` alone lies
-half-way, as its unwritten extents are converted at the sync. So zeros are written, while appends go on elsewhere.
+A new file is allocated and not written: its blocks read as zeros. A sync in it takes 0.15 ms instead of the 0.12 of one
+in blocks that were written before (0.24 where the file grows), but to write them would write everything twice. Three
+nodes on one disk took 132 MB/s of 4 KiB records so and take 201 now; the p99 of 256 callers was 4.5 ms and is 2.9. What
+a dropped file holds has to be overwritten all the same, and its blocks may not be let go: they are the log's.
 
 Whatever happens to a spare may happen again: recovery takes what it finds, or removes it. Only two orders matter: a
 segment's new name is durable before its bytes change, and a spare's zeros are durable before it is called prepared.
@@ -165,7 +167,11 @@ class Spares:
             return Prepared(used, False, has_space)
         file = self._disk.open(path, create=dropped is None)
         try:
-            fill_with_zeros(file, 0, self._segment_bytes)
+            if dropped is None:
+                file.allocate(self._segment_bytes)
+                file.sync()
+            else:
+                fill_with_zeros(file, 0, self._segment_bytes)
         except StorageFullError:
             self._remove(path, self._segment_bytes)  # somebody else took the space in between: not ours to fail for
             return Prepared(used, False, False)

@@ -115,7 +115,7 @@ class Close:
 Item = Append | Cut | Trim | Reset | Sync | Job | Close
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Outcome:
     """What one call did: the first ``succeeded`` items did, the rest failed with ``error``.
 

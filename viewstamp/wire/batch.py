@@ -48,6 +48,7 @@ from typing import NamedTuple
 import msgpack
 from crc32c import crc32c
 
+from viewstamp.enums import quick
 from viewstamp.errors import FrameError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 
@@ -82,6 +83,7 @@ _FLAG_HEADERS = 2
 assert _HEADER.size == HEADER_SIZE
 
 
+@quick
 class Kind(IntEnum):
     """What a batch is for.
 
@@ -168,6 +170,7 @@ class Batch:
         "attempt",
         "buffer",
         "count",
+        "end",
         "first_index",
         "first_position",
         "flags",
@@ -181,27 +184,41 @@ class Batch:
         "topic",
     )
 
+    term: Term
+    first_index: Index
+    end: Index
+    """The index after the last record."""
+    previous_term: Term
+    first_position: Position
+    topic: TopicId
+    session: SessionId
+    sequence: Sequence
+
     def __init__(self, buffer: Buffer, fields: tuple[int, ...]) -> None:
         """Take ``buffer`` and its unpacked header; use :meth:`decode` or :func:`build_batch`."""
         self.buffer = buffer
         self.size = len(buffer)
-        self.term = Term(fields[0])
-        self.first_index = Index(fields[1])
-        self.previous_term = Term(fields[2])
-        self.log_time = fields[3]
-        self.first_position = Position(fields[4])
-        self.kind = _KINDS[fields[6]]
-        self.flags = fields[7]
-        self.topic = TopicId(fields[10])
-        self.count = fields[11]
-        self.session = SessionId(fields[12])
-        self.sequence = Sequence(fields[13])
-        self.attempt = fields[15]
-
-    @property
-    def end(self) -> Index:
-        """The index after the last record."""
-        return Index(self.first_index + self.count)
+        # A NewType is a call at run time, and this is done for every batch on every member.
+        (
+            self.term,
+            self.first_index,
+            self.previous_term,
+            self.log_time,
+            self.first_position,
+            _,
+            kind,
+            self.flags,
+            _,
+            _,
+            self.topic,
+            self.count,
+            self.session,
+            self.sequence,
+            _,
+            self.attempt,
+        ) = fields  # type: ignore[assignment]
+        self.kind = _KINDS[kind]
+        self.end = self.first_index + self.count  # type: ignore[assignment]
 
     @property
     def last_index(self) -> Index:
@@ -223,7 +240,7 @@ class Batch:
         """
         if len(buffer) - offset < HEADER_SIZE:
             raise FrameError(f"a batch header takes {HEADER_SIZE} bytes, {len(buffer) - offset} are there")
-        if bytes(buffer[offset : offset + 4]) != _MAGIC:
+        if buffer[offset : offset + 4] != _MAGIC:
             raise FrameError(f"no batch here: it starts with {bytes(buffer[offset : offset + 4])!r}, not {_MAGIC!r}")
         return HEADER_SIZE + int(_U32.unpack_from(buffer, offset + 80)[0])
 
@@ -241,9 +258,10 @@ class Batch:
         """
         if len(buffer) < HEADER_SIZE:
             raise FrameError(f"a batch header takes {HEADER_SIZE} bytes, {len(buffer)} are there")
-        magic, header_checksum, *fields = _HEADER.unpack_from(buffer)
+        magic, header_checksum, *rest = _HEADER.unpack_from(buffer)
         if magic != _MAGIC:
             raise FrameError(f"no batch: it starts with {magic!r}, not {_MAGIC!r}")
+        fields = tuple(rest)
         size = HEADER_SIZE + fields[14]
         if len(buffer) != size:
             raise FrameError(f"the batch header says {size} bytes, {len(buffer)} are there")
@@ -256,7 +274,7 @@ class Batch:
             if found != fields[5]:
                 raise FrameError(f"batch body checksum {found:#010x}, expected {fields[5]:#010x}")
         _check_fields(fields)
-        return cls(buffer, tuple(fields))
+        return cls(buffer, fields)
 
     @classmethod
     def decode_all(cls, buffer: Buffer, *, verify: bool = True) -> list[Batch]:
@@ -294,6 +312,7 @@ class Batch:
         _U32.pack_into(buffer, 4, crc32c(memoryview(buffer)[_LEADER_START:HEADER_SIZE]))
         self.term = term
         self.first_index = first_index
+        self.end = first_index + self.count  # type: ignore[assignment]
         self.previous_term = previous_term
         self.log_time = log_time
         self.first_position = first_position
@@ -319,12 +338,13 @@ class Batch:
         """
         size = cls.measure(buffer)
         view = memoryview(buffer)[:HEADER_SIZE]
-        _, header_checksum, *fields = _HEADER.unpack(view)
+        _, header_checksum, *rest = _HEADER.unpack(view)
         found = crc32c(view[_LEADER_START:])
         if found != header_checksum:
             raise FrameError(f"batch header checksum {found:#010x}, expected {header_checksum:#010x}")
+        fields = tuple(rest)
         _check_fields(fields)
-        batch = cls(view, tuple(fields))
+        batch = cls(view, fields)
         batch.size = size
         return batch
 
@@ -507,7 +527,7 @@ def _add_padded(parts: list[Buffer], buffer: Buffer) -> None:
     parts.append(bytes(pad(len(buffer)) - len(buffer)))
 
 
-def _check_fields(fields: list[int]) -> None:
+def _check_fields(fields: tuple[int, ...]) -> None:
     if fields[6] not in _KINDS:
         raise FrameError(f"unknown batch kind {fields[6]}; this version knows {sorted(_KINDS)}")
     if fields[8] != 0:

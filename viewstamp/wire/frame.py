@@ -34,6 +34,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 _MAGIC = b"VSF\x01"
 _HEADER = struct.Struct("<4sI B3x II")
 _CHECKED = struct.Struct("<B3x II")
+_CHECKED_START = 8
 FRAME_HEADER_SIZE = _HEADER.size
 assert FRAME_HEADER_SIZE == 20
 
@@ -85,47 +86,41 @@ class FrameDecoder:
         view = memoryview(chunk if len(self._chunks) == 1 else b"".join(self._chunks))
         frames = []
         at = 0
-        while True:
-            size = self._frame_size(view, at)
-            if size is None or len(view) - at < size:
+        while self._held - at >= FRAME_HEADER_SIZE:
+            magic, checksum, kind, body_size, payload_size = _HEADER.unpack_from(view, at)
+            if magic != _MAGIC:
+                raise _not_ours(magic)
+            body_end = at + FRAME_HEADER_SIZE + body_size
+            end = body_end + payload_size
+            if end - at > self._frame_bytes_max:
+                raise FrameError(
+                    f"a frame of {end - at} bytes is over the limit of {self._frame_bytes_max}",
+                    remedy="send smaller batches, or raise [limits] frame_bytes_max on every node",
+                )
+            if end > self._held:
+                self._wanted = end - at
                 break
-            frames.append(self._decode(view[at : at + size]))
-            at += size
-        rest = view[at:]
-        self._chunks = [rest] if len(rest) else []
-        self._held = len(rest)
-        self._wanted = size if size is not None else 0
+            found = crc32c(view[at + _CHECKED_START : body_end])
+            if found != checksum:
+                raise FrameError(f"frame checksum {found:#010x}, expected {checksum:#010x}: damaged on the way")
+            try:
+                body = msgpack.unpackb(view[at + FRAME_HEADER_SIZE : body_end])
+            except (ValueError, msgpack.exceptions.UnpackException) as error:
+                raise FrameError(f"the body of a frame of kind {kind} is no msgpack: {error}") from error
+            frames.append(Frame(kind, body, view[body_end:end]))
+            at = end
+        else:
+            self._wanted = 0
+            start = bytes(view[at : at + len(_MAGIC)])
+            if not _MAGIC.startswith(start):  # at the first wrong byte: another protocol may wait for an answer
+                raise _not_ours(start)
+        self._held -= at
+        self._chunks = [view[at:]] if self._held else []
         return frames
 
-    def _frame_size(self, view: memoryview, at: int) -> int | None:
-        """Return the size of the frame at ``at``, or None while its header is incomplete."""
-        magic = bytes(view[at : at + len(_MAGIC)])
-        if not _MAGIC.startswith(magic):  # at the first wrong byte: who speaks another protocol may wait for an answer
-            raise FrameError(
-                f"not a viewstamp frame: it starts with {magic!r}, not {_MAGIC!r}",
-                remedy="check that the address is one of a viewstamp node, and that both sides run compatible versions",
-            )
-        if len(view) - at < FRAME_HEADER_SIZE:
-            return None
-        _, _, _, body_size, payload_size = _HEADER.unpack_from(view, at)
-        size = FRAME_HEADER_SIZE + int(body_size) + int(payload_size)
-        if size > self._frame_bytes_max:
-            raise FrameError(
-                f"a frame of {size} bytes is over the limit of {self._frame_bytes_max}",
-                remedy="send smaller batches, or raise [limits] frame_bytes_max on every node",
-            )
-        return size
 
-    @staticmethod
-    def _decode(view: memoryview) -> Frame:
-        _, checksum, kind, body_size, _ = _HEADER.unpack_from(view)
-        body_end = FRAME_HEADER_SIZE + body_size
-        packed = view[FRAME_HEADER_SIZE:body_end]
-        found = crc32c(packed, crc32c(view[8:FRAME_HEADER_SIZE]))
-        if found != checksum:
-            raise FrameError(f"frame checksum {found:#010x}, expected {checksum:#010x}: damaged on the way")
-        try:
-            body = msgpack.unpackb(packed)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise FrameError(f"the body of a frame of kind {kind} is no msgpack: {error}") from error
-        return Frame(kind, body, view[body_end:])
+def _not_ours(start: bytes) -> FrameError:
+    return FrameError(
+        f"not a viewstamp frame: it starts with {start!r}, not {_MAGIC!r}",
+        remedy="check that the address is one of a viewstamp node, and that both sides run compatible versions",
+    )

@@ -94,11 +94,15 @@ What OK carries beside ``id``:
 * a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
 * WELCOME to a client, and ERROR of the class NotLeaderError, have ``members`` and ``generation`` as MEMBERS, which
   comes whenever they change, to clients whose HELLO has ``members`` = true
+* HELLO of a peer has ``address``, where it listens; "" = it repairs itself and asks for what it lost, no more: such
+  a one is let in also by a member that is repairing itself, and can give what it still has
 """
 
 from __future__ import annotations
 
 from enum import IntEnum, unique
+
+from viewstamp.enums import quick
 
 __all__ = ["PROTOCOL_VERSION", "FrameKind"]
 
@@ -106,6 +110,7 @@ PROTOCOL_VERSION = 2
 
 
 @unique
+@quick
 class FrameKind(IntEnum):
     """The kinds of frames; the numbers are the wire's and never change their meaning."""
 
