@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -174,3 +175,54 @@ def test_a_leader_whose_clock_is_slow_is_followed_all_the_same(three: Cluster) -
         member.process.rate = rate
     assert three.run(5.0) > 60
     assert (three.leader, three.term) == (leader, term)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_a_leader_that_dies_is_replaced_before_any_timeout_is_over(nodes: int) -> None:
+    """Its connections end, and nobody listens there any more: the others need not wait to know."""
+    cluster = Cluster(nodes)
+    world = cluster.world
+    dead, term = cluster.leader, cluster.term
+    world.take_down(dead, power=False)
+    assert world.loop.run_until(lambda: world.leader not in (None, dead), seconds=TIMEOUT / 2)
+    assert cluster.term == term + 1, "one election, no votes split"
+    assert cluster.run(0.5) > 5
+    world.close()
+
+
+@pytest.mark.slow
+def test_reads_that_a_dead_leader_was_asked_about_are_asked_of_the_next_at_once(three: Cluster) -> None:
+    """The question was on its way to the dead one, or there was nobody to ask."""
+    world = three.world
+    answered: list[float] = []
+
+    async def read() -> None:
+        async with Client(
+            three.followers[0].address, network=world.network.view("reader"), entropy=world.loop.entropy("reader")
+        ) as client:
+            while True:
+                reads = [client.describe_topic("orders", timeout=5.0) for _ in range(3)]
+                await asyncio.gather(*reads)
+                answered.append(world.loop.time())
+
+    world.loop.process("reader").spawn(read())
+    three.run(1.0)
+    before = len(answered)
+    world.take_down(three.leader, power=False)
+    three.run(1.0)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(answered[before - 1 :])]
+    assert len(gaps) > 100
+    assert max(gaps) < TIMEOUT / 2
+
+
+@pytest.mark.slow
+def test_a_leader_whose_connections_all_break_leads_on(three: Cluster) -> None:
+    """They are made anew at once: that is what tells it from a dead one."""
+    leader, term = three.leader, three.term
+    for _ in range(10):
+        for end in list(three.world.network.connections.values()):
+            if leader.name in (end.node, end.other_node):
+                end.break_off("a test")
+        assert three.run(0.5) > 5
+        assert (three.leader, three.term) == (leader, term)

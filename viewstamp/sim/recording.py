@@ -31,6 +31,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from viewstamp.enums import quick
 from viewstamp.host.blocking import to_the_end
 from viewstamp.host.seam import AsyncFile, Buffer, Disk, File
 from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
@@ -43,6 +44,7 @@ _HOLE_BYTES = 64 * 1024
 """Runs of zeros of this length are left out of rebuilt files: most of a prepared segment is one."""
 
 
+@quick
 class OperationKind(IntEnum):
     """What was done."""
 
