@@ -98,6 +98,27 @@ async def test_a_full_group_starts_again_full_and_can_still_elect(tmp_path: Path
         assert await numbers(group.client()) == list(range(count))
 
 
+async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_room(tmp_path: Path) -> None:
+    """Full ones take nothing, not even the trim behind it that would make room: nobody would come out of that."""
+    wal = replace(SMALL, bytes_max=1024 * 1024)
+    async with Group(tmp_path, 3, wal=replace(wal, bytes_max=768 * 1024)) as group:
+        await asyncio.gather(group.run("n1", wal=wal), group.run("n2", "n3"))
+        client = group.client(timeout=3.0)
+        await client.create_topic("orders")
+        await group.caught_up()
+        assert group.nodes[NodeId("n1")].status["role"] == "leader"
+        count, error = await append_until_full(client)
+        assert count > 15
+        assert error is not None
+        await client.trim_topic("orders", count)
+        for _ in range(100):
+            if await append_until_full(client, 5) == (5, None):
+                break
+            await asyncio.sleep(0.1)  # Snapshots are taken, and what they cover is dropped.
+        else:
+            pytest.fail(f"still full: {group.journal.tail()}")
+
+
 @pytest.mark.parametrize("size", [4_000, 32_000, 90_000])
 async def test_a_flood_on_a_log_that_is_nearly_full_does_not_bring_the_leader_down(tmp_path: Path, size: int) -> None:
     """Batches that are admitted in one turn are all written in it: together they must not need more than there is."""

@@ -165,6 +165,28 @@ async def test_a_log_that_lost_its_beginning_below_a_snapshot_gets_it_back(tmp_p
         check_same_bytes(group)
 
 
+async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_the_rest_too(tmp_path: Path) -> None:
+    """No number is left before the first file, so what is in use below the snapshot goes into it."""
+    async with Group(tmp_path, 3, scrub=NEVER) as group:
+        await group.run()
+        values = await fill(group, 2)
+        await group.caught_up()
+        await group.nodes[NodeId("n3")].create_snapshot()
+        values += await fill(group, 16, 2)
+        await group.caught_up()
+        await group.stop("n3")
+        segments(tmp_path / "n3")[0].unlink()
+        await group.run("n3")
+        assert group.journal.of("! the beginning of the log is lost", node="n3")
+        node = group.nodes[NodeId("n3")]
+        assert node.wal is not None
+        assert node.wal.first_index == node.machine.keep_from()
+        client = group.client()
+        assert [record.value async for record in client.read("orders", node="n3")] == values
+        await stop_all(group)
+        check_same_bytes(group)
+
+
 async def test_a_pass_keeps_its_pace(tmp_path: Path) -> None:
     """Half a megabyte a second: a log of 200 kB takes 0.4 s at least."""
     slowly = ScrubOptions(bytes_per_second=512 * 1024, first_seconds=0.0, period_seconds=0.0)

@@ -67,6 +67,20 @@ def test_what_is_needed_is_kept_and_no_more_than_allowed(
     assert choose_dropped(kept, base=base, kept_max=kept_max, held=held) == []
 
 
+def test_of_a_bounded_log_no_more_is_held_than_lies_between_two_that_are_near() -> None:
+    """However few should be kept: what holds the log goes on, and the base with it, by short steps."""
+    kept: list[Index] = []
+    for end in range(100, 10_100, 100):
+        kept.append(Index(end))
+        dropped = choose_dropped(
+            kept, base=Index(100), kept_max=3, are_near=lambda before, after: after - before <= 2500
+        )
+        kept = [each for each in kept if each not in dropped]
+    gaps = [after - before for before, after in pairwise(kept)]
+    assert max(gaps) <= 2500
+    assert len(kept) <= 12
+
+
 def test_what_is_kept_lies_evenly() -> None:
     """As the snapshots come, one after the other, while records of long ago hold the log."""
     kept: list[Index] = []

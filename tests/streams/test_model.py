@@ -242,7 +242,7 @@ class History(RuleBasedStateMachine):
         now = self.log.seconds * 1_000_000 + 1000 + self.log.next_index
         in_log = {b.session for b in self.log.unapplied}
         idle = {each for each in self.used if now - self.used_at[each] > SESSION_SECONDS * 1_000_000} - in_log
-        batch = self.log.machine.upkeep(now)
+        batch = self.log.machine.upkeep(now, now)
         if batch is None:
             assert not idle or any(b.kind in FORGETTING for b in self.log.unapplied)
             return

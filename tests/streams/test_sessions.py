@@ -29,7 +29,7 @@ def now(log: Log) -> int:
 
 
 def upkeep(log: Log) -> Batch | None:
-    return log.machine.upkeep(now(log))
+    return log.machine.upkeep(now(log), now(log))
 
 
 def expired(log: Log) -> list[int]:
@@ -166,7 +166,7 @@ def test_use_is_part_of_a_snapshot() -> None:
     log.seconds += HOUR // 2 + 1
     copy = restored(log.machine, CLASSES, session_seconds=HOUR)
     copy.begin_leading()
-    batch = copy.upkeep(now(log))
+    batch = copy.upkeep(now(log), now(log))
     assert batch is not None
     assert msgpack.unpackb(batch.values()[0]) == [second]
 
@@ -268,7 +268,7 @@ def test_states_of_older_versions_are_read_and_their_sessions_count_as_used_just
     assert machine.status()["session_result_bytes"] == len(msgpack.packb(results.results))
     machine.begin_leading()
     seven = 7_000_000
-    assert machine.upkeep(seven + HOUR * 1_000_000) is None
-    batch = machine.upkeep(seven + (HOUR + 2) * 1_000_000)
+    assert machine.upkeep(seven, seven + HOUR * 1_000_000) is None
+    batch = machine.upkeep(seven, seven + (HOUR + 2) * 1_000_000)
     assert batch is not None
     assert {3, 4} <= set(msgpack.unpackb(batch.values()[0]))

@@ -316,6 +316,22 @@ def test_an_attempt_to_which_nothing_happens_goes_by_the_logs_time(log: Log, sta
     assert (stager.sink()["attempts"], stager.sink()["bytes"]) == (0, 0)
 
 
+def test_a_leader_lets_time_pass_where_that_alone_lets_go_of_what_is_staged(log: Log, stager: Stager) -> None:
+    """A quota that is full, or a log, takes nothing else; and one such record is enough, however long it takes."""
+    log.topic()
+    stager.begin(keep_seconds=10)
+    began = log.applied[-1].log_time
+    later = began + 11_000_000
+    assert log.machine.upkeep(began, began + 9_000_000) is None
+    batch = log.machine.upkeep(began, later)
+    assert batch is not None
+    assert log.machine.upkeep(later, later) is None, "a record of that time is in the log already"
+    log.seconds += 11
+    assert log.run(batch) == {}
+    assert stager.sink()["attempts"] == 0
+    assert log.machine.upkeep(began, later) is None
+
+
 def test_an_attempt_over_which_a_limited_log_has_gone_on_goes(log: Log, stager: Stager) -> None:
     topic, session = log.topic(), log.session()
     attempt = stager.begin(keep_bytes=2000)

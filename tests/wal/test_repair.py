@@ -14,7 +14,7 @@ from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.sim.volume import Image, Volume
-from viewstamp.wal.assessment import Assessment, Gap, assess
+from viewstamp.wal.assessment import Assessment, Gap, Part, Region, assess
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE, segment_name
 from viewstamp.wal.reader import inspect
 from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
@@ -334,6 +334,46 @@ def test_what_was_never_there_does_not_fit_before_a_log() -> None:
     rebuilding.abandon()
     wal, found = open_wal(disk, TINY, first_index=Index(41))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("groups", [3, 40])
+@pytest.mark.parametrize("power", [False, True])
+def test_a_first_file_that_was_written_again_from_a_snapshot_on_takes_what_was_before_it(
+    groups: int, power: bool
+) -> None:
+    """No number is left for a file before it; a death at any call leaves one that begins where it did, or all of it."""
+    disk = new_disk()
+    batches = write(disk, groups)
+    begin = batches[4].first_index
+    aside = Aside(disk, "/data")
+    (part, *others) = assess(disk, DIRECTORY).parts
+    lost = Region(
+        parts=(Part(number=1, path=part.path),),
+        start=begin,
+        end=part.end,
+        before=None,
+        behind=others[0] if others and others[0].header is not None else None,
+        is_followed=bool(others),
+    )
+    late = Rebuilding(disk, lost, commit_end=1000)
+    late.add([batch for batch in batches if part.end is not None and begin <= batch.first_index < part.end])
+    late.finish(aside)
+    assert assess(disk, DIRECTORY, begin_max=begin).begin == begin
+    image = disk.volume.after_cut(disk.entropy)
+    disk = _restored(image)
+    mend(disk, batches)
+    calls = disk.calls
+    check_whole(disk, batches)
+    for call in range(1, calls + 1):
+        disk = _restored(image)
+        disk.crash_at(call)
+        with pytest.raises(SimulatedCrash):
+            mend(disk, batches)
+        disk.crash() if power else disk.kill()
+        assert not assess(disk, DIRECTORY, begin_max=begin).is_damaged, f"at call {call} of {calls}"
+        if assess(disk, DIRECTORY).is_damaged:
+            mend(disk, batches)
+        check_whole(disk, batches)
 
 
 def test_an_unreadable_mark_makes_the_end_unknown() -> None:

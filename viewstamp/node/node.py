@@ -387,6 +387,7 @@ class Node:
             on_install=self._on_install,
             explain_full=self.snapshotter.explain_full,
             is_behind=lambda: snapshotter.is_behind,
+            spared_bytes=lambda: snapshotter.spared_bytes,
             clock=host.clock,
             tick_seconds=options.tick_seconds,
             read_retry_ticks=options.core.election_timeout_ticks,
@@ -410,9 +411,7 @@ class Node:
             on_rot=self._on_rot,
             replace_snapshot=snapshotter.create,
             is_base_lost=lambda: snapshotter.is_base_lost,
-            find_lost_beginning=lambda: self.repairer.find_lost_beginning(
-                recovered, raft.core.membership, wal.first_index
-            ),
+            find_lost_beginning=lambda: self.repairer.find_lost_beginning(recovered, self.membership, wal.first_index),
             log=self._log,
         )
         snapshotter.on_suspect = self.scrubber.suspect

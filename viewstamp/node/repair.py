@@ -129,6 +129,8 @@ class Repairer:
         """Rot that was met while the node ran: looked for, and repaired, before the next recovery."""
         self.remains: Remains | None = None
         """What can be given to others while a repair is under way; None = nothing, or not known yet."""
+        self._begins_for_good: Index | None = None
+        """Where a log begins before which nothing can be put, whoever has it."""
         self._host = host
         self._node = node
         self._cluster = cluster
@@ -179,7 +181,7 @@ class Repairer:
         Only where another member still has them: what was trimmed since is missing too, and not missed.
         """
         keep_from = recovered.applier.machine.keep_from()
-        if keep_from is None or keep_from >= first_index:
+        if keep_from is None or keep_from >= first_index or first_index == self._begins_for_good:
             return None
         state = recovered.log_store.state
         refetcher = self._refetcher(state, membership, Progress(sentence=""))
@@ -267,16 +269,19 @@ class Repairer:
             if look is None:
                 return False
             region = look.found.regions[0]
-            assert region.end is not None, "something follows"
+            first_index = region.gaps[0].end
+            if region.end is None or first_index is None:
+                return False  # Its only file may be torn as well: it can be written again when others have followed.
             refetcher = self._refetcher(look.state, look.membership, self.progress)
             aside = Aside(self._host.disk, self._data_dir)
             try:
-                if not await refetcher.has(region.start, region.end):
+                if not await refetcher.has(region.start, first_index):
                     return False
-                self._log.error("! the beginning of the log is lost", start=region.start, end=region.end)
+                self._log.error("! the beginning of the log is lost", start=region.start, end=first_index)
                 self.remains = self._remains_of(look)
                 await self._rebuild(look, region, None, refetcher, aside)
             except GoneError:
+                self._begins_for_good = Index(first_index)
                 return False
             finally:
                 refetcher.close()
@@ -343,12 +348,12 @@ class Repairer:
             try:
                 await self._rebuild(look, region, end, refetcher, aside)
             except GoneError:
-                if region.parts[0].exists or region.before is not None or region.behind is None:
+                begin = _begin_after(region)
+                log_end = found.end if cut is None else cut
+                if begin is None or log_end is None:
                     raise
                 # The beginning, which the others have dropped: what they have in its place is a snapshot.
-                log_end = found.end if cut is None else cut
-                assert region.end is not None and log_end is not None, "what follows the beginning is there"  # noqa: PT018
-                await refetcher.fetch_snapshot(look.store, region.end, log_end)
+                await refetcher.fetch_snapshot(look.store, begin, log_end)
 
     async def _rebuild(self, look: _Look, region: Region, end: int | None, refetcher: Refetcher, aside: Aside) -> None:
         """Write a region again, with what is missing from the others."""
@@ -438,6 +443,16 @@ def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:
         else:
             return stored
     return None
+
+
+def _begin_after(region: Region) -> int | None:
+    """Return where a log begins of which a region is the lost beginning; None = it is none, or nothing follows."""
+    first = region.parts[0]
+    if region.before is not None:
+        return None
+    if not first.exists:
+        return region.end if region.behind is not None else None
+    return first.first_index if first.first_index is not None and first.first_index > region.start else None
 
 
 def _cut_of(look: _Look) -> int | None:

@@ -172,7 +172,16 @@ Item = (
 _TICK = _Tick()
 _GO_ON = _GoOn()
 
-_URGENT = frozenset({Kind.TRIM_TOPIC, Kind.CONFIGURE_TOPIC, Kind.ABORT_ATTEMPTS, Kind.FORGET_SINK, Kind.MEMBERSHIP})
+_URGENT = frozenset(
+    {
+        Kind.TRIM_TOPIC,
+        Kind.CONFIGURE_TOPIC,
+        Kind.ABORT_ATTEMPTS,
+        Kind.FORGET_SINK,
+        Kind.EXPIRE_SESSIONS,
+        Kind.MEMBERSHIP,
+    }
+)
 """What makes room, and the record of a new leader, without which nobody can make any: admitted into the last of it."""
 
 _QUIET_SECONDS = 10.0
@@ -205,6 +214,7 @@ class Replica(Actor[Item]):
         on_install: Callable[[], None],
         explain_full: Callable[[], str],
         is_behind: Callable[[], bool],
+        spared_bytes: Callable[[], int],
         clock: Clock,
         tick_seconds: float,
         read_retry_ticks: int,
@@ -233,6 +243,8 @@ class Replica(Actor[Item]):
         """Says what would make room in a full log."""
         self._is_behind = is_behind
         """Says whether a bounded log has to wait for a snapshot."""
+        self._spared_bytes = spared_bytes
+        """Says how much of a bounded log this member leaves free when it leads."""
         self._explained = (0, "")
         """The tick in which that was asked last, and what it said."""
         self._to_install: InstallSnapshot | None = None
@@ -427,7 +439,7 @@ class Replica(Actor[Item]):
         self.raft.tick(self._clock.wall_us(), has_room=self._can_lead())
         if self.is_leading and self._ticks % self._upkeep_ticks == 0:
             core = self.raft.core
-            batch = self.applier.machine.upkeep(max(core.log_time, core.wall_us))
+            batch = self.applier.machine.upkeep(core.log_time, max(core.log_time, core.wall_us))
             if batch is not None:
                 self._on_proposal(batch, _ignore)
 
@@ -451,7 +463,7 @@ class Replica(Actor[Item]):
                     f"{self.raft.core.me} has to take a snapshot before its bounded log grows further",
                     remedy="try again in a moment",
                 )
-            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent)
+            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent, spared=self._spared_bytes())
             admission = self.applier.machine.admit(batch)
         except StorageFullError as error:
             self._note_full(error)

@@ -6,7 +6,7 @@ behind it. So the log goes at most as far as the *base*, and what is older than 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from viewstamp.ids import Index
 
@@ -29,13 +29,19 @@ def choose_base(
 
 
 def choose_dropped(
-    ends: Sequence[Index], *, base: Index | None, kept_max: int, held: Collection[Index] = ()
+    ends: Sequence[Index],
+    *,
+    base: Index | None,
+    kept_max: int,
+    held: Collection[Index] = (),
+    are_near: Callable[[Index, Index], bool] = lambda _before, _after: True,
 ) -> list[Index]:
     """Return the ends of the snapshots that are not needed.
 
     Kept, whatever ``kept_max`` says, are the two newest, the base, and those that are ``held`` (being sent). What is
     older than the base goes: the log does not reach back to it. Between the base and the newest at most ``kept_max``
-    in all are kept, spaced evenly: they are the bases to come, when what holds the log is trimmed.
+    in all are kept, spaced evenly: they are the bases to come, when what holds the log is trimmed. However many they
+    are, one stays where those beside it are not near each other: what lies between them would be held as one.
     """
     kept = sorted(ends)
     needed = {*kept[-2:], *held} | ({base} if base is not None else set())
@@ -45,7 +51,7 @@ def choose_dropped(
         gaps = [
             (after - before, end)
             for before, end, after in zip([Index(0), *kept], kept, kept[1:], strict=False)
-            if end not in needed
+            if end not in needed and are_near(before, after)
         ]
         if not gaps:
             break

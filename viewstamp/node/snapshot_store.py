@@ -19,7 +19,7 @@ never blocks the loop; what is cancelled in the middle of a change of names fini
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -204,7 +204,11 @@ class SnapshotStore:
         await in_thread(self._remove_names, [stored.path])
 
     async def prune(
-        self, base: StoredSnapshot | None, kept_max: int, held: Collection[StoredSnapshot] = ()
+        self,
+        base: StoredSnapshot | None,
+        kept_max: int,
+        held: Collection[StoredSnapshot] = (),
+        are_near: Callable[[Index, Index], bool] = lambda _before, _after: True,
     ) -> list[str]:
         """Remove what :func:`choose_dropped` says, and damaged files that a newer snapshot replaces; return the paths.
 
@@ -212,7 +216,8 @@ class SnapshotStore:
         """
         ends = [each.end for each in self.stored]
         base_end = None if base is None else base.end
-        chosen = choose_dropped(ends, base=base_end, kept_max=kept_max, held=[each.end for each in held])
+        held_ends = [each.end for each in held]
+        chosen = choose_dropped(ends, base=base_end, kept_max=kept_max, held=held_ends, are_near=are_near)
         newest = max(ends, default=0)
         dropped = [each.path for each in self.stored if each.end in chosen]
         dropped += [each.path for each in self.damaged if each.end < newest]

@@ -111,9 +111,10 @@ class StateMachine(Protocol):
         """
         ...
 
-    def upkeep(self, log_time: int) -> Batch | None:
-        """Return what a leader should propose by itself at ``log_time``, in microseconds; None = nothing. Cheap to ask.
+    def upkeep(self, log_time: int, now: int) -> Batch | None:
+        """Return what a leader should propose by itself; None = nothing. Cheap to ask.
 
+        ``log_time`` is that of the newest record, ``now`` what a new one would get, both in microseconds.
         So what depends on time or on one member's settings is decided by a record, and so by the log for all.
         """
         ...

@@ -3,8 +3,8 @@
 The budget is an invariant: **of the voters in force, of those that are about to be, and while joint of both sets, fewer
 than a majority can be spared are damaged and not yet repaired**: at most f of 2 f + 1. Beyond it the product promises
 that it stops and says so, not that nothing is lost. Repaired means: the bytes on the disk reach the pair (last term,
-end) that they reached before, and the member speaks; or its id is no member any more, which is the only way
-where term and vote went too.
+end) that they reached before, and the member speaks; or its id is no member any more. Where term and vote went too that
+is the only way, unless no record had named the disk that went: the one that is named first is the member's.
 
 What is left alone is the last group of the log where nothing follows it: a disk that loses that one cannot be told from
 a power cut (``viewstamp.wal``, what stays ambiguous).
@@ -33,7 +33,7 @@ _SECTOR = 512
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """What was done to whom. The log held ``first`` to ``pair`` before; ``is_final``: the id can never vote again."""
+    """What was done to whom. The log held ``first`` to ``pair`` before; ``is_final``: that disk never votes again."""
 
     member: Member
     first: int
@@ -111,13 +111,19 @@ class Damages:
     def _is_repaired(self, member: NodeId) -> bool:
         damage = self.present[member]
         node = damage.member.node
-        if damage.is_final or not damage.member.is_up or node is None or node.replica is None:
+        if not damage.member.is_up or node is None or node.replica is None:
+            return False
+        if damage.is_final and not self._is_named(member, node.incarnation):
             return False
         log = self._world.durability.logs[damage.member.name]
         needed = node.machine.keep_from()
         begins = needed is None or log.first <= max(damage.first, needed)
         speaks = node.replica.raft.core.silent_until is None
-        return speaks and begins and not log.has_gap and log.pair >= damage.pair
+        return speaks and begins and not log.has_gap and (damage.is_final or log.pair >= damage.pair)
+
+    def _is_named(self, member: NodeId, incarnation: str) -> bool:
+        membership = self._world.durability.membership
+        return membership is not None and membership.incarnations.get(member) == incarnation
 
     def _sets(self) -> list[frozenset[NodeId]]:
         """Return every set of voters, with the learners that become voters, that counts now or is about to."""

@@ -436,6 +436,11 @@ class _Driver:
                 raise
             except (StagingError, TaskFailedError, *_PASSING):
                 await self._rest()
+            except RequestError as error:
+                if not self._may_be_too_much(batch):
+                    raise
+                await self._abort(batch)
+                raise TaskFailedError from error
         raise TaskFailedError
 
     async def _stage(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[Attempt, Sealed | SinkCommit]:
@@ -460,6 +465,11 @@ class _Driver:
         sealed = await begun.seal()
         await self._step()
         return attempt, sealed
+
+    def _may_be_too_much(self, batch: Batch) -> bool:
+        """Say whether the attempts at a batch, with those that were given up, come near what may be staged."""
+        attempts = (attempt for attempt in self._record.attempts if attempt.batch == batch)
+        return 2 * sum(len(value) for each in attempts for _, value in each.records) > self._swarm.staged_bytes_max
 
     @staticmethod
     def _value(batch: Batch, attempt: Attempt, topic: str, number: int, padding: int) -> bytes:

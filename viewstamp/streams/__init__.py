@@ -105,7 +105,8 @@ the log, and until it is applied batches of those are refused with UnavailableEr
 
 EXPIRE_SESSIONS is what a leader proposes by itself (``upkeep``, once a second): its record is the msgpack list of at
 most 1000 ids, of sessions that nobody has used for ``session_seconds``, reckoned from the time that the record itself
-will have. The ids and not the time stand there, so that members need not agree on when a session was used.
+will have. The ids and not the time stand there, so that members need not agree on when a session was used. It names
+none where it is there only to let time pass: what is staged goes by the log's time, and a full log takes nothing else.
 The view also holds the commands that were decoded to be checked, so that the leader decodes them once.
 
 COMMITs and the admission view. A COMMIT may be refused when it is applied, though it was admitted: an abort or another

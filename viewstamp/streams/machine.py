@@ -133,15 +133,21 @@ class Streams:
                 pass
         return _NO_POSITION
 
-    def upkeep(self, log_time: int) -> Batch | None:
-        """Return what a leader proposes by itself: the end of sessions that are idle by then; None = nothing."""
+    def upkeep(self, log_time: int, now: int) -> Batch | None:
+        """Return what a leader proposes by itself; None = nothing. See :class:`StateMachine`.
+
+        That is the end of sessions that are idle by now. Of none, where what is staged goes by the passing of time:
+        perhaps nothing else can be written before it has gone.
+        """
         view = self._view
         assert view is not None, "only a leader proposes"
         if view.victims:
             return None
-        idle = self._state.sessions.idle(log_time - self._session_us)
+        idle = self._state.sessions.idle(now - self._session_us)
         expired = list(islice((each for each in idle if each not in view.pending), EXPIRED_MAX))
-        return encode_expiry(expired) if expired else None
+        staging = self._state.staging
+        is_due = not staging.is_due(log_time) and staging.is_due(now)
+        return encode_expiry(expired) if expired or is_due else None
 
     def _admit_attempt(self, batch: Batch) -> Admission:
         staging = self._state.staging
@@ -170,9 +176,10 @@ class Streams:
         own = sum(a.bytes for a in staging.attempts.values() if (a.sink, a.batch) == (attempt.sink, attempt.batch))
         if own + batch.size > limit:
             raise RequestError(
-                f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes; all sinks together may hold"
-                f" {limit}",
-                remedy="write smaller batches (fewer files or records a trigger), or raise [limits] staged_bytes_max",
+                f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes, attempts that were given up"
+                f" among them; all sinks together may hold {limit}",
+                remedy="write smaller batches (fewer files or records a trigger), or raise [limits] staged_bytes_max;"
+                " if most of it was given up, abort the batch and write it again",
             )
         raise OverloadedError(
             f"{staging.bytes} bytes are staged and not committed, the limit is {limit}",

@@ -322,6 +322,10 @@ class Staging:
 
     # Looking.
 
+    def is_due(self, log_time: int) -> bool:
+        """Say whether an attempt is gone as soon as a record of this log time has been applied."""
+        return any(log_time - each.log_time > each.keep_seconds * 1_000_000 for each in self.attempts.values())
+
     def sink(self, name: str) -> Sink:
         """Return a sink. Raises RequestError."""
         sink = self.sinks.get(name)

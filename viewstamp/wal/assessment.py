@@ -83,7 +83,8 @@ class Region:
     """Parts that have to be written again, to hold the indices ``start`` to ``end`` (half-open; None = not known).
 
     ``before`` is the last whole part before them, ``behind`` the first one behind them; None = there is none.
-    ``is_followed``: something was written behind them, so they end with a seal.
+    ``is_followed``: something was written behind them, so they end with a seal. ``start`` is below the first index of
+    the first part where the beginning of the log is missing, and no number is left for a part of its own.
     """
 
     parts: tuple[Part, ...]
@@ -109,7 +110,9 @@ class Region:
     @property
     def knows_previous_term(self) -> bool:
         """Whether what is left tells the term of the record before it."""
-        return self.parts[0].is_header_intact or (self.before is not None and self.before.last_term is not None)
+        first = self.parts[0]
+        is_told = first.is_header_intact and first.first_index == self.start
+        return is_told or (self.before is not None and self.before.last_term is not None)
 
     @property
     def bytes_lost(self) -> int:
@@ -306,8 +309,9 @@ def _regions_of(found: Assessment, parts: list[Part], tail: Part | None, end: in
     """Return what has to be written again, where the log ends at ``end`` (None = not known), and ``tail`` is behind."""
     regions = []
     first = parts[0]
-    if first.first_index is not None and first.first_index > found.begin:
-        gap = Part(number=first.number - 1, path=f"{found.directory}/{segment_name(max(0, first.number - 1))}")
+    lacks_beginning = first.first_index is not None and first.first_index > found.begin
+    if lacks_beginning and first.number > 1:
+        gap = Part(number=first.number - 1, path=f"{found.directory}/{segment_name(first.number - 1)}")
         regions.append(
             Region(parts=(gap,), start=found.begin, end=first.first_index, before=None, behind=first, is_followed=True)
         )
@@ -316,7 +320,8 @@ def _regions_of(found: Assessment, parts: list[Part], tail: Part | None, end: in
         after = parts[at + 1] if at + 1 < len(parts) else None
         limit = after.first_index if after is not None else end
         is_followed = after is not None or (tail is not None and not tail.is_blank)
-        if part.is_whole and not open_ and not (is_followed and part.has_tail):
+        takes_beginning = at == 0 and lacks_beginning and part.number == 1
+        if part.is_whole and not open_ and not (is_followed and part.has_tail) and not takes_beginning:
             if limit is not None and part.end == limit:
                 continue
             if limit is None and after is not None and part.is_sealed:
@@ -325,10 +330,11 @@ def _regions_of(found: Assessment, parts: list[Part], tail: Part | None, end: in
         if limit is None and after is not None:
             continue
         before = parts[at - len(open_)] if at >= len(open_) else None
+        start = _start_of(open_, before, min(found.begin, limit or found.begin))
         regions.append(
             Region(
                 parts=tuple(open_),
-                start=_start_of(open_, before, min(found.begin, limit or found.begin)),
+                start=min(start, found.begin) if before is None and open_[0].number == 1 else start,
                 end=limit,
                 before=before,
                 behind=after,

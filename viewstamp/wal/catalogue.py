@@ -113,6 +113,20 @@ class Catalogue:
         """The open segment."""
         return self._segments[-1]
 
+    def bytes_below(self, index: int) -> int:
+        """Return about how many written bytes are below an index: within a segment as if all records were alike."""
+        with self._lock:
+            total = 0
+            ends = [segment.first_index for segment in self._segments[1:]]
+            for segment, end in zip(self._segments, [*ends, self._durable_end], strict=True):
+                first_index = segment.first_index
+                if index <= first_index:
+                    return total
+                if index < end:
+                    return total + segment.length * (index - first_index) // (end - first_index)
+                total += segment.length
+            return total
+
     def segments(self) -> list[Segment]:
         """Return the segments in order: a copy of the list, not of the segments."""
         with self._lock:

@@ -175,7 +175,7 @@ class Rebuilding:
         rest = len(self._region.parts) - 1
         numbers = self._number + (1 if self._waiting else 0) + rest
         first = self._header
-        return first.number > 0 and first.generation + rest < header.generation and numbers < header.first_group
+        return first.generation + rest < header.generation and numbers < header.first_group
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Take batches that continue the file, and were checked; what follows and can be read is taken by itself.
@@ -345,12 +345,12 @@ def set_everything_aside(disk: Disk, data_dir: str) -> str:
 def _header_for(region: Region, previous_term: int) -> SegmentHeader:
     """Return the header with which the first part of a region is written again."""
     first, before = region.parts[0], region.before
-    if first.header is not None and first.is_header_intact:
+    if first.header is not None and first.is_header_intact and first.first_index == region.start:
         return first.header
     if before is not None and before.last_term is not None:
         previous_term = before.last_term
     if first.header is not None:
-        return replace(first.header, previous_term=previous_term)
+        return replace(first.header, first_index=region.start, previous_term=previous_term)
     return SegmentHeader(
         number=first.number,
         generation=before.generation + 1 if before is not None else 1,

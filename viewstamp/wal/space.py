@@ -74,10 +74,11 @@ class Space:
         left = self._limit_left
         return left - in_files >= self._segment_bytes and left - self._segment_bytes >= queued
 
-    def check(self, size: int, *, urgent: bool) -> None:
+    def check(self, size: int, *, urgent: bool, spared: int = 0) -> None:
         """Refuse ``size`` bytes (all that is queued included) for which there is no room.
 
         ``urgent`` may use the last ``margin_bytes`` and the disk's reserve: what a node must write although it is full.
+        All else leaves ``spared`` bytes of ``bytes_max`` too.
 
         Raises:
           StorageFullError: says how much is left, and why. The remedy begins with a verb and ends without a full stop:
@@ -89,7 +90,8 @@ class Space:
         if urgent:
             left = max(left, self._made_ready + self.free)
             left = min(left, self._limit_left) if self._bytes_max else left
-        if size + (0 if urgent else self._margin_bytes) <= left:
+        kept = 0 if urgent else self._margin_bytes + spared
+        if size + kept <= left:
             return
         if self._bytes_max and left == self._limit_left:
             reason = f"{self.used} are written, [wal] bytes_max is {self._bytes_max}"
@@ -97,6 +99,8 @@ class Space:
             if self._pending_bytes:
                 reason += f", {self._pending_bytes} are in files that are being made ready"
                 remedy = f"try again in a moment, or {remedy}"
+            if spared:
+                reason += f", {spared} are left for members whose logs begin earlier"
         else:
             reason = (
                 f"the disk has {self.free} bytes left, another segment takes {self._segment_bytes}"
@@ -104,8 +108,7 @@ class Space:
             )
             remedy = "free space on the disk; the log goes on by itself then"
         raise StorageFullError(
-            f"the log is full: {max(0, left - self._margin_bytes)} bytes can still be written, {size} are asked for;"
-            f" {reason}",
+            f"the log is full: {max(0, left - kept)} bytes can still be written, {size} are asked for; {reason}",
             remedy=remedy,
         )
 

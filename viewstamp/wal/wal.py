@@ -258,6 +258,10 @@ class Wal:
         """Bytes that may still be appended, headers included, before :meth:`check_room` refuses."""
         return self._space.left_for(self._queued)
 
+    def bytes_between(self, start: int, end: int) -> int:
+        """Return about how many bytes the log has from index ``start`` to ``end``, as far as that is there."""
+        return self._catalogue.bytes_below(end) - self._catalogue.bytes_below(start)
+
     def segments(self) -> list[Segment]:
         """Return the segments in order; for people, they may change at any time."""
         return self._catalogue.segments()
@@ -277,10 +281,11 @@ class Wal:
         self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
         self._prepare_next()
 
-    def check_room(self, size: int, *, urgent: bool = False) -> None:
+    def check_room(self, size: int, *, urgent: bool = False, spared: int = 0) -> None:
         """Refuse early what :meth:`reserve` would refuse for want of space: to be asked before a batch enters the log.
 
-        Keeps the last ``margin_bytes`` for what must be written whatever comes (``urgent``). Never awaits.
+        Keeps the last ``margin_bytes`` for what must be written whatever comes (``urgent``), and ``spared`` of
+        ``bytes_max`` from all else. Never awaits.
 
         Raises:
           StorageFullError: the log or the disk is full; nothing was harmed.
@@ -288,7 +293,7 @@ class Wal:
           ClosedError: the log is closed.
         """
         self._check_open()
-        self._check_space(_cost(size), urgent=urgent)
+        self._check_space(_cost(size), urgent=urgent, spared=spared)
 
     def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
@@ -457,9 +462,9 @@ class Wal:
         if self._closed:
             raise ClosedError("the log is closed")
 
-    def _check_space(self, cost: int, *, urgent: bool) -> None:
+    def _check_space(self, cost: int, *, urgent: bool, spared: int = 0) -> None:
         try:
-            self._space.check(self._queued + cost, urgent=urgent)
+            self._space.check(self._queued + cost, urgent=urgent, spared=spared)
         except StorageFullError:
             self._prepare_next(asks=True)  # there may be room again: the next call will know
             raise
