@@ -21,6 +21,7 @@ from viewstamp.node.log_reader import LogReader
 from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
 from viewstamp.node.refetch import Refetcher
+from viewstamp.node.remains import Remains
 from viewstamp.node.scrubber import Scrubber
 from viewstamp.node.snapshot_file import SnapshotWriter
 from viewstamp.node.snapshots import Snapshotter
@@ -246,6 +247,17 @@ def give_what_is_not_committed() -> AbstractContextManager[None]:
     return patched(LogReader, read_committed=read_committed)
 
 
+def remains_not_committed() -> AbstractContextManager[None]:
+    """A member that repairs its log gives others what may still be cut from it."""
+    original = Remains.read
+
+    def read(self: Remains, start: int, end: int, bytes_max: int) -> list[Batch]:
+        self._commit_end = 1 << 62
+        return original(self, start, end, bytes_max)
+
+    return patched(Remains, read=read)
+
+
 def take_rot() -> AbstractContextManager[None]:
     """The checksums of a repaired range are not looked at."""
     original = Refetcher._fetch_from
@@ -318,6 +330,11 @@ class _Unsynced:
         return getattr(self._file, name)
 
 
+def full_with_the_others() -> AbstractContextManager[None]:
+    """A leader's log is full when it is full, whatever the others' hold."""
+    return patched(Snapshotter, _reckon_spared=lambda self: 0)
+
+
 def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:
     """A snapshot covers what the own log does not hold durably yet."""
 
@@ -382,6 +399,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             give_what_is_not_committed,
             rule="rule 17",
         ),
+        Mutant(
+            "remains-not-committed",
+            "a repair is given records that are not committed, by another repair",
+            remains_not_committed,
+            rule="rule 17",
+        ),
         Mutant("take-rot", "a repaired range is taken without its checksums", take_rot, rule="§5"),
         Mutant("call-it-synced", "what is written is called durable", call_it_synced, rule="rule 2, §5"),
         Mutant("one-copy", "the control file is written once, not twice", one_copy, rule="§5"),
@@ -391,6 +414,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a snapshot covers what its own log does not hold durably",
             snapshot_ahead_of_the_log,
             rule="rule 19",
+        ),
+        Mutant(
+            "full-with-the-others",
+            "a leader admits what does not fit into its followers' logs",
+            full_with_the_others,
+            rule="§5",
         ),
         Mutant(
             "age-by-last-word", "a stale answer's age counts from the last word", age_by_the_last_word, rule="reads"

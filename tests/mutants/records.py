@@ -492,6 +492,10 @@ RECORDS: tuple[Record, ...] = (
         "give-uncommitted",
         Case("tests/node/test_refetch.py::test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be"),
     ),
+    Record(
+        "remains-not-committed",
+        Case("tests/node/test_remains.py::test_what_is_not_known_to_be_committed_is_not_given"),
+    ),
     Record("take-rot", Case("tests/node/test_refetch.py::test_a_peer_that_lies_is_passed_over_for_one_that_does_not")),
     Record(
         "call-it-synced",
@@ -508,6 +512,10 @@ RECORDS: tuple[Record, ...] = (
         Case(
             "tests/integration/test_snapshot_steps.py::test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log_loses_nothing"
         ),
+    ),
+    Record(
+        "full-with-the-others",
+        Case("tests/node/test_full.py::test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_room"),
     ),
     Record(
         "age-by-last-word",

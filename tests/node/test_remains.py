@@ -44,7 +44,7 @@ def test_what_is_intact_is_given_as_far_as_it_goes_in_pieces() -> None:
 
 def test_what_is_lost_is_not_given() -> None:
     disk, _, lost = damaged_log()
-    with pytest.raises(UnavailableError, match=f"where index {lost} is lost or not known to be committed"):
+    with pytest.raises(UnavailableError, match=f"has lost index {lost}"):
         remains(disk).read(lost, lost + 2, ALL)
 
 

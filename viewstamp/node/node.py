@@ -40,6 +40,7 @@ from viewstamp.node.log_store import LogStore
 from viewstamp.node.options import Options
 from viewstamp.node.peering import Peering
 from viewstamp.node.present_term import PresentTerm
+from viewstamp.node.questions import LostError
 from viewstamp.node.reading import Reading
 from viewstamp.node.recovery import InitialState, Recovered, recover
 from viewstamp.node.release import release
@@ -549,10 +550,10 @@ class Node:
         seconds = self.host.clock.monotonic() - started
         return {"index": stored.end - 1, "term": stored.term, "bytes": stored.size, "seconds": seconds}
 
-    def list_snapshots(self) -> list[dict[str, object]]:
+    def list_snapshots(self, *, to_peer: bool = False) -> list[dict[str, object]]:
         """Return this node's snapshots, the newest first."""
         if self.snapshotter is None:
-            raise self._not_ready()
+            raise LostError("it repairs its log as well") if to_peer and self.repairer.remains else self._not_ready()
         return [
             {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us / 1e6}
             for each in self.snapshotter.store.stored

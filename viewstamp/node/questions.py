@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from viewstamp.errors import FrameError, PeerError, TrimmedError
+from viewstamp.errors import FrameError, PeerError, TrimmedError, UnavailableError, ViewstampError
 from viewstamp.host.seam import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
 from viewstamp.wire.shown import shown
 
-__all__ = ["PeerSession", "text_of"]
+__all__ = ["LostError", "PeerSession", "text_of"]
 
 _ANSWER_SECONDS = 10.0
+
+
+class LostError(UnavailableError):
+    """The other member repairs its log as well, and has lost what was asked for."""
+
+
+_ERRORS: dict[str, type[ViewstampError]] = {each.__name__: each for each in (TrimmedError, LostError)}
+"""What an answer may be told from a mere refusal by."""
 
 
 class PeerSession:
@@ -46,6 +54,7 @@ class PeerSession:
 
         Raises:
           TrimmedError: what was asked for is not kept there any more.
+          LostError: it has been lost there.
           PeerError: refused, or the connection has ended.
           TimeoutError: no answer; close the session.
         """
@@ -84,7 +93,7 @@ class PeerSession:
                 if frame.kind == FrameKind.OK:
                     self._answer.set_result(frame)
                 elif frame.kind == FrameKind.ERROR:
-                    error = TrimmedError if body.get("error") == "TrimmedError" else PeerError
+                    error = _ERRORS.get(str(body.get("error")), PeerError)
                     self._answer.set_exception(error(text_of(body, "message"), remedy=text_of(body, "remedy")))
 
     def on_closed(self, error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Network
 from viewstamp.ids import Index, NodeId
-from viewstamp.node.questions import PeerSession
+from viewstamp.node.questions import LostError, PeerSession
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.node.transfer import receive_piece
 from viewstamp.wire.batch import Batch
@@ -30,7 +30,7 @@ _RETRY_SECONDS_MAX = 2.0
 
 
 class GoneError(TrimmedError):
-    """Every other member has answered that it does not keep what is missing."""
+    """Every other member has answered that it does not keep what is missing, or has lost it too."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,10 +98,10 @@ class Refetcher:
             for peer in self._in_turn():
                 try:
                     return await self._fetch_from(peer, start, end, history)
-                except (OSError, PeerError, TrimmedError, TimeoutError) as error:
+                except (OSError, PeerError, TrimmedError, LostError, TimeoutError) as error:
                     refusals[peer] = error
                     self.close()
-            if all(isinstance(error, TrimmedError) for error in refusals.values()):
+            if _is_gone(refusals):
                 raise GoneError(f"no member keeps the records from index {start} to {end - 1}")
             self._say_stalled(f"the records from index {start} to {end - 1}", refusals)
             await asyncio.sleep(delay)
@@ -113,7 +113,7 @@ class Refetcher:
             try:
                 session = await self._open(peer)
                 frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": end, "bytes_max": 1})
-            except (OSError, PeerError, TrimmedError, TimeoutError):
+            except (OSError, PeerError, TrimmedError, LostError, TimeoutError):
                 self.close()
             else:
                 return len(frame.payload) > 0
@@ -134,10 +134,18 @@ class Refetcher:
                     return await self._fetch_snapshot_from(peer, store, begin, end)
                 except StorageFullError:
                     raise
-                except (OSError, PeerError, TrimmedError, TimeoutError, ConfigError, CorruptionError) as error:
+                except (
+                    OSError,
+                    PeerError,
+                    TrimmedError,
+                    LostError,
+                    TimeoutError,
+                    ConfigError,
+                    CorruptionError,
+                ) as error:
                     refusals[peer] = error
                     self.close()
-            if all(isinstance(error, TrimmedError) for error in refusals.values()):
+            if _is_gone(refusals):
                 raise GoneError(f"no member has a snapshot that ends from index {begin - 1} to {end - 1}")
             self._say_stalled(f"a snapshot that ends at index {begin - 1} or later", refusals)
             await asyncio.sleep(delay)
@@ -202,6 +210,16 @@ class Refetcher:
         if sentence != self._progress.sentence:
             self._log.warning("! repair waits", reason=sentence)
         self._progress.sentence, self._progress.waits = sentence, True
+
+
+def _is_gone(refusals: Mapping[NodeId, Exception]) -> bool:
+    """Say whether nobody has what is missing, and nobody needs it: one at least has a snapshot in its place.
+
+    What all have lost is waited for: somebody may put a disk back.
+    """
+    return all(isinstance(error, (TrimmedError, LostError)) for error in refusals.values()) and (
+        not refusals or any(isinstance(error, TrimmedError) for error in refusals.values())
+    )
 
 
 def check_batches(batches: list[Batch], start: int, end: int, history: TermHistory, peer: NodeId) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import UnavailableError
 from viewstamp.host.seam import Disk
+from viewstamp.node.questions import LostError
 from viewstamp.node.refetch import is_described
 from viewstamp.wal.assessment import Part, salvage
 from viewstamp.wire.batch import Batch
@@ -43,17 +44,17 @@ class Remains:
         """Return batches from index ``start`` on, at least one, none beyond ``end``; blocking.
 
         Raises:
-          UnavailableError: they are not here, or not known to be committed.
+          LostError: they are not here.
+          UnavailableError: they are not known to be committed.
           StorageError: a file cannot be read.
         """
-        batches: list[Batch] = []
-        if end <= self._commit_end:
-            for part in self._parts:
-                if any(first <= start < behind for first, behind in part.runs):
-                    batches = self._read(part, start, end, bytes_max)
+        parts = [part for part in self._parts if any(first <= start < behind for first, behind in part.runs)]
+        if not parts:
+            raise LostError(f"it is repairing its log as well, and has lost index {start}", remedy="ask another member")
+        batches = [] if end > self._commit_end else self._read(parts[-1], start, end, bytes_max)
         if not batches:
             raise UnavailableError(
-                f"it is repairing its log as well, where index {start} is lost or not known to be committed",
+                f"it is repairing its log as well, where index {start} is not known to be committed",
                 remedy="ask another member",
             )
         return batches

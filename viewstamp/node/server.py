@@ -143,7 +143,7 @@ class Service(Protocol):
         """Take a snapshot of this node's state."""
         ...
 
-    def list_snapshots(self) -> list[dict[str, object]]:
+    def list_snapshots(self, *, to_peer: bool = False) -> list[dict[str, object]]:
         """Return this node's snapshots."""
         ...
 
@@ -411,7 +411,10 @@ class _ServerConnection:
         elif frame.kind == FrameKind.READ_LOG:
             self._start(request, lambda: self._read_log(request, body))
         else:
-            self._ok(request, {"snapshots": self._service.list_snapshots()})
+            self._start(request, lambda: self._offer_snapshots(request))
+
+    async def _offer_snapshots(self, request: int) -> None:
+        self._ok(request, {"snapshots": self._service.list_snapshots(to_peer=True)})
 
     async def _read_log(self, request: int, body: dict[str, Any]) -> None:
         bytes_max = min(body["bytes_max"], self._server.limits.batch_bytes_max)
@@ -445,8 +448,7 @@ class _ServerConnection:
                 case FrameKind.STAGE:
                     self._append(request, frame, Kind.STAGED)
                 case FrameKind.OPEN_SESSION:
-                    batch = build_batch([b""], kind=Kind.OPEN_SESSION)
-                    self._propose(request, batch, lambda result: _fields(result))
+                    self._propose(request, build_batch([b""], kind=Kind.OPEN_SESSION), _fields)
                 case kind if kind in _COMMANDS:
                     # What the fields may hold the state machine says, to every member alike.
                     fields = {name: value for name, value in body.items() if name != "id"}
@@ -454,7 +456,7 @@ class _ServerConnection:
                         fields["keep_bytes"] = self._server.limits.staged_keep_bytes
                     batch = build_batch([msgpack.packb(fields)], kind=_COMMANDS[FrameKind(kind)])
                     self._check_size(batch.size)
-                    self._propose(request, batch, lambda result: _fields(result))
+                    self._propose(request, batch, _fields)
                 case FrameKind.OUTCOME:
                     session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
                     batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
