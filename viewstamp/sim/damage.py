@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.wal.control_file import CONTROL_NAMES
 
 if TYPE_CHECKING:
     import random
 
+    from viewstamp.consensus.membership import Membership
     from viewstamp.sim.checkers.durability import DiskLog
     from viewstamp.sim.world import Member, World
 
@@ -77,7 +78,7 @@ class Damages:
         """Damage a member's disk, whose process is down or, for "flip", may live; say whether anything was done."""
         log = self._world.durability.logs[member.name]
         log.look(member.disk.volume)
-        if not self.allows(member.id):
+        if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
             return False
         first, pair = log.first, log.pair
         if not DAMAGES[kind](member, log, entropy):
@@ -146,11 +147,24 @@ class Damages:
 
     def _may_vote(self, member: NodeId) -> bool:
         """Say whether an id may have a vote: who has none has forgotten none, and may begin anew under the same id."""
-        memberships = [self._world.durability.membership]
+        return any(member in membership.electors for membership in self._memberships())
+
+    def _belongs(self, member: Member) -> bool:
+        """Say whether a machine is a member, under whatever id.
+
+        One that was removed, and forgets that with all else, has nothing but its settings: they may say that it is to
+        begin a group by itself, and nobody could tell it from a new one.
+        """
+        return any(member.name in map(name_of, membership.addresses) for membership in self._memberships())
+
+    def _memberships(self) -> list[Membership]:
+        """Return the newest that is committed, and all that anybody who runs has in its log."""
+        newest = self._world.durability.membership
+        memberships = [] if newest is None else [newest]
         for each in self._world.members:
             if each.node is not None and each.node.replica is not None:
                 memberships += [entry.membership for entry in each.node.replica.raft.core.memberships]
-        return any(membership is not None and member in membership.electors for membership in memberships)
+        return memberships
 
     def _is_within(self, damaged: Iterable[NodeId], voters: frozenset[NodeId]) -> bool:
         return sum(member in voters for member in damaged) <= (len(voters) - 1) // 2
