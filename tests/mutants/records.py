@@ -493,8 +493,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_refetch.py::test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be"),
     ),
     Record(
-        "remains-not-committed",
-        Case("tests/node/test_remains.py::test_what_is_not_known_to_be_committed_is_not_given"),
+        "remains-not-committed", Case("tests/node/test_remains.py::test_what_is_not_known_to_be_committed_is_not_given")
     ),
     Record("take-rot", Case("tests/node/test_refetch.py::test_a_peer_that_lies_is_passed_over_for_one_that_does_not")),
     Record(
