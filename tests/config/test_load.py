@@ -248,9 +248,9 @@ MIB = 1024 * 1024
     ("bytes_max", "segment_bytes", "log_bytes"),
     [
         (0, 16 * MIB, 64 * MIB),
-        (16 * MIB, MIB, 2 * MIB),
-        (64 * MIB, 4 * MIB, 8 * MIB),
-        (100_000_000, 4 * MIB, 12_500_000),
+        (16 * MIB, MIB, 4 * MIB),
+        (64 * MIB, 4 * MIB, 16 * MIB),
+        (100_000_000, 4 * MIB, 25_000_000),
         (2**40, 16 * MIB, 64 * MIB),
     ],
 )

@@ -31,7 +31,7 @@ from viewstamp.wal.wal import Options as WalOptions
 
 KIB, MIB = 1024, 1024 * 1024
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
-WAL = WalOptions(segment_bytes=64 * KIB, bytes_max=2 * MIB, reserve_bytes=0, margin_bytes=8 * KIB)
+WAL = WalOptions(segment_bytes=64 * KIB, bytes_max=MIB, reserve_bytes=0, margin_bytes=8 * KIB)
 ONLY_WHEN_ASKED = SnapshotOptions(log_bytes=1 << 40, restart_seconds_max=0)
 VALUE = bytes(4000)
 N1, N3 = NodeId("n1"), NodeId("n3")

@@ -22,6 +22,7 @@ from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
 from viewstamp.node.refetch import Refetcher
 from viewstamp.node.remains import Remains
+from viewstamp.node.room import Room
 from viewstamp.node.scrubber import Scrubber
 from viewstamp.node.snapshot_file import SnapshotWriter
 from viewstamp.node.snapshots import Snapshotter
@@ -332,7 +333,7 @@ class _Unsynced:
 
 def full_with_the_others() -> AbstractContextManager[None]:
     """A leader's log is full when it is full, whatever the others' hold."""
-    return patched(Snapshotter, _reckon_spared=lambda self: 0)
+    return patched(Room, spared_bytes=0)
 
 
 def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:

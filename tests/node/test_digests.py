@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from viewstamp.actors.replicated import ReplicatedActor, command
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
 from viewstamp.node.digests import Digests
+from viewstamp.node.room import Room
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import encode_command
@@ -58,6 +60,8 @@ class Members:
     digests: dict[NodeId, Digests] = field(default_factory=dict)
     frames: list[tuple[NodeId, NodeId, dict[str, object]]] = field(default_factory=list)
     failures: dict[NodeId, DivergedError] = field(default_factory=dict)
+    left: dict[NodeId, int | None] = field(default_factory=lambda: defaultdict(lambda: None))
+    """What each has left of its bounded log."""
 
     def __post_init__(self) -> None:
         self.group.elect("n1")
@@ -73,6 +77,7 @@ class Members:
         return Digests(
             raft,
             self.logs[me].machine,
+            Room(raft, lambda: self.left[me]),
             self.time,
             send=lambda peer, body: self.frames.append((me, peer, body)),
             fail=lambda error: self.failures.__setitem__(me, error),

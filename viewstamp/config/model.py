@@ -210,7 +210,7 @@ class SnapshotsSection:
     """``[snapshots]``: when the state is written down, so that the log before it can be dropped."""
 
     log_bytes: int = field(
-        default=0, metadata=_integer(64 * KIB, 2**60, or_zero="64 MiB, or an eighth of bytes_max where that is less")
+        default=0, metadata=_integer(64 * KIB, 2**60, or_zero="64 MiB, or a quarter of bytes_max where that is less")
     )
     """Take a snapshot whenever the log has grown by so much since the last one."""
 
@@ -294,7 +294,7 @@ class NodeSettings:
             segment = min(16 * MIB, max(64 * KIB, 1 << share.bit_length() - 1))
             object.__setattr__(self, "wal", replace(self.wal, segment_bytes=segment))
         if not self.snapshots.log_bytes:
-            log_bytes = min(64 * MIB, total // 8) if total else 64 * MIB
+            log_bytes = min(64 * MIB, total // 4) if total else 64 * MIB
             object.__setattr__(self, "snapshots", replace(self.snapshots, log_bytes=log_bytes))
 
     def check(self, name: Callable[[str, str], str] = "[{}] {}".format) -> None:

@@ -8,8 +8,9 @@ and the odd one out stops: that is whoever disagrees with a majority; where no m
 
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
-* report, follower → leader: ``end``, ``chain``, ``lineage``. Of members that run different versions of a class the
-  lineages differ, as do the chains although all is well: nothing is compared until they run the same again
+* report, follower → leader: ``end``, ``chain``, ``lineage``; and ``left``, what a bounded log has (``room.py``). Of
+  members that run different versions of a class the lineages differ, as do the chains although all is well: nothing is
+  compared until they run the same again
 * verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
   leader is, the other sends it a verdict with its own trail.
 """
@@ -27,6 +28,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId
+from viewstamp.node.room import Room
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.shown import shown
 
@@ -63,6 +65,7 @@ class Digests(AsyncActor[None]):
         self,
         raft: Raft,
         machine: StateMachine,
+        room: Room,
         clock: Clock,
         *,
         send: Callable[[NodeId, dict[str, object]], None],
@@ -71,13 +74,15 @@ class Digests(AsyncActor[None]):
         self._raft = raft
         self._me = raft.core.me
         self._machine = machine
+        self._room = room
         self._clock = clock
         self._send = send
         self._fail = fail
         self._chains: deque[tuple[Index, int, int]] = deque(maxlen=_REMEMBERED)
         """(end, chain, lineage) of each batch."""
         self._peers: dict[NodeId, _Peer] = {}
-        self._reported = Index(0)
+        self._reported: tuple[NodeId | None, Index, int | None] = (None, Index(0), None)
+        """Whom this member told how far it was, and what it had left."""
 
     def note(self, end: Index, chain: int) -> None:
         """Remember the chain after a batch. Called for each, so it does no more than that."""
@@ -99,10 +104,15 @@ class Digests(AsyncActor[None]):
                 self.report(leader)
 
     def report(self, leader: NodeId) -> None:
-        """Tell the leader how far this member is, if it has gone on since."""
-        if self._chains and self._chains[-1][0] != self._reported:
-            self._reported, chain, lineage = self._chains[-1]
-            self._send(leader, {"end": self._reported, "chain": chain, "lineage": lineage})
+        """Tell the leader how far this member is and what it has left, if that is news to it."""
+        if not self._chains:
+            return
+        end, chain, lineage = self._chains[-1]
+        left = self._room.left()
+        if self._reported != (leader, end, left):
+            self._reported = (leader, end, left)
+            report: dict[str, object] = {"end": end, "chain": chain, "lineage": lineage}
+            self._send(leader, report if left is None else {**report, "left": left})
 
     def judge(self, voters: Collection[NodeId]) -> None:
         """On the leader: compare what members have reported with what was applied here; learners are judged too.
@@ -142,6 +152,8 @@ class Digests(AsyncActor[None]):
                 peer = self._peers.setdefault(source, _Peer())
                 peer.end = Index(int(body["end"]))
                 peer.chain, peer.lineage = int(body["chain"]), int(body["lineage"])
+                if "left" in body:
+                    self._room.heard(source, int(body["left"]))
                 return
             odd, end = str(body["odd"]), int(body["end"])
             trail = [(int(index), int(chain)) for index, chain in body["trail"]]

@@ -374,8 +374,6 @@ class Node:
             unsent_bytes_max=options.peer_unsent_bytes_max,
             log=self._log,
         )
-        self.digests = Digests(raft, self.machine, host.clock, send=peering.send_digest, fail=self._system.fail)
-        applier.on_applied = self.digests.note
         self.replica = Replica(
             raft,
             recovered.log_store,
@@ -388,12 +386,14 @@ class Node:
             on_install=self._on_install,
             explain_full=self.snapshotter.explain_full,
             is_behind=lambda: snapshotter.is_behind,
-            spared_bytes=lambda: snapshotter.spared_bytes,
             clock=host.clock,
             tick_seconds=options.tick_seconds,
             read_retry_ticks=options.core.election_timeout_ticks,
             log=self._log,
         )
+        room = self.replica.room
+        self.digests = Digests(raft, self.machine, room, host.clock, send=peering.send_digest, fail=self._system.fail)
+        applier.on_applied = self.digests.note
         self.replica.on_change = self._on_change
         self._on_change()
         self._replica_ref = self._system.spawn(self.replica, name="replica")

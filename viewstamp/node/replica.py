@@ -42,6 +42,7 @@ from viewstamp.node.changes import ChangeMembers, Changes, Transfer
 from viewstamp.node.identity import joining_change
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.pace import Pace
+from viewstamp.node.room import Room
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind
@@ -214,7 +215,6 @@ class Replica(Actor[Item]):
         on_install: Callable[[], None],
         explain_full: Callable[[], str],
         is_behind: Callable[[], bool],
-        spared_bytes: Callable[[], int],
         clock: Clock,
         tick_seconds: float,
         read_retry_ticks: int,
@@ -243,8 +243,7 @@ class Replica(Actor[Item]):
         """Says what would make room in a full log."""
         self._is_behind = is_behind
         """Says whether a bounded log has to wait for a snapshot."""
-        self._spared_bytes = spared_bytes
-        """Says how much of a bounded log this member leaves free when it leads."""
+        self.room = Room(raft, lambda: wal.bytes_left if wal.bytes_max else None)
         self._explained = (0, "")
         """The tick in which that was asked last, and what it said."""
         self._to_install: InstallSnapshot | None = None
@@ -463,7 +462,7 @@ class Replica(Actor[Item]):
                     f"{self.raft.core.me} has to take a snapshot before its bounded log grows further",
                     remedy="try again in a moment",
                 )
-            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent, spared=self._spared_bytes())
+            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent, spared=self.room.spared_bytes)
             admission = self.applier.machine.admit(batch)
         except StorageFullError as error:
             self._note_full(error)

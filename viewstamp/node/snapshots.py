@@ -2,8 +2,8 @@
 
 A snapshot is taken when
 
-* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large; a bounded log by an
-  eighth of its bound at most. The first comes after a share of that, another share on each member: so they take turns;
+* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large; a bounded log by a
+  quarter of its bound at most. The first comes after a share of that, another share on each member: so they take turns;
 * replaying what came since would take more than half of ``restart_seconds_max``;
 * the log is three quarters full, and a snapshot would let some of it go;
 * somebody asks.
@@ -59,12 +59,10 @@ _MEASURED_BYTES = 1 << 20
 _SCAN_BYTES_PER_SECOND = 300e6
 """How fast a log is read and checked: little beside applying it, which is measured."""
 _FULL = 0.75
-_SNAPSHOTS_IN_LOG = 8
+_SNAPSHOTS_IN_LOG = 4
 """A bounded log holds the records since so many snapshots at least, however large these are."""
-_FAR = 4
-"""No more than this part of the bound lies between two snapshots: what is new waits for the next."""
-_SPREAD = 3
-"""What members hold beside what is needed differs by this part of the bound at most: by ``_FAR`` and a segment."""
+_FAR = 2
+"""Beyond this part of the bound since the last snapshot, what is new waits for the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +119,6 @@ class Snapshotter(AsyncActor[None]):
         """When somebody last asked for what it had been sent already."""
         self.on_suspect: Callable[[StoredSnapshot], None] = lambda _: None
         """Called with a snapshot that may be damaged here."""
-        self.spared_bytes = 0
-        """What a leader leaves free of a bounded log; reckoned now and then."""
         self._not_before = 0.0
         self._was_pressed = False
         applier.on_due = self._wake.set
@@ -403,27 +399,13 @@ class Snapshotter(AsyncActor[None]):
             if trimmed != self._trimmed and trimmed.first_index <= base.end:
                 self._trimmed = trimmed
                 self._on_trimmed(trimmed)
-        self.spared_bytes = self._reckon_spared()
         for path in await self.store.prune(base, self._options.kept_max, list(self._sent), self._are_near):
             self._log.info("= snapshot removed", path=path)
 
     def _are_near(self, before: Index, after: Index) -> bool:
         """Say whether a bounded log may be held from ``before`` on by what is needed from just below ``after`` on."""
         total = self._wal.bytes_max
-        return not total or self._wal.bytes_between(before, after) <= total // _FAR
-
-    def _reckon_spared(self) -> int:
-        """Return how much of a bounded log a leader leaves free, so that no other member is full before it is.
-
-        Each holds what is needed (``keep_from``), and more, down to its own snapshot before that. So a leader reckons
-        as if it held as much more as anybody may. A member that is full takes nothing, not even what would let go of
-        anything: were it a majority, nobody could make room any more.
-        """
-        total = self._wal.bytes_max
-        if not total or len(self._raft.core.membership.addresses) == 1:
-            return 0
-        needed_from = self._applier.machine.keep_from() or self._applier.applied_end
-        return max(0, total // _SPREAD - self._wal.bytes_between(self._wal.first_index, needed_from))
+        return not total or self._wal.bytes_between(before, after) <= total // _SNAPSHOTS_IN_LOG
 
     async def _trim(self, end: Index) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -100,7 +100,7 @@ class Space:
                 reason += f", {self._pending_bytes} are in files that are being made ready"
                 remedy = f"try again in a moment, or {remedy}"
             if spared:
-                reason += f", {spared} are left for members whose logs begin earlier"
+                reason += f", {spared} are left free, as other members have less"
         else:
             reason = (
                 f"the disk has {self.free} bytes left, another segment takes {self._segment_bytes}"

@@ -1,0 +1,54 @@
+"""What a leader leaves free of a bounded log, by what its followers have told it."""
+
+from __future__ import annotations
+
+from tests.node.test_digests import Members
+from viewstamp.ids import NodeId
+
+N1, N2, N3 = NodeId("n1"), NodeId("n2"), NodeId("n3")
+
+
+def spared(members: Members) -> int:
+    """Let all tell the leader; return what it leaves free."""
+    members.compare()
+    return members.digests[N1]._room.spared_bytes
+
+
+def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_majority() -> None:
+    members = Members()
+    members.run(1, 10)
+    members.left |= {N1: 1000, N2: 700, N3: 200}
+    assert spared(members) == 300, "n2 and n1 are a majority"
+    members.left[N2] = 100
+    assert spared(members) == 800, "now n3 is nearer"
+    members.left |= {N1: 150, N3: 150}
+    assert spared(members) == 0
+
+
+def test_who_has_not_told_lacks_nothing() -> None:
+    members = Members()
+    members.run(1, 10)
+    members.left |= {N1: 1000, N2: 700}
+    assert spared(members) == 0
+    members.left[N3] = 10
+    assert spared(members) == 300
+
+
+def test_a_log_without_a_bound_leaves_nothing_free() -> None:
+    members = Members()
+    members.run(1, 10)
+    assert spared(members) == 0
+    members.left |= {N2: 10, N3: 10}
+    assert spared(members) == 0
+
+
+def test_what_was_told_in_an_earlier_term_does_not_count() -> None:
+    members = Members()
+    members.run(1, 10)
+    members.left |= {N1: 1000, N2: 700, N3: 200}
+    assert spared(members) == 300
+    members.group.elect("n2")
+    members.group.elect("n1")
+    assert members.digests[N1]._room.spared_bytes == 0
+    members.run(2, 10)
+    assert spared(members) == 300
