@@ -25,6 +25,20 @@ def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_ma
     assert spared(members) == 0
 
 
+def test_what_was_admitted_since_a_member_told_is_reckoned_with_and_so_is_what_was_dropped_here() -> None:
+    members = Members()
+    members.run(1, 10)
+    members.left |= {N1: 1000, N2: 700, N3: 700}
+    assert spared(members) == 300
+    room = members.digests[N1]._room
+    members.group.propose("n1", b"x")
+    room.admit(100)
+    members.left[N1] = 900
+    assert room.spared_bytes == 300, "both have got it"
+    members.left[N1] = 1400
+    assert room.spared_bytes == 800, "this one has dropped a part of its log, of the others that is not known"
+
+
 def test_who_has_not_told_lacks_nothing() -> None:
     members = Members()
     members.run(1, 10)

@@ -8,9 +8,9 @@ and the odd one out stops: that is whoever disagrees with a majority; where no m
 
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
-* report, follower → leader: ``end``, ``chain``, ``lineage``; and ``left``, what a bounded log has (``room.py``). Of
-  members that run different versions of a class the lineages differ, as do the chains although all is well: nothing is
-  compared until they run the same again
+* report, follower → leader: ``end``, ``chain``, ``lineage``; and of a bounded log ``left`` and ``log_end``, for
+  ``room.py``. Of members that run different versions of a class the lineages differ, as do the chains although all is
+  well: nothing is compared until they run the same again
 * verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
   leader is, the other sends it a verdict with its own trail.
 """
@@ -112,7 +112,7 @@ class Digests(AsyncActor[None]):
         if self._reported != (leader, end, left):
             self._reported = (leader, end, left)
             report: dict[str, object] = {"end": end, "chain": chain, "lineage": lineage}
-            self._send(leader, report if left is None else {**report, "left": left})
+            self._send(leader, report if left is None else {**report, "left": left, "log_end": self._room.end})
 
     def judge(self, voters: Collection[NodeId]) -> None:
         """On the leader: compare what members have reported with what was applied here; learners are judged too.
@@ -153,7 +153,7 @@ class Digests(AsyncActor[None]):
                 peer.end = Index(int(body["end"]))
                 peer.chain, peer.lineage = int(body["chain"]), int(body["lineage"])
                 if "left" in body:
-                    self._room.heard(source, int(body["left"]))
+                    self._room.heard(source, int(body["left"]), Index(int(body["log_end"])))
                 return
             odd, end = str(body["odd"]), int(body["end"])
             trail = [(int(index), int(chain)) for index, chain in body["trail"]]

@@ -477,6 +477,7 @@ class Replica(Actor[Item]):
                 self._turn_bytes += batch.size
                 batch.first_position = first_position
                 viewstamp = self.raft.propose(batch)
+                self.room.admit(batch.size)
                 self.applier.answer_when_applied(viewstamp.index, answer)
             case Answered(result):
                 answer(result)

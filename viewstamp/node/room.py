@@ -4,51 +4,70 @@ Members hold the same records, and not the same beside them: what lies between t
 not at the same place on every member. One that is full takes nothing, not even a trim that stands behind what it cannot
 take. So were a majority full before the leader is, nobody could make room any more.
 
-Each tells its leader now and then what it has left (in its report, ``digests.py``). All of them get the same records,
-so what one lacks beside the leader stays about the same until either drops a part of its log; then it is told again.
+Each tells its leader now and then what it has left, and where its log ended then (in its report, ``digests.py``).
+Since then it has got, or will get, what the leader has admitted behind that; what it has dropped it tells next time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 
 from viewstamp.consensus.quorum import majority
 from viewstamp.consensus.raft import Raft
-from viewstamp.ids import NodeId, Term
+from viewstamp.ids import Index, NodeId, Term
 
 __all__ = ["Room"]
+
+_REMEMBERED = 4096
+"""Batches whose ends are remembered: a member that is further behind is taken for one that is just so far behind."""
 
 
 class Room:
     """What members with a bounded log have left, as far as the leader has heard; who has not told lacks nothing.
 
     Invariants:
-      * with ``spared_bytes`` left free here, a majority had room for all that was admitted when they told
+      * with ``spared_bytes`` left free here, a majority has room for all that is admitted, among those who have told
     """
 
     def __init__(self, raft: Raft, left: Callable[[], int | None]) -> None:
         """Know nothing of the others yet; ``left`` says what this member has left, None = its log is not bounded."""
         self.left = left
         self._raft = raft
-        self._lacks: dict[NodeId, int] = {}
-        """By how much a member has less left than this one."""
+        self._admitted: deque[tuple[Index, int]] = deque([(Index(0), 0)], maxlen=_REMEMBERED)
+        """(end of a batch, bytes that had been admitted by then, in the whole life of this node)."""
+        self._told: dict[NodeId, int] = {}
+        """What a member has left, and what had been admitted up to the end of its log, together."""
         self._term = Term(0)
         """In which this was heard."""
 
     @property
+    def end(self) -> Index:
+        """Where this member's log ends."""
+        return self._raft.core.log.end
+
+    @property
     def spared_bytes(self) -> int:
         """How much a leader leaves free beside what it has to."""
-        core = self._raft.core
-        if not self._lacks or core.term != self._term:
+        core, left = self._raft.core, self.left()
+        if left is None or not self._told or core.term != self._term:
             return 0
+        admitted = self._admitted[-1][1]
         voters = core.membership.voters
-        lacks = sorted(self._lacks.get(voter, 0) for voter in voters if voter != core.me)
-        needed = majority(len(voters)) - (core.me in voters)
-        return lacks[needed - 1] if needed else 0
+        lacks = sorted(max(0, left - (self._told[voter] - admitted)) for voter in voters if voter in self._told)
+        silent = len(voters) - (core.me in voters) - len(lacks)
+        needed = majority(len(voters)) - (core.me in voters) - silent
+        return lacks[needed - 1] if needed > 0 else 0
 
-    def heard(self, member: NodeId, left: int) -> None:
-        """Take note of what another member has left."""
+    def admit(self, size: int) -> None:
+        """Take note that a batch has been admitted, with which the log ends now."""
+        self._admitted.append((self.end, self._admitted[-1][1] + size))
+
+    def heard(self, member: NodeId, left: int, end: Index) -> None:
+        """Take note of what another member had left when its log ended at ``end``."""
         term = self._raft.core.term
         if term != self._term:
-            self._term, self._lacks = term, {}
-        self._lacks[member] = max(0, (self.left() or 0) - left)
+            self._term, self._told = term, {}
+        at = bisect_right(self._admitted, end, key=lambda each: each[0])
+        self._told[member] = left + self._admitted[max(0, at - 1)][1]
