@@ -175,6 +175,7 @@ def run_and_be_killed(tried: Trial, where: str) -> None:
 # The eight.
 
 
+@AT_LENGTH  # make demo-spark, which the suite runs, kills it there as well.
 def test_spark_is_killed_in_the_middle_of_a_write(trials: Trial) -> None:
     run_and_be_killed(trials, "staging")
     assert trials.visible == 1
