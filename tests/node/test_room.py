@@ -8,6 +8,14 @@ from viewstamp.ids import NodeId
 N1, N2, N3 = NodeId("n1"), NodeId("n2"), NodeId("n3")
 
 
+def three(**left: int) -> Members:
+    """Members that have applied something, of which some have told what they have left."""
+    members = Members()
+    members.run(1, 10)
+    members.left |= {NodeId(name): count for name, count in left.items()}
+    return members
+
+
 def spared(members: Members) -> int:
     """Let all tell the leader; return what it leaves free."""
     members.compare()
@@ -15,9 +23,7 @@ def spared(members: Members) -> int:
 
 
 def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_majority() -> None:
-    members = Members()
-    members.run(1, 10)
-    members.left |= {N1: 1000, N2: 700, N3: 200}
+    members = three(n1=1000, n2=700, n3=200)
     assert spared(members) == 300, "n2 and n1 are a majority"
     members.left[N2] = 100
     assert spared(members) == 800, "now n3 is nearer"
@@ -26,9 +32,7 @@ def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_ma
 
 
 def test_what_was_admitted_since_a_member_told_is_reckoned_with_and_so_is_what_was_dropped_here() -> None:
-    members = Members()
-    members.run(1, 10)
-    members.left |= {N1: 1000, N2: 700, N3: 700}
+    members = three(n1=1000, n2=700, n3=700)
     assert spared(members) == 300
     room = members.digests[N1]._room
     members.group.propose("n1", b"x")
@@ -40,29 +44,38 @@ def test_what_was_admitted_since_a_member_told_is_reckoned_with_and_so_is_what_w
 
 
 def test_who_has_not_told_lacks_nothing() -> None:
-    members = Members()
-    members.run(1, 10)
-    members.left |= {N1: 1000, N2: 700}
+    members = three(n1=1000, n2=700)
     assert spared(members) == 0
     members.left[N3] = 10
     assert spared(members) == 300
 
 
 def test_a_log_without_a_bound_leaves_nothing_free() -> None:
-    members = Members()
-    members.run(1, 10)
+    members = three()
     assert spared(members) == 0
     members.left |= {N2: 10, N3: 10}
     assert spared(members) == 0
 
 
 def test_what_was_told_in_an_earlier_term_does_not_count() -> None:
-    members = Members()
-    members.run(1, 10)
-    members.left |= {N1: 1000, N2: 700, N3: 200}
+    members = three(n1=1000, n2=700, n3=200)
     assert spared(members) == 300
     members.group.elect("n2")
     members.group.elect("n1")
     assert members.digests[N1]._room.spared_bytes == 0
     members.run(2, 10)
     assert spared(members) == 300
+
+
+def test_what_was_admitted_in_an_earlier_term_and_was_cut_does_not_count() -> None:
+    members = three(n1=1000, n2=700, n3=700)
+    group, room = members.group, members.digests[N1]._room
+    for _ in range(5):
+        group.propose("n1", b"x")
+        room.admit(100)
+    group.elect("n2", "n2", "n3")
+    group.run(20)  # What was not committed is cut from the first one's log.
+    group.elect("n1")
+    group.propose("n1", b"y")
+    room.admit(100)
+    assert spared(members) == 400, "the last one is on its way to them; left is what it was"

@@ -36,11 +36,11 @@ class Room:
         self.left = left
         self._raft = raft
         self._admitted: deque[tuple[Index, int]] = deque([(Index(0), 0)], maxlen=_REMEMBERED)
-        """(end of a batch, bytes that had been admitted by then, in the whole life of this node)."""
+        """(end of a batch, bytes that had been admitted by then in this term), rising."""
         self._told: dict[NodeId, int] = {}
         """What a member has left, and what had been admitted up to the end of its log, together."""
         self._term = Term(0)
-        """In which this was heard."""
+        """In which this was admitted, and heard: what an earlier one admitted may have been cut."""
 
     @property
     def end(self) -> Index:
@@ -62,12 +62,19 @@ class Room:
 
     def admit(self, size: int) -> None:
         """Take note that a batch has been admitted, with which the log ends now."""
+        self._look_at_term()
         self._admitted.append((self.end, self._admitted[-1][1] + size))
 
     def heard(self, member: NodeId, left: int, end: Index) -> None:
         """Take note of what another member had left when its log ended at ``end``."""
+        self._look_at_term()
+        at = bisect_right(self._admitted, end, key=lambda each: each[0])
+        self._told[member] = left + self._admitted[max(0, at - 1)][1]
+
+    def _look_at_term(self) -> None:
+        """Begin anew with each term."""
         term = self._raft.core.term
         if term != self._term:
             self._term, self._told = term, {}
-        at = bisect_right(self._admitted, end, key=lambda each: each[0])
-        self._told[member] = left + self._admitted[max(0, at - 1)][1]
+            self._admitted.clear()
+            self._admitted.append((Index(0), 0))
