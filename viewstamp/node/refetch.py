@@ -27,6 +27,8 @@ __all__ = ["GoneError", "Progress", "Refetcher", "check_batches", "is_described"
 _PIECE_BYTES = 1024 * 1024
 _RETRY_SECONDS_FIRST = 0.1
 _RETRY_SECONDS_MAX = 2.0
+_REFUSALS = (OSError, PeerError, TrimmedError, LostError, TimeoutError)
+"""What calls for asking the next member."""
 
 
 class GoneError(TrimmedError):
@@ -98,7 +100,7 @@ class Refetcher:
             for peer in self._in_turn():
                 try:
                     return await self._fetch_from(peer, start, end, history)
-                except (OSError, PeerError, TrimmedError, LostError, TimeoutError) as error:
+                except _REFUSALS as error:
                     refusals[peer] = error
                     self.close()
             if _is_gone(refusals):
@@ -113,7 +115,7 @@ class Refetcher:
             try:
                 session = await self._open(peer)
                 frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": end, "bytes_max": 1})
-            except (OSError, PeerError, TrimmedError, LostError, TimeoutError):
+            except _REFUSALS:
                 self.close()
             else:
                 return len(frame.payload) > 0
@@ -134,15 +136,7 @@ class Refetcher:
                     return await self._fetch_snapshot_from(peer, store, begin, end)
                 except StorageFullError:
                     raise
-                except (
-                    OSError,
-                    PeerError,
-                    TrimmedError,
-                    LostError,
-                    TimeoutError,
-                    ConfigError,
-                    CorruptionError,
-                ) as error:
+                except (*_REFUSALS, ConfigError, CorruptionError) as error:
                     refusals[peer] = error
                     self.close()
             if _is_gone(refusals):
