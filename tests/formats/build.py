@@ -1,0 +1,118 @@
+"""``python -m tests.formats.build NAME``: write the directories of a cluster as today's code leaves them, as a fixture.
+
+Run it once for each change of a format, *before* the change, and keep the file: ``test_formats.py`` opens every one.
+The cluster has what a real one has: several terms, a trimmed topic, keys and headers, a sink with a batch that is
+committed and one that is staged, an actor, snapshots, a segment boundary, a member that was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.integration.actor_group import ActorGroup
+from tests.integration.ledger import Ledger
+from viewstamp.client import Client, SinkCommit
+
+FIXTURES = Path(__file__).parent
+
+
+async def contents(client: Client) -> dict[str, Any]:
+    """Return all that a cluster shows: each topic's records, the actor's state, the sink's last batch."""
+    topics = {}
+    for topic in await client.list_topics():
+        topics[topic.name] = [
+            [
+                record.position,
+                record.value.decode(),
+                record.key.decode() if record.key is not None else None,
+                {name: value.decode() for name, value in (record.headers or {}).items()},
+            ]
+            async for record in client.read(topic.name)
+        ]
+    total, last, wrong = await client.actor("ledger", Ledger).state()
+    sinks = {sink.name: sink.batch for sink in await client.list_sinks()}
+    return {"topics": topics, "ledger": [total, last, wrong], "sinks": sinks}
+
+
+async def fill(group: ActorGroup) -> dict[str, Any]:
+    """Write what the fixture holds, over three terms and a restart; return what it shows."""
+    await group.run()
+    client = group.client()
+    for name in ("orders", "trimmed"):
+        await client.create_topic(name)
+    for number in range(40):
+        value = b"order %d %s" % (number, bytes([65 + number % 26]) * 300)
+        await client.append("orders", value, key=b"k%d" % (number % 7), headers={"n": b"%d" % number})
+    await asyncio.gather(*(client.append("trimmed", b"line %d" % number) for number in range(30)))
+    ledger = client.actor("ledger", Ledger)
+    for number in range(1, 21):
+        await ledger.enter("one", number)
+    sink = client.sink("etl")
+    attempt = await sink.begin(0)
+    assert not isinstance(attempt, SinkCommit)
+    await attempt.stage_records("orders", [b"staged %d" % number for number in range(9)])
+    await sink.commit(0, [await attempt.seal()])
+    await client.create_snapshot()
+    await client.trim_topic("trimmed", 11)
+    leader = await group.leader()
+    await group.stop(leader.options.node)
+    await group.leader()
+    # Enough for a second segment, so that the first one is sealed.
+    for number in range(150):
+        await client.append("orders", b"later %d %s" % (number, bytes([97 + number % 26]) * 400))
+    await group.run(leader.options.node)
+    await group.caught_up()
+    left = await sink.begin(1)
+    assert not isinstance(left, SinkCommit)
+    await left.stage_records("trimmed", [b"never committed"])
+    for number in range(21, 31):
+        await ledger.enter("one", number)
+    await client.append("trimmed", b"the last one")
+    await group.caught_up()
+    return await contents(client)
+
+
+async def build(path: Path) -> None:
+    """Write the fixture ``path``: n1 and n2 after a clean stop, n3 as a kill leaves it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary) / "running"
+        kept = Path(temporary) / "kept"
+        directory.mkdir()
+        async with ActorGroup(directory, 3) as group:
+            expected = await fill(group)
+            # The files of a node that runs, with nothing in flight, are those that SIGKILL leaves.
+            shutil.copytree(directory / "n3", kept / "n3")
+        for name in ("n1", "n2"):
+            shutil.copytree(directory / name, kept / name)
+        for each in kept.rglob("*"):
+            if each.suffix == ".prepared" or each.name == "lock":
+                each.unlink()
+        (kept / "expected.json").write_text(json.dumps(expected, indent=1), encoding="utf-8")
+        with tarfile.open(path, "w:xz") as archive:
+            for each in sorted(kept.rglob("*")):
+                archive.add(each, each.relative_to(kept), recursive=False, filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def main() -> None:
+    """Build one fixture."""
+    parser = argparse.ArgumentParser(prog="python -m tests.formats.build", description=__doc__)
+    parser.add_argument("name", help="of the fixture: a version or a date")
+    path = FIXTURES / f"{parser.parse_args().name}.tar.xz"
+    asyncio.run(build(path))
+
+
+if __name__ == "__main__":
+    main()
