@@ -289,7 +289,6 @@ class Peer:
         welcome = {
             "cluster": self.cluster.id,
             "node": self.node.name,
-            "incarnation": "1",
             "version": PROTOCOL_VERSION,
             "limits": self.cluster.limits,
         }
@@ -346,7 +345,7 @@ class Peer:
         elif frame.kind == FrameKind.STATUS:
             members = {node.name: node.address for node in cluster.nodes}
             status: dict[str, object] = {"id": self.node.name, "address": self.node.address, "members": members}
-            status["membership"] = cluster.membership.to_wire()
+            status["membership"] = cluster.membership.shown()
             if cluster.leader is not None:
                 status["leader"] = cluster.leader.name
             self.ok(request, {"status": status})
@@ -377,7 +376,7 @@ class Peer:
                 cluster.losses.popleft()
                 self.connection.abort()
             else:
-                self.ok(request, {"membership": cluster.membership.to_wire()})
+                self.ok(request, {"membership": cluster.membership.shown()})
         elif frame.kind == FrameKind.TRANSFER_LEADERSHIP:
             cluster.leader = next(node for node in cluster.nodes if node.name == (body["node"] or "n2"))
             self.ok(request, {"leader": cluster.leader.name})

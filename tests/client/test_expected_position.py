@@ -19,7 +19,7 @@ from viewstamp.errors import (
     RequestError,
     UnavailableError,
 )
-from viewstamp.node.server import _describe
+from viewstamp.node.answers import error_fields
 from viewstamp.wire.requests import FrameKind
 
 
@@ -157,6 +157,6 @@ async def test_a_node_that_puts_it_elsewhere_is_not_believed(cluster: Cluster) -
     "error", [PositionMismatchError("m", actual=7, remedy="r"), DivergedError("m", index=7, remedy="r")]
 )
 def test_errors_with_a_number_keep_it_over_the_wire(error: PositionMismatchError | DivergedError) -> None:
-    again = error_from(_describe(error))
+    again = error_from(error_fields(error))
     assert type(again) is type(error)
     assert vars(again) == vars(error)

@@ -23,7 +23,6 @@ from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 WELCOME = {
     "cluster": "c1",
     "node": "n1",
-    "incarnation": "i",
     "version": PROTOCOL_VERSION,
     "durability": "synced",
     "limits": {"record_bytes_max": 1000, "batch_bytes_max": 10_000},

@@ -16,6 +16,7 @@ from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, Term, To
 from viewstamp.node.server import Limits
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.identity_proof import identity_proof
 from viewstamp.wire.requests import FrameKind
 
 REQUESTS: dict[FrameKind, dict[str, Any]] = {
@@ -172,6 +173,28 @@ async def test_who_does_not_fit_is_refused_with_the_reason(group: Group, changes
         assert refused.body["message"]
         assert await caller.is_ended()
     assert group.journal.of("! refused")
+    await works(group)
+
+
+async def test_a_node_proves_its_directory_without_showing_its_incarnation(group: Group) -> None:
+    node = group.nodes[NodeId("n1")]
+    challenge = bytes(range(16))
+    async with call(group, greet=False) as caller:
+        welcome = await caller.hello(challenge=challenge)
+        status = body_of(await caller.ask(FrameKind.STATUS, challenge=challenge))
+        assert status["status"]["membership"]["voters"].keys() == {"n1"}
+        assert "proof" not in body_of(await caller.ask(FrameKind.STATUS))
+    assert welcome.body["proof"] == status["proof"] == identity_proof(node.incarnation, challenge)
+    assert len(node.incarnation) == 16
+    assert node.incarnation not in repr((welcome.body, status))
+
+
+@pytest.mark.parametrize("challenge", [b"", bytes(15), bytes(17), "x" * 16, 16, None, [0] * 16], ids=repr)
+async def test_a_challenge_that_is_no_16_bytes_is_refused(group: Group, challenge: object) -> None:
+    async with call(group, greet=False) as caller:
+        assert (await caller.hello(challenge=challenge)).kind == FrameKind.REFUSED
+    async with call(group) as caller:
+        assert await caller.refusal(FrameKind.STATUS, challenge=challenge) == "RequestError"
     await works(group)
 
 

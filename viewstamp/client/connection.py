@@ -127,7 +127,6 @@ class Link:
         self.address = address
         self.node = NodeId("")
         self.cluster = ""
-        self.incarnation = ""
         self.record_bytes_max = 0
         self.batch_bytes_max = 0
         self.durability = DURABILITY
@@ -233,7 +232,6 @@ class Link:
             )
         self.node = NodeId(str(body["node"]))
         self.cluster = str(body["cluster"])
-        self.incarnation = str(body.get("incarnation", ""))
         self.record_bytes_max = int(body["limits"]["record_bytes_max"])
         self.batch_bytes_max = int(body["limits"]["batch_bytes_max"])
         self.durability = str(body.get("durability", DURABILITY))

@@ -197,6 +197,10 @@ class Membership:
             fields["incarnations"] = self.incarnations
         return fields
 
+    def shown(self) -> dict[str, object]:
+        """Return the fields as a client gets them: without incarnations, by which a process passes for a member."""
+        return {name: value for name, value in self.to_wire().items() if name != "incarnations"}
+
     @classmethod
     def decode(cls, value: bytes) -> Membership:
         """Read the value of a membership record.

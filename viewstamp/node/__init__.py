@@ -5,6 +5,7 @@
 | ``node`` | the assembly: start, stop, the answers to the server's questions | how anything works inside |
 | ``reading`` | what is asked of the state, and how up to date it must be | frames |
 | ``server`` | connections that were accepted: frames in, answers out; what one request may be | consensus |
+| ``request_fields``, ``answers`` | what bodies of requests must hold, and those of answers hold | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
 | ``applier`` | the applied index, and everybody who waits for it | where batches come from |

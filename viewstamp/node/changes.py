@@ -90,7 +90,7 @@ class Changes:
         core = self._raft.core
         entry = core.memberships[-1]
         if begun.index <= entry.index < core.log.commit_end and not entry.membership.is_joint:
-            begun.told({"membership": entry.membership.to_wire()})
+            begun.told({"membership": entry.membership.shown()})
             return True
         if core.leader != core.me or core.term != begun.term:
             begun.told(

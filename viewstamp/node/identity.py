@@ -2,9 +2,9 @@
 
 A node that comes back with an empty disk has forgotten what it acknowledged and whom it voted for. Its peers know: they
 remember the incarnation that each disk drew when it was new. They refuse it, and it sets itself up under a new id,
-its name and its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a committed change
-removes it; the new one asks to be added, learns, and takes the old one's place when it has caught up. So an id belongs
-to one disk for ever. A learner's too: where it counts as one it may be a voter elsewhere already.
+its name and the fingerprint of its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a
+committed change removes it; the new one asks to be added, learns, and takes the old one's place when it has caught up.
+So an id belongs to one disk for ever. A learner's too: where it counts as one it may be a voter elsewhere already.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.membership import AddMember, Change, Membership
 from viewstamp.ids import NodeId, name_of
+from viewstamp.wire.identity_proof import fingerprint
 
 __all__ = ["Joiner", "joining_change", "name_of", "reborn"]
 
@@ -23,7 +24,7 @@ _ASK_SECONDS = 0.5
 
 def reborn(name: NodeId, incarnation: str) -> NodeId:
     """Return the id under which a node that has lost its disk joins its group."""
-    return NodeId(f"{name}~{incarnation[:8]}")
+    return NodeId(f"{name}~{fingerprint(incarnation)}")
 
 
 def joining_change(membership: Membership, member: NodeId, address: str) -> Change | None:

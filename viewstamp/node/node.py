@@ -654,7 +654,7 @@ class Node:
             status |= {
                 "member_id": self.me,
                 "members": dict(self.membership.addresses),
-                "membership": self.replica.raft.core.membership.to_wire(),
+                "membership": self.replica.raft.core.membership.shown(),
                 "connected": self._peering.connected if self._peering is not None else [],
                 "refused_by": self._peering.refusals if self._peering is not None else {},
                 "log_bytes": self.wal.bytes_used,

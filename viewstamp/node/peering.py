@@ -17,6 +17,7 @@ from viewstamp.ids import NodeId, name_of
 from viewstamp.node.codec import encode_message
 from viewstamp.node.peers import PeerLink
 from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.identity_proof import fingerprint
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Peering"]
@@ -202,7 +203,8 @@ class Peering:
         known = self._known(peer)
         if known is not None and known != incarnation:
             raise LostDiskError(
-                f"{peer} came back with another disk (incarnation {incarnation}, known {known}): its votes are lost",
+                f"{peer} came back with another disk (fingerprint {fingerprint(incarnation)}, known"
+                f" {fingerprint(known)}): its votes are lost",
                 remedy=f"if the data directory of {peer} was moved, put it back; else it joins anew by itself, under"
                 " another id",
             )

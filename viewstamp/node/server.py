@@ -11,15 +11,12 @@ import msgpack
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import (
-    DivergedError,
     FrameError,
     NotLeaderError,
     OverloadedError,
     PeerError,
-    PositionMismatchError,
     RecordTooLargeError,
     RequestError,
-    TrimmedError,
     UnavailableError,
     ViewstampError,
     WrongClusterError,
@@ -28,48 +25,20 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Connection
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
+from viewstamp.node.answers import error_fields, member_fields, outcome_fields, result_fields
 from viewstamp.node.changes import check_address
 from viewstamp.node.codec import decode_message
 from viewstamp.node.reading import Reading
 from viewstamp.node.replica import FromPeer, Join
-from viewstamp.node.state_machine import CommandResults, Receipt, Result
+from viewstamp.node.request_fields import check_challenge, check_fields, max_staleness
+from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.identity_proof import identity_proof
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 from viewstamp.wire.shown import shown
 
 __all__ = ["Limits", "Server", "Service"]
-
-_FIELDS: dict[int, dict[str, type]] = {
-    FrameKind.APPEND_AT: {"position": int},
-    FrameKind.OUTCOME: {"session": int, "sequence": int},
-    FrameKind.CREATE_TOPIC: {"name": str},
-    FrameKind.CONFIGURE_TOPIC: {"name": str},
-    FrameKind.TRIM_TOPIC: {"name": str, "position": int},
-    FrameKind.LIST_TOPICS: {"stale": bool},
-    FrameKind.DESCRIBE_TOPIC: {"name": str, "stale": bool},
-    FrameKind.READ: {"topic": int, "position": int, "bytes_max": int, "applied_index": int, "wait": float},
-    FrameKind.QUERY: {
-        "actor": str,
-        "key": str,
-        "method": str,
-        "arguments": bytes,
-        "stale": bool,
-        "applied_index": int,
-    },
-    FrameKind.WATCH: {"actor": str, "index": int, "wait": float},
-    FrameKind.LIST_ACTORS: {"stale": bool},
-    FrameKind.DESCRIBE_ACTOR: {"name": str},
-    FrameKind.LIST_SINKS: {"stale": bool},
-    FrameKind.DESCRIBE_SINK: {"name": str, "stale": bool},
-    FrameKind.SPLIT_TOPIC: {"name": str, "start": int, "end": int, "bytes": int},
-    FrameKind.FIND_TIME: {"name": str, "timestamp": int},
-    FrameKind.CHANGE_MEMBERS: {"action": str, "node": str, "address": str, "replaces": str},
-    FrameKind.TRANSFER_LEADERSHIP: {"node": str},
-    FrameKind.READ_LOG: {"start": int, "end": int, "bytes_max": int},
-    FrameKind.READ_SNAPSHOT: {"end": int, "term": int, "offset": int, "bytes_max": int},
-}
-"""What the body of a request must hold beside its id; numbers are never negative."""
 
 _COMMANDS = {
     FrameKind.CREATE_TOPIC: Kind.CREATE_TOPIC,
@@ -83,9 +52,6 @@ _COMMANDS = {
 }
 """Requests whose body, packed, is the record of a batch of that kind."""
 
-_NUMBER_END = 1 << 63
-_MESSAGE_MAX = 2000
-"""Characters of an error's text that are sent: who asks for a topic with a megabyte as its name need not read it."""
 _NAME_MAX = 256
 """Characters of the id and of the incarnation of a peer."""
 _REQUESTS_MAX = 1024
@@ -318,12 +284,12 @@ class _ServerConnection:
                 raise FrameError("the first frame of a connection must be HELLO")
             self._check_hello(frame.body)
         except ViewstampError as error:
-            self._send(encode_frame(FrameKind.REFUSED, _describe(error)))
+            self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
             self._on_frame = _ignore
             self._server.log.warning("! refused", peer=self._connection.peer, reason=str(error))
             self.close()
             return
-        members = _members(self._service) if not self._peer else {}
+        members = member_fields(self._service.membership) if not self._peer else {}
         self._told = members if members and frame.body.get("members") is True else None
         self._send(
             encode_frame(
@@ -331,7 +297,6 @@ class _ServerConnection:
                 {
                     "cluster": self._server.cluster,
                     "node": self._server.node,
-                    "incarnation": self._service.incarnation,
                     "version": PROTOCOL_VERSION,
                     "durability": self._service.durability,
                     "limits": {
@@ -339,6 +304,7 @@ class _ServerConnection:
                         "batch_bytes_max": self._server.limits.batch_bytes_max,
                     },
                     **members,
+                    **self._proof(frame.body),
                 },
             )
         )
@@ -359,6 +325,7 @@ class _ServerConnection:
                 f"this node belongs to cluster {self._server.cluster}, not to {hello['cluster']}",
                 remedy="check the address, and [cluster] id in the settings of the other side",
             )
+        check_challenge(hello)
         self._peer, self._incarnation = hello["node"], hello["incarnation"]
         if self._peer:
             if hello["cluster"] == "":
@@ -372,10 +339,17 @@ class _ServerConnection:
                 parse_address(address)
             self._service.meet(NodeId(self._peer), hello["incarnation"], address)
 
+    def _proof(self, asked: dict[str, Any]) -> dict[str, object]:
+        """Return the answer to a challenge, {} where there was none: the proof is None until the log is replayed."""
+        if "challenge" not in asked:
+            return {}
+        incarnation = self._service.incarnation
+        return {"proof": identity_proof(incarnation, asked["challenge"]) if incarnation else None}
+
     def tell_members(self) -> None:
         """Tell a client who belongs to the group; see :meth:`Server.tell_members`."""
-        if self._told not in (None, _members(self._service)):
-            self._told = _members(self._service)
+        if self._told not in (None, member_fields(self._service.membership)):
+            self._told = member_fields(self._service.membership)
             self._send(encode_frame(FrameKind.MEMBERS, self._told))
 
     # -- Peers ----------------------------------------------------------------------------------------------
@@ -405,7 +379,7 @@ class _ServerConnection:
         request = body.get("id") if isinstance(body, dict) else None
         if type(request) is not int:
             raise FrameError(f"a peer's request of kind {frame.kind} without an id")
-        _check_fields(frame.kind, body)
+        check_fields(frame.kind, body)
         if frame.kind == FrameKind.READ_SNAPSHOT:
             self._start(request, lambda: self._read_snapshot(request, body))
         elif frame.kind == FrameKind.READ_LOG:
@@ -435,7 +409,7 @@ class _ServerConnection:
         if type(request) is not int:
             raise FrameError(f"a request of kind {frame.kind} without an id")
         try:
-            _check_fields(frame.kind, body)
+            check_fields(frame.kind, body)
             match frame.kind:
                 case FrameKind.APPEND:
                     self._append(request, frame, Kind.RECORDS)
@@ -448,7 +422,7 @@ class _ServerConnection:
                 case FrameKind.STAGE:
                     self._append(request, frame, Kind.STAGED)
                 case FrameKind.OPEN_SESSION:
-                    self._propose(request, build_batch([b""], kind=Kind.OPEN_SESSION), _fields)
+                    self._propose(request, build_batch([b""], kind=Kind.OPEN_SESSION), result_fields)
                 case kind if kind in _COMMANDS:
                     # What the fields may hold the state machine says, to every member alike.
                     fields = {name: value for name, value in body.items() if name != "id"}
@@ -456,15 +430,15 @@ class _ServerConnection:
                         fields["keep_bytes"] = self._server.limits.staged_keep_bytes
                     batch = build_batch([msgpack.packb(fields)], kind=_COMMANDS[FrameKind(kind)])
                     self._check_size(batch.size)
-                    self._propose(request, batch, _fields)
+                    self._propose(request, batch, result_fields)
                 case FrameKind.OUTCOME:
                     session, sequence = SessionId(body["session"]), Sequence(body["sequence"])
                     batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
-                    self._propose(request, batch, _outcome)
+                    self._propose(request, batch, outcome_fields)
                 case FrameKind.READ:
                     self._start(request, lambda: self._read(request, body))
                 case FrameKind.DESCRIBE_TOPIC:
-                    wanted = {"name": body["name"], "stale": body["stale"], "max_staleness": _max_staleness(body)}
+                    wanted = {"name": body["name"], "stale": body["stale"], "max_staleness": max_staleness(body)}
                     self._start(request, lambda: self._query(request, "describe_topic", "topic", **wanted))
                 case FrameKind.LIST_SINKS:
                     stale = body["stale"]
@@ -479,7 +453,7 @@ class _ServerConnection:
                     asked = {name: body[name] for name in ("name", "timestamp")}
                     self._start(request, lambda: self._query(request, "find_time", "position", stale=False, **asked))
                 case FrameKind.LIST_TOPICS:
-                    wanted = {"stale": body["stale"], "max_staleness": _max_staleness(body)}
+                    wanted = {"stale": body["stale"], "max_staleness": max_staleness(body)}
                     self._start(request, lambda: self._query(request, "list_topics", "topics", **wanted))
                 case FrameKind.QUERY:
                     self._start(request, lambda: self._call_query(request, body))
@@ -500,7 +474,8 @@ class _ServerConnection:
                 case FrameKind.LIST_SNAPSHOTS:
                     self._ok(request, {"snapshots": self._service.list_snapshots()})
                 case FrameKind.STATUS:
-                    self._ok(request, {"status": self._service.status})
+                    check_challenge(body)
+                    self._ok(request, {"status": self._service.status, **self._proof(body)})
                 case _:
                     raise RequestError(f"unknown request {frame.kind}", remedy="run the same release on both sides")
         except ViewstampError as error:
@@ -513,7 +488,7 @@ class _ServerConnection:
         if batch.kind is not kind or batch.first_index != 0:
             raise RequestError(f"{batch!r} is not a client's to append")
         batch.first_position = expected_position
-        self._propose(request, batch, _outcome)
+        self._propose(request, batch, outcome_fields)
 
     def _check_size(self, size: int) -> None:
         limit = self._server.limits.batch_bytes_max
@@ -579,7 +554,7 @@ class _ServerConnection:
             body["method"],
             body["arguments"],
             stale=body["stale"],
-            max_staleness=_max_staleness(body),
+            max_staleness=max_staleness(body),
             applied_index=Index(body["applied_index"]),
         )
         self._ok(request, {"result": result, "age": age, "applied_index": self._service.applied_index})
@@ -627,73 +602,8 @@ class _ServerConnection:
         self._send(encode_frame(FrameKind.OK, {"id": request, **fields}, payload or ()))
 
     def _error(self, request: int, error: ViewstampError) -> None:
-        members = _members(self._service) if isinstance(error, NotLeaderError) else {}
-        self._send(encode_frame(FrameKind.ERROR, {"id": request, **_describe(error), **members}))
-
-
-def _check_fields(kind: int, body: dict[str, Any]) -> None:
-    """Check what came from outside, so that nothing behind has to.
-
-    Raises:
-      RequestError: a field is missing, or holds something else than it should.
-    """
-    for name, wanted in _FIELDS.get(kind, {}).items():
-        value = body.get(name)
-        is_fit = type(value) is wanted or (wanted is float and type(value) is int)
-        if not is_fit or (wanted in (int, float) and not 0 <= value < _NUMBER_END):  # type: ignore[operator]
-            raise RequestError(
-                f"a request of kind {kind} whose {name} is {shown(value)}",
-                remedy="run the same release on both sides",
-            )
-
-
-def _max_staleness(body: dict[str, Any]) -> float | None:
-    """Return how old a stale answer may be, in seconds; None = as old as it is. Raises RequestError."""
-    seconds = body.get("max_staleness")
-    if seconds is None:
-        return None
-    if type(seconds) not in (int, float) or not seconds >= 0:
-        raise RequestError(
-            f"an answer cannot be at most {str(seconds)[:50]} s old", remedy="give seconds, from 0 on, or none at all"
-        )
-    return float(seconds)
-
-
-def _describe(error: ViewstampError) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "error": type(error).__name__,
-        "message": error.message[:_MESSAGE_MAX],
-        "remedy": error.remedy,
-    }
-    if isinstance(error, TrimmedError):
-        fields["first"] = error.first
-    if isinstance(error, PositionMismatchError):
-        fields["actual"] = error.actual
-    if isinstance(error, DivergedError):
-        fields["index"] = error.index
-    if isinstance(error, NotLeaderError):
-        fields |= {"leader": error.leader, "address": error.address}
-    return fields
-
-
-def _members(service: Service) -> dict[str, object]:
-    return {"members": dict(service.membership.addresses), "generation": service.membership.generation}
-
-
-def _outcome(result: Result) -> dict[str, object]:
-    """Return the fields of an answer to a batch: its receipt, None = fenced, and what its commands came to."""
-    if isinstance(result, CommandResults):
-        return {"receipt": _receipt(result.receipt), "results": result.results}
-    return {"receipt": _receipt(result) if isinstance(result, Receipt) else None}
-
-
-def _receipt(receipt: Receipt) -> list[int]:
-    return [receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time]
-
-
-def _fields(result: Result) -> dict[str, object]:
-    assert isinstance(result, dict)
-    return result
+        members = member_fields(self._service.membership) if isinstance(error, NotLeaderError) else {}
+        self._send(encode_frame(FrameKind.ERROR, {"id": request, **error_fields(error), **members}))
 
 
 def _ignore(_: Frame) -> None:

@@ -5,8 +5,8 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 
 | frame           | from → to     | body                                                                   | payload |
 | --------------- | ------------- | ---------------------------------------------------------------------- | ------- |
-| HELLO           | opener → node | cluster, node (a peer's id, "" = a client), incarnation, version       |         |
-| WELCOME         | node → opener | cluster, node, incarnation, version, limits {record_bytes_max, batch_bytes_max} | |
+| HELLO           | opener → node | cluster, node (a peer's id, "" = a client), incarnation, version, challenge | |
+| WELCOME         | node → opener | cluster, node, version, proof, limits {record_bytes_max, batch_bytes_max} | |
 | MEMBERS         | node → client | members {id: address}, generation: as this node knows them now         |         |
 | REFUSED         | node → opener | error, message, remedy; then the connection ends                       |         |
 | PEER            | peer → peer   | one consensus message (``node/codec.py``)                              | batches |
@@ -18,7 +18,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | LIST_TOPICS     | client → node | id, stale (bool), max_staleness (seconds; None = any)                  |         |
 | DESCRIBE_TOPIC  | client → node | id, name, stale (bool), max_staleness                                  |         |
 | READ            | client → node | id, topic, position, bytes_max, applied_index, wait (seconds)          |         |
-| STATUS          | client → node | id                                                                     |         |
+| STATUS          | client → node | id, challenge                                                          |         |
 | CALL            | client → node | id                                                                     | 1 batch |
 | QUERY           | client → node | id, actor, key, method, arguments (packed), stale, max_staleness, applied_index |  |
 | WATCH           | client → node | id, actor, key (None = all), index, wait (seconds)                     |         |
@@ -62,7 +62,7 @@ What OK carries beside ``id``:
 * READ: ``last_position`` and ``applied_index`` of this node; payload: whole batches of the topic, in order, the
   first of which holds ``position``; empty = nothing there yet. READ is answered from what *this* node has applied,
   after it has applied ``applied_index``; ``wait`` > 0 holds the answer until a record is there or the time is over.
-* STATUS: ``status``, the map that ``viewstamp status`` prints for the node
+* STATUS: ``status``, the map that ``viewstamp status`` prints for the node; ``proof`` where the request has a challenge
 * CALL: ``receipt`` as APPEND (its position is 0) and ``results``: a packed result for each command
   (``wire/commands.py``); OUTCOME of a batch of commands has ``results`` too, None where they are not kept any more
 * QUERY: ``result`` (packed), ``applied_index`` and ``age``. ``applied_index`` in the request: answer no earlier than
@@ -94,6 +94,9 @@ What OK carries beside ``id``:
 * a ``topic`` map also has ``retain_bytes`` and ``retain_seconds``; WELCOME has ``durability``, the node's mode
 * WELCOME to a client, and ERROR of the class NotLeaderError, have ``members`` and ``generation`` as MEMBERS, which
   comes whenever they change, to clients whose HELLO has ``members`` = true
+* HELLO and STATUS may have ``challenge``, 16 random bytes; WELCOME and OK then have ``proof``, 16 bytes that only a
+  process can compute which knows the incarnation of the node's directory (``wire/identity_proof.py``); None while the
+  node replays its log. Incarnations themselves are sent only from peer to peer, in HELLO and in membership records
 * HELLO of a peer has ``address``, where it listens; "" = it repairs itself and asks for what it lost, no more: such
   a one is let in also by a member that is repairing itself, and can give what it still has
 """

@@ -1,0 +1,26 @@
+"""A directory's incarnation is proved and named without being shown."""
+
+from __future__ import annotations
+
+from viewstamp.wire.identity_proof import fingerprint, identity_proof
+
+CHALLENGE = bytes(16)
+
+
+def test_a_proof_depends_on_incarnation_and_challenge() -> None:
+    proofs = {
+        identity_proof("8c21f0aa00000001", CHALLENGE),
+        identity_proof("8c21f0aa00000002", CHALLENGE),
+        identity_proof("8c21f0aa00000001", bytes(15) + b"\x01"),
+    }
+    assert len(proofs) == 3
+    assert {len(proof) for proof in proofs} == {16}
+
+
+def test_a_proof_never_changes_between_releases() -> None:
+    assert identity_proof("8c21f0aa00000001", CHALLENGE).hex() == "75a29a9c0133c8345cabd923bb5c2220"
+
+
+def test_a_fingerprint_is_short_and_does_not_hold_the_incarnation() -> None:
+    assert fingerprint("8c21f0aa00000001") == "037dedda"
+    assert fingerprint("\ud800") == fingerprint("?")  # Whatever a HELLO holds can be shown.

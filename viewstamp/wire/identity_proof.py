@@ -1,0 +1,33 @@
+"""What may be shown of an incarnation: a proof that a node runs on a certain data directory, and a short name of it.
+
+An incarnation is sent from peer to peer only. Status, errors and logs show its fingerprint, because a process that
+sends the incarnation of a member is taken for that member.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+__all__ = ["CHALLENGE_BYTES", "fingerprint", "identity_proof"]
+
+CHALLENGE_BYTES = 16
+"""The length of a challenge, and of the proof that answers it."""
+
+
+def identity_proof(incarnation: str, challenge: bytes) -> bytes:
+    """Return the 16 bytes that only a process which has read ``incarnation`` can answer ``challenge`` with.
+
+    A caller that can read a data directory compares the proof with its own computation: if they are equal, the process
+    that answered runs on that directory, or on a copy of it. The incarnation itself is never sent to a client, because
+    a process that knows the incarnation of a member passes for that member.
+
+    Args:
+      incarnation: as the control file of the directory holds it.
+      challenge: 16 random bytes, new for each question, so that no recorded answer fits.
+    """
+    return blake2b(challenge, key=incarnation.encode()[:64], digest_size=CHALLENGE_BYTES).digest()
+
+
+def fingerprint(incarnation: str) -> str:
+    """Return 8 hexadecimal digits that tell one incarnation from another in texts, and do not give it away."""
+    return blake2b(incarnation.encode(errors="replace"), digest_size=4).hexdigest()
