@@ -195,7 +195,8 @@ def test_bench_and_verify_and_the_simulator_have_the_documented_keys(
     }
     assert main.run(["sim", "run", "--seed", "1", "--steps", "50", "--output", "json"]) == 0
     simulated = json.loads(capfd.readouterr().out)
-    assert (list(simulated), simulated["seeds"], simulated["failures"]) == (["seeds", "events", "failures"], 1, [])
+    assert list(simulated) == ["seeds", "events", "failures", "interrupted"]
+    assert (simulated["seeds"], simulated["failures"], simulated["interrupted"]) == (1, [], False)
 
 
 def test_a_directory_is_no_file_of_lines(run: Run, directory: Path) -> None:

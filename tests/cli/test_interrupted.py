@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.signals import default_signals
 from viewstamp.cli import main
 from viewstamp.cli.claim import MARKER, adopt, claimed
 from viewstamp.cli.process import start_mark
+from viewstamp.cli.target import run_async
 from viewstamp.errors import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -25,7 +30,9 @@ def interrupt_once_started(arguments: list[str], cwd: Path, pattern: str, number
     All its nodes are gone then.
     """
     command = [sys.executable, "-m", "viewstamp", *arguments]
-    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with default_signals():
+        started = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with started as process:
         while not (files := sorted(cwd.glob(f"{pattern}/n3/pid"))):
             assert process.poll() is None
             time.sleep(0.01)
@@ -78,3 +85,46 @@ def test_what_a_demo_left_is_the_users_once_started_and_no_later_demo_removes_it
 def test_a_demo_at_work_is_not_taken_over(tmp_path: Path) -> None:
     with claimed(str(tmp_path / "it")), pytest.raises(ConfigError, match="a demo is at work"):
         adopt(str(tmp_path / "it"))
+
+
+def test_ctrl_c_ends_the_simulator_and_its_workers_at_once() -> None:
+    """A terminal sends SIGINT to the whole process group, so the workers get it too: no stack, nobody left."""
+    command = [sys.executable, "-u", "-m", "viewstamp", "sim", "run", "--fresh", "--seconds", "600", "--jobs", "2"]
+    pipe = subprocess.PIPE
+    with default_signals():
+        started = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    with started as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("seeds from ")
+        while len(group_of(process.pid)) < 4:  # The command, multiprocessing's helper, and two workers that import.
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        told, said = process.communicate(timeout=30)
+        assert process.returncode == 130, said
+        assert "before the interruption" in told
+        assert "Traceback" not in said
+        deadline = time.monotonic() + 10  # multiprocessing's own helper ends when it reads the end of a pipe.
+        while group_of(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert group_of(process.pid) == []
+
+
+def group_of(pgid: int) -> list[int]:
+    """Return the processes of a process group that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == pgid and fields[0] not in "ZX":
+                found.append(int(path.name))
+    return found
+
+
+def test_a_command_run_in_this_process_leaves_sigterm_as_it_was() -> None:
+    """A handler that stays behind would make the program that called it deaf to SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    with default_signals():
+        run_async(asyncio.sleep(0))
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before

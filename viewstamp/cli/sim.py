@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 FAILED = 1
-_BAR_WIDTH = 30
+_BAR_WIDTH = 16
 
 app = typer.Typer(help="Run the simulator.", no_args_is_help=True)
 
@@ -59,24 +60,31 @@ def run(
     bar = _Bar(count, seconds) if output is Output.TABLE and sys.stderr.isatty() and not trace else None
     events = ran = 0
     failures: list[dict[str, object]] = []
-    for verdict in verdicts:
-        ran += 1
-        events += verdict.events
-        if bar is not None:
-            bar.show(ran, events, len(failures))
-        if verdict.invariant:
-            failures.append({"seed": verdict.seed, "invariant": verdict.invariant, "command": verdict.command})
-            if output is Output.TABLE:
-                if bar is not None:
-                    bar.clear()
-                print(f"seed {verdict.seed}: {verdict.invariant}: {verdict.detail}")
-                print(f"  repeat it: {verdict.command}", flush=True)
+    is_interrupted = False
+    try:
+        for verdict in verdicts:
+            ran += 1
+            events += verdict.events
+            if bar is not None:
+                bar.show(ran, events, len(failures))
+            if verdict.invariant:
+                failures.append({"seed": verdict.seed, "invariant": verdict.invariant, "command": verdict.command})
+                if output is Output.TABLE:
+                    if bar is not None:
+                        bar.clear()
+                    print(f"seed {verdict.seed}: {verdict.invariant}: {verdict.detail}")
+                    print(f"  repeat it: {verdict.command}", flush=True)
+    except KeyboardInterrupt:
+        is_interrupted = True
     if bar is not None:
         bar.clear()
     if output is Output.JSON:
-        print_json({"seeds": ran, "events": events, "failures": failures})
+        print_json({"seeds": ran, "events": events, "failures": failures, "interrupted": is_interrupted})
     else:
-        print(f"{ran:,} seeds, {events:,} events, {len(failures):,} failures")
+        note = " before the interruption" if is_interrupted else ""
+        print(f"{ran:,} seeds, {events:,} events, {len(failures):,} failures{note}", flush=True)
+    if is_interrupted:
+        raise KeyboardInterrupt
     return FAILED if failures else 0
 
 
@@ -107,7 +115,9 @@ class _Bar:
         total = f"/{self._count:,}" if self._count is not None else ""
         left = f", {gone / share - gone:.0f} s left" if 0 < share < 1 else ""
         text = f"[{bar:{_BAR_WIDTH}}] {ran:,}{total} seeds, {events / gone:,.0f} events/s, {failures} failures{left}"
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        # A line that wraps could not be overwritten by the next one.
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\033[K{text[:width]}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)

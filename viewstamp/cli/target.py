@@ -99,10 +99,16 @@ def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
             if task is not None:
                 task.cancel()
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:  # Not where it is ignored, as under nohup.
-                loop.add_signal_handler(number, end)
-        return await work
+        # A signal that is ignored stays ignored, because nohup asks for that.
+        caught = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+        for number in caught:
+            loop.add_signal_handler(number, end)
+        try:
+            return await work
+        finally:
+            for number in caught:
+                # uvloop leaves its handler behind when it closes: the process could not be ended any more.
+                loop.remove_signal_handler(number)
 
     try:
         with asyncio.Runner(loop_factory=_new_event_loop) as runner:

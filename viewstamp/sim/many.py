@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import islice
 
 from viewstamp.sim.run import Verdict, run_seed
@@ -13,7 +15,7 @@ from viewstamp.sim.run import Verdict, run_seed
 __all__ = ["run_many"]
 
 _AHEAD = 2
-"""So many seeds for each process are handed out beforehand, so that none waits for the next one."""
+"""Seeds handed to each worker in advance, so that no worker waits for its next one."""
 
 
 def run_many(
@@ -21,22 +23,26 @@ def run_many(
 ) -> Iterator[Verdict]:
     """Run seeds, and yield their verdicts as they come, in any order.
 
+    Ctrl-C, or a caller that closes the iterator, ends the worker processes at once; verdicts still to come are dropped.
+
     Args:
       seeds: which; an endless supply where ``seconds`` ends it.
-      jobs: in so many processes.
+      jobs: the number of worker processes.
       steps: as for ``run_seed``.
-      seconds: begin no seed after so long; None = run all.
+      seconds: no seed is begun after this time; None = run all.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     supply = iter(seeds)
-    # Not forked: what this process has (threads, an event loop) is none of theirs.
+    others = set(multiprocessing.active_children())
+    # Spawned, not forked, because a fork would copy this process's threads and event loop.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         running: set[Future[Verdict]] = set()
         try:
             while True:
                 if deadline is None or time.monotonic() < deadline:
                     for seed in islice(supply, jobs * _AHEAD - len(running)):
-                        running.add(pool.submit(run_seed, seed, steps=steps))
+                        with _interrupts_held():
+                            running.add(pool.submit(run_seed, seed, steps=steps))
                 else:
                     for future in [each for each in running if each.cancel()]:
                         running.remove(future)
@@ -45,6 +51,20 @@ def run_many(
                 done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield future.result()
-        finally:
-            for future in running:
-                future.cancel()
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - others:
+                child.terminate()
+            raise
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold back SIGINT while a worker starts, which inherits that: a terminal sends Ctrl-C to workers too.
+
+    Only this process reacts to it. A worker that did would print a stack and be started anew.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
