@@ -1,12 +1,16 @@
 """Who leads: votes that are kept, logs that are compared, and groups that always find a leader again."""
 
+import itertools
+import random
 from dataclasses import replace
 
 import pytest
 
-from tests.consensus.group import Disk, Group, record
+from tests.consensus.group import OPTIONS, Disk, Group, record
 from tests.consensus.test_announcement import disk_of
-from viewstamp.consensus.core import Campaign, MembershipEntry, SnapshotPoint
+from viewstamp.consensus import candidate
+from viewstamp.consensus.core import Campaign, MembershipEntry, SnapshotPoint, Stored
+from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     AppendResponse,
     HeartbeatRequest,
@@ -18,6 +22,7 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
+from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Role
 from viewstamp.consensus.term_history import TermHistory
@@ -293,6 +298,60 @@ def test_a_refused_candidate_stands_back_when_a_majority_has_refused() -> None:
             )
         )
     assert group["n1"].core.role is Role.FOLLOWER
+
+
+def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, phase: Campaign) -> Role:
+    """Return the role of n1, which stands in a membership, after ``answers`` to its pre-vote or to its vote."""
+    members = [{NodeId(f"n{number}"): "" for number in numbers} for numbers in (voters, outgoing)]
+    stored = Stored(memberships=[MembershipEntry(Index(0), Term(0), Membership(members[0], outgoing=members[1]))])
+    raft = Raft(NodeId("n1"), OPTIONS, stored, random.Random(0))
+    core = raft.core
+    raft.tick(0)
+    core.ticks_since_leader = core.election_ticks
+    candidate.start(core)
+    if phase is Campaign.VOTE and core.campaign is Campaign.PRE_VOTE:
+        candidate._start_vote(core, transfers=False)
+    asked = Term(core.term + (phase is Campaign.PRE_VOTE))
+    while (ready := raft.ready()) is not None:  # Its own vote, once durable.
+        if ready.durable is not None:
+            raft.durable(ready.durable)
+        for message in ready.messages_after_durable:
+            raft.step(message)
+    for name, granted in answers.items():
+        source, target = NodeId(f"n{name}"), NodeId("n1")
+        if phase is Campaign.PRE_VOTE:
+            term = asked if granted else Term(asked - 1)
+            raft.step(PreVoteResponse(source=source, target=target, term=term, granted=granted))
+        else:
+            raft.step(
+                VoteResponse(
+                    source=source, target=target, term=asked, granted=granted, history=TermHistory(), end=Index(1)
+                )
+            )
+        if core.campaign is not phase:
+            break
+    return Role.LEADER if core.campaign is Campaign.VOTE and phase is Campaign.PRE_VOTE else core.role
+
+
+@pytest.mark.parametrize("phase", list(Campaign))
+@pytest.mark.parametrize(
+    ("voters", "outgoing"), [("12", ""), ("123", ""), ("1234", ""), ("12345", ""), ("123", "124"), ("1", "123")]
+)
+def test_a_candidate_gives_up_exactly_when_no_further_answer_could_elect_it(
+    voters: str, outgoing: str, phase: Campaign
+) -> None:
+    """Every combination of answers, against all that the missing ones could still be. Each half of a joint counts."""
+    others = sorted({*voters, *outgoing} - {"1"})
+
+    def elects(granted: set[str]) -> bool:
+        return all(2 * len(granted & set(half)) > len(half) for half in (voters, outgoing) if half)
+
+    for combination in itertools.product((None, False, True), repeat=len(others)):
+        answers = {name: answer for name, answer in zip(others, combination, strict=True) if answer is not None}
+        is_won = elects({"1", *(name for name, granted in answers.items() if granted)})
+        can_win = elects({"1", *(name for name in others if answers.get(name, True))})
+        expected = Role.LEADER if is_won else Role.CANDIDATE if can_win else Role.FOLLOWER
+        assert candidate_after(voters, outgoing, answers, phase=phase) is expected, answers
 
 
 def test_a_vote_that_comes_after_the_majority_serves_as_the_history_that_would_be_asked_for() -> None:

@@ -134,6 +134,24 @@ def stand_together() -> AbstractContextManager[None]:
     return patched(follower, lose_leader=lose_leader)
 
 
+def remember_every_full_tick() -> AbstractContextManager[None]:
+    """Ticks without room are counted and never reset."""
+    original = leader.on_tick
+    counted: dict[Core, int] = {}
+
+    def on_tick(core: Core) -> None:
+        counted[core] = counted.get(core, 0) + (not core.has_room)
+        core.full_ticks = counted[core] - 1
+        original(core)
+
+    return patched(leader, on_tick=on_tick)
+
+
+def stand_after_losing() -> AbstractContextManager[None]:
+    """A candidate that no quorum can elect any more waits for its timeout."""
+    return patched(candidate, _maybe_give_up=lambda core: False)
+
+
 def keep_the_term_to_oneself() -> AbstractContextManager[None]:
     """A message of a lower term is not answered."""
     return patched(Core, answer_term=lambda self, message: None)
@@ -472,6 +490,8 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("stand-at-a-loss", "who loses its leader stands without a pre-vote", stand_at_a_loss, rule="rule 13"),
         Mutant("lose-anybody", "whoever is lost is taken for the leader", lose_anybody, rule="rule 13"),
         Mutant("stand-together", "all who lose their leader stand together", stand_together, rule="design §4"),
+        Mutant("remember-full-ticks", "ticks without room count for ever", remember_every_full_tick, rule="design §4"),
+        Mutant("stand-after-losing", "a candidate that has lost stands on", stand_after_losing, rule="design §4"),
         Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
         Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
         Mutant("learner-for-a-voter", "a learner's end counts as a voter's", learner_for_a_voter, rule="rule 14"),

@@ -306,6 +306,19 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "remember-full-ticks",
+        Case(
+            "tests/consensus/test_core.py"
+            "::test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a_break"
+        ),
+    ),
+    Record(
+        "stand-after-losing",
+        Case(
+            "tests/consensus/test_election.py::test_a_candidate_gives_up_exactly_when_no_further_answer_could_elect_it"
+        ),
+    ),
+    Record(
         "lower-term-unanswered",
         Case(
             "tests/consensus/test_election.py::test_a_member_ahead_in_terms_and_a_leader_do_not_ignore_each_other_for_ever"

@@ -46,7 +46,8 @@ def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
     if not _counts(core, message.source):
         return
     core.votes[message.source] = message.granted
-    _maybe_start_vote(core)
+    if not _maybe_give_up(core):
+        _maybe_start_vote(core)
 
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
@@ -58,8 +59,20 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
     core.vote_responses[message.source] = message
     if core.membership.has_quorum(_voted(core, granted=True)):
         leader.become_leader(core)
-    elif core.membership.has_quorum(_voted(core, granted=False)):
-        follower.step_down(core, core.term)
+    else:
+        _maybe_give_up(core)
+
+
+def _maybe_give_up(core: Core) -> bool:
+    """Step down if so many have refused that no quorum is left; return whether.
+
+    At once and not when the timeout is over: a member that does not stand itself answers and follows without delay.
+    """
+    refused = _voted(core, granted=False)
+    if core.membership.has_quorum(voter for voter in core.membership.electors if voter not in refused):
+        return False
+    follower.step_down(core, core.term)
+    return True
 
 
 def _maybe_start_vote(core: Core) -> None:

@@ -181,12 +181,27 @@ class Core:
         """Ticks since a leader of this term was heard; on a leader, since it last heard a quorum."""
         self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
 
-        # Campaigning.
+        self.forget_campaign()
+        self.forget_leading()
+
+        # What the next Ready will hold.
+        self.messages: list[Message] = []
+        self.messages_after_durable: list[Message] = []
+        self.writes: list[Write] = []
+        self.reads_ready: list[tuple[int, Index]] = []
+        self.fetches: list[Fetch] = []
+
+    def forget_campaign(self) -> None:
+        """Reset what only a candidate needs: every field of a campaign is declared here, so that none outlives one."""
         self.campaign: Campaign | None = None
         self.votes: dict[NodeId, bool] = {}
         self.vote_responses: dict[NodeId, VoteResponse] = {}
 
-        # Leading.
+    def forget_leading(self) -> None:
+        """Reset what only a leader needs: every field of a leader is declared here, so that none outlives its office.
+
+        Called when this member wins an election and when it steps down.
+        """
         self.term_start = Index(0)
         """The first index of the term led: the log's end when the election was won."""
         self.is_reached = False
@@ -199,17 +214,10 @@ class Core:
         """Who shall lead next: until it has everything, and stands, or an election timeout is over, none proposes."""
         self.transfer_ticks = 0
         self.full_ticks = 0
-        """For so many ticks this leader has had no room."""
+        """Ticks without a break for which this leader has had no room on its disk."""
         self.reads: list[PendingRead] = []
         self.reads_waiting: list[tuple[int, NodeId | None]] = []
         """Reads that have no round yet: they came this turn, or before a quorum reached the term start."""
-
-        # What the next Ready will hold.
-        self.messages: list[Message] = []
-        self.messages_after_durable: list[Message] = []
-        self.writes: list[Write] = []
-        self.reads_ready: list[tuple[int, Index]] = []
-        self.fetches: list[Fetch] = []
 
     # -- What follows from the state ------------------------------------------------------------------------
 

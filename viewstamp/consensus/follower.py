@@ -49,15 +49,8 @@ def step_down(core: Core, term: Term, *, vote: str = "") -> None:
     if core.leader == core.me or core.campaign is not None:
         core.restart_election_timer()
     core.leader = None
-    core.campaign = None
-    core.votes = {}
-    core.vote_responses = {}
-    core.progress = {}
-    core.reads = []
-    core.reads_waiting = []
-    core.uncommitted_bytes = 0
-    core.is_reached = False
-    core.transferee = None
+    core.forget_campaign()
+    core.forget_leading()
     if term > core.term:
         core.announced_number = 0
         core.store_term(term, vote)

@@ -64,16 +64,13 @@ def become_leader(core: Core) -> None:
     before it is durable, a crash would leave records of a term that the own history does not know.
     """
     assert core.is_synced, "votes were asked for with a synced log, and nothing was accepted since"
-    core.campaign = None
+    core.campaign = None  # The vote responses stay: they hold the histories that the announcements start from.
+    core.forget_leading()
     core.leader = core.me
     core.term_start = core.log.end
-    core.is_reached = False
     core.accept_term = core.term
     core.begin_installing()
-    core.uncommitted_bytes = 0
     core.progress = {member: Progress() for member in core.membership.addresses if member != core.me}
-    core.round = 0
-    core.heartbeat_elapsed = 0
     core.ticks_since_leader = 0
     # What no record kept here belongs to leaves the history once an election, so that it stays short.
     core.store_history(core.advertised.trimmed(core.first_index).extended(core.term, core.term_start))
@@ -178,6 +175,8 @@ def on_tick(core: Core) -> None:
         core.ticks_since_leader = 0
         for progress in core.progress.values():
             progress.is_heard = False
+    # Counted without a break: a disk that has room again begins anew, or every later full tick would cost the office.
+    core.full_ticks = 0 if core.has_room else core.full_ticks + 1
     if core.installing:
         return
     core.heartbeat_elapsed += 1
@@ -502,8 +501,7 @@ def _help_silent(core: Core) -> None:
 
 
 def _give_way(core: Core) -> None:
-    """Hand over, now and then, while this leader's disk is full: another one's may not be."""
-    core.full_ticks += 1
+    """Hand over, each time the disk was full for ``_MUTE_TIMEOUTS`` election timeouts: another one's may not be."""
     if core.full_ticks % (_MUTE_TIMEOUTS * core.options.election_timeout_ticks) == 0:
         _hand_over(core)
 
