@@ -387,3 +387,8 @@ def test_every_code_has_a_row_on_the_page_and_is_tested_here() -> None:
 def test_little_that_is_known_is_no_reason_to_fail(nodes: list[dict[str, Any]]) -> None:
     found = findings(Report(nodes=summary(nodes, {})["nodes"]))
     assert [finding.code for finding in found][:1] == ["no_answer"]
+
+
+def test_files_that_cannot_be_removed_are_named() -> None:
+    finding = only(look(node("n2", stuck_files={"/s/1": "cannot remove /s/1: busy", "/s/2": "too"})), "stuck_files")
+    assert finding.sentence.endswith("does not need: cannot remove /s/1: busy, and 1 more")

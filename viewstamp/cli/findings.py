@@ -42,6 +42,7 @@ CODES: Final = (
     "slow_disk",
     "slow_loop",
     "damaged_snapshot",
+    "stuck_files",
     "damaged_file",
     "diverged",
     "clock",
@@ -497,6 +498,16 @@ def _said(report: Report) -> Iterator[Finding]:
                 node=_name(node),
                 sentence=f"a snapshot of {_name(node)} is damaged, and an older one was taken in its place: {path}",
                 remedy=f"check that disk; {report.command('snapshot create')} makes a new one",
+            )
+        stuck = node.get("stuck_files") or {}
+        if stuck:
+            path, reason = next(iter(stuck.items()))
+            others = f", and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+            yield Finding(
+                code="stuck_files",
+                node=_name(node),
+                sentence=f"{_name(node)} cannot remove files that it does not need: {reason}{others}",
+                remedy=f"find out what holds {path}, or remove it by hand; the node tries again by itself",
             )
         scrubbed = (node.get("scrub") or {}).get("damaged") or ()
         damaged = [path for path in scrubbed if not path.endswith(".snapshot")]  # Of those a new one was taken.

@@ -15,6 +15,7 @@ one seed.
 ``through``        ``DiskThrough``: passes every call on       what ``chaos`` and ``sim.recording`` are made of
 ``log``            ``Log``, and ``JsonLog`` of a process       simulated: in ``sim.world``
 ``blocking``       ``in_thread``: blocking calls that end      on the executor of the real or simulated loop
+``garbage``        removals that may fail, and are retried     the same, on either disk
 ``conformance``    the behaviours that both must show          run by tests against the real and the simulated
 =================  ==========================================  =========================================
 

@@ -672,6 +672,7 @@ class Node:
                 "last_snapshot_index": newest.end - 1 if newest is not None else 0,
                 "snapshots": len(self.snapshotter.store.stored),
                 "damaged_snapshots": [each.path for each in self.snapshotter.store.damaged],
+                "stuck_files": self.snapshotter.stuck_files,
                 "restart_seconds_estimate": round(self.snapshotter.restart_seconds, 3),
                 "fetching_snapshot": self.fetcher.progress,
                 "scrub": self.scrubber.status if self.scrubber is not None else {},

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from viewstamp.errors import ConfigError, CorruptionError, StorageError, StorageFullError, TrimmedError
 from viewstamp.host.blocking import in_thread, to_the_end
+from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.seam import AsyncFile, Disk
 from viewstamp.ids import Index, Term
 from viewstamp.node.snapshot_choice import choose_base, choose_dropped
@@ -94,6 +95,7 @@ class SnapshotStore:
         self.damaged: list[DamagedSnapshot] = []
         """Found damaged, and not removed yet; for the log, and for ``status``."""
         self._disk = disk
+        self._garbage = Garbage(disk)
 
     @classmethod
     def open(cls, disk: Disk, directory: str, cluster: str) -> SnapshotStore:
@@ -111,12 +113,26 @@ class SnapshotStore:
                 continue
             path = f"{directory}/{name}"
             if match[3] == "temporary":
-                disk.remove(path)
+                store._garbage.remove(path)
             else:
                 store._find(path, Index(int(match[1])), Term(int(match[2])))
         # A name that was found may have been seen in memory only; what is built on it must find it again.
         disk.sync_directory(directory)
         return store
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """Files that are not needed and could not be removed, with the reason."""
+        return dict(self._garbage.stuck)
+
+    async def retry_removals(self) -> None:
+        """Try again to remove what could not be removed.
+
+        Raises:
+          StorageError: a sync failed; final.
+        """
+        if self._garbage.stuck:
+            await in_thread(self._remove_names, list(self._garbage.stuck))
 
     def find(self, end: int, term: int) -> StoredSnapshot | None:
         """Return the snapshot of this viewstamp."""
@@ -175,7 +191,7 @@ class SnapshotStore:
         """
         path = self._path(end, term, "incoming")
         offset, header = await in_thread(self._resume, path)
-        file = await self._disk.open_async(path, create=offset == 0)
+        file = await (self._disk.open_async(path) if offset else self._begin_anew(path))
         return IncomingSnapshot(self, file, end, term, offset, None if header is None else header.identity)
 
     async def read_chunk(self, stored: StoredSnapshot, offset: int, bytes_max: int) -> bytes:
@@ -212,6 +228,7 @@ class SnapshotStore:
     ) -> list[str]:
         """Remove what :func:`choose_dropped` says, and damaged files that a newer snapshot replaces; return the paths.
 
+        A file that cannot be removed is off the list all the same, and in ``stuck``: see :meth:`retry_removals`.
         To be called when a snapshot was finished, and the log dropped up to ``base``.
         """
         ends = [each.end for each in self.stored]
@@ -225,7 +242,7 @@ class SnapshotStore:
         self.damaged = [each for each in self.damaged if each.path not in dropped]
         if dropped:
             await in_thread(self._remove_names, dropped)
-        return dropped
+        return [path for path in dropped if path not in self._garbage.stuck]
 
     def _path(self, end: int, term: int, kind: str) -> str:
         return f"{self.directory}/{end:020d}-{term}.{kind}"
@@ -259,11 +276,12 @@ class SnapshotStore:
             )
 
     def _resume(self, path: str) -> tuple[int, SnapshotHeader | None]:
-        """Return how much of a file is intact, and its header; where nothing is, remove it."""
+        """Return how much of a file is intact, and its header; remove what is left of other transfers."""
         for name in self._disk.list_directory(self.directory):
             other = f"{self.directory}/{name}"
             if name.endswith(".incoming") and other != path:
-                self._disk.remove(other)
+                with suppress(StorageError):  # The next transfer tries again.
+                    self._disk.remove(other)
         try:
             file = self._disk.open_read(path)
         except FileNotFoundError:
@@ -276,10 +294,10 @@ class SnapshotStore:
             pass  # of a newer format: by a version that ran here before
         finally:
             file.close()
-        self._disk.remove(path)
         return 0, None
 
     def _list(self, stored: StoredSnapshot) -> None:
+        self._garbage.stuck.pop(stored.path, None)  # A new file has replaced the one that could not be removed.
         others = [each for each in self.stored if each.path != stored.path]
         self.damaged = [each for each in self.damaged if each.path != stored.path]
         self.stored = sorted([*others, stored], key=lambda each: (each.end, each.term), reverse=True)
@@ -298,11 +316,15 @@ class SnapshotStore:
         self._disk.sync_directory(self.directory)
 
     async def _begin_anew(self, path: str) -> AsyncFile:
-        await in_thread(_remove_if_there, self._disk, path)
-        return await self._disk.open_async(path, create=True)
+        """Open an empty file; :func:`create_anew` says what becomes of a leftover."""
+        await in_thread(_make_empty, self._disk, path)
+        return await self._disk.open_async(path)
 
     async def _discard(self, path: str) -> None:
-        """Remove a file that nobody was told of. Where that fails it is a leftover, and harmless."""
+        """Remove a file that is not listed. Where that fails it is a leftover: its next use empties it.
+
+        It is not put on the list of what is stuck, because a transfer may be writing to it when that is tried again.
+        """
         with suppress(StorageError):
             await in_thread(_remove_if_there, self._disk, path)
 
@@ -327,9 +349,8 @@ class SnapshotStore:
             file.close()
 
     def _remove_names(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            _remove_if_there(self._disk, path)
-        self._disk.sync_directory(self.directory)
+        if any([self._garbage.remove(path) for path in paths]):
+            self._disk.sync_directory(self.directory)
 
 
 class NewSnapshot:
@@ -496,3 +517,7 @@ class IncomingSnapshot:
 def _remove_if_there(disk: Disk, path: str) -> None:
     if disk.exists(path):
         disk.remove(path)
+
+
+def _make_empty(disk: Disk, path: str) -> None:
+    create_anew(disk, path).close()

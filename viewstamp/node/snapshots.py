@@ -58,6 +58,8 @@ _LOAD_BYTES_PER_SECOND = 20e6
 _MEASURED_BYTES = 1 << 20
 _SCAN_BYTES_PER_SECOND = 300e6
 """How fast a log is read and checked: little beside applying it, which is measured."""
+_REMOVE_SECONDS = 30.0
+"""How long to wait until what could not be removed is tried again."""
 _FULL = 0.75
 _SNAPSHOTS_IN_LOG = 4
 """A bounded log holds the records since so many snapshots at least, however large these are."""
@@ -120,6 +122,9 @@ class Snapshotter(AsyncActor[None]):
         self.on_suspect: Callable[[StoredSnapshot], None] = lambda _: None
         """Called with a snapshot that may be damaged here."""
         self._not_before = 0.0
+        self._remove_not_before = 0.0
+        self._reported_stuck: set[str] = set()
+        """Files that could not be removed, and of which the log has a line."""
         self._was_pressed = False
         applier.on_due = self._wake.set
         self._trimmed: LogTrimmed | None = None
@@ -401,6 +406,28 @@ class Snapshotter(AsyncActor[None]):
                 self._on_trimmed(trimmed)
         for path in await self.store.prune(base, self._options.kept_max, list(self._sent), self._are_near):
             self._log.info("= snapshot removed", path=path)
+        await self._retry_removals()
+
+    async def _retry_removals(self) -> None:
+        """Try again now and then to remove what could not be removed; log each file once until it is gone."""
+        stuck = self.stuck_files
+        if self.store.stuck and self._clock.monotonic() >= self._remove_not_before:
+            self._remove_not_before = self._clock.monotonic() + _REMOVE_SECONDS
+            await self.store.retry_removals()
+            stuck = self.stuck_files
+        for path in stuck.keys() - self._reported_stuck:
+            self._log.warning(
+                "! cannot remove a file that is not needed",
+                path=path,
+                reason=stuck[path],
+                remedy=f"remove it by hand; it is tried again every {_REMOVE_SECONDS:g} s and costs only space",
+            )
+        self._reported_stuck = set(stuck)
+
+    @property
+    def stuck_files(self) -> dict[str, str]:
+        """Files of the log and of the snapshots that are not needed and could not be removed, with the reason."""
+        return {**self.store.stuck, **self._wal.stuck_files}
 
     def _are_near(self, before: Index, after: Index) -> bool:
         """Say whether a bounded log may be held from ``before`` on by what is needed from just below ``after`` on."""

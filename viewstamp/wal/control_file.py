@@ -39,6 +39,7 @@ import msgpack
 from crc32c import crc32c
 
 from viewstamp.errors import ConfigError, CorruptionError, StorageError
+from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
 
 __all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "is_control_lost", "read_control_state"]
@@ -211,9 +212,7 @@ class ControlFile:
         disk = self._disk
         if not disk.exists(path):
             temporary = f"{path}.temporary"
-            if disk.exists(temporary):
-                disk.remove(temporary)
-            file = disk.open(temporary, create=True)
+            file = create_anew(disk, temporary)
             try:
                 file.write(0, [packed])
                 file.sync()

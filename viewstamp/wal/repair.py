@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from viewstamp.errors import FrameError
+from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
 from viewstamp.wal.assessment import Part, Region, salvage
 from viewstamp.wal.control_file import CONTROL_NAMES
@@ -148,9 +149,7 @@ class Rebuilding:
         self._number = self._header.first_group
         self._waiting: list[Batch] = []
         temporary = f"{self._path}.temporary"
-        if disk.exists(temporary):
-            disk.remove(temporary)
-        self._file = disk.open(temporary, create=True)
+        self._file = create_anew(disk, temporary)
         self._position = SEGMENT_HEADER_SIZE
         self._take_own()
 
@@ -274,9 +273,7 @@ class Rebuilding:
         )
         group = GroupHeader.empty_first(header, seals=not self._is_open or back > 0)
         path = f"{part.path}.temporary"
-        if self._disk.exists(path):
-            self._disk.remove(path)
-        file = self._disk.open(path, create=True)
+        file = create_anew(self._disk, path)
         try:
             file.write(0, [header.encode(), group.encode()])
             file.sync()

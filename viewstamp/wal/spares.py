@@ -20,7 +20,8 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from viewstamp.errors import StorageFullError
+from viewstamp.errors import StorageError, StorageFullError
+from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.seam import Disk, File
 from viewstamp.wal.format import TEMPORARY_NAME, SpareKind, parse_segment_name, parse_spare_name, spare_name
 
@@ -65,6 +66,9 @@ class Spares:
         self._prepared: deque[str] = deque()
         self._dropped: deque[tuple[str, int]] = deque()
         self._names = 0
+        self._garbage = Garbage(disk)
+        self._stuck_bytes: dict[str, int] = {}
+        """What each file that could not be removed still takes of the budget."""
         self.allocated = 0
         """Bytes of all segments and spares, zeros included."""
 
@@ -80,7 +84,7 @@ class Spares:
             elif parse_segment_name(name) is not None:
                 spares.allocated += _size(disk, path)
             elif name.endswith(".temporary") or name == _OLD_PREPARED_NAME:
-                disk.remove(path)
+                spares._garbage.remove(path)
         while bytes_max and spares.allocated > bytes_max and spares.give_up():
             pass
         disk.sync_directory(directory)
@@ -95,6 +99,22 @@ class Spares:
     def dropped(self) -> int:
         """How many spares still have to be overwritten."""
         return len(self._dropped)
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """Files that are not needed and could not be removed, with the reason; they still count as ``allocated``."""
+        return dict(self._garbage.stuck)
+
+    def retry_removals(self) -> None:
+        """Try again to remove what could not be removed. Blocking.
+
+        Raises:
+          StorageError: a sync failed; final.
+        """
+        removed = self._garbage.retry()
+        if removed:
+            self._disk.sync_directory(self._directory)
+            self.give(sum(self._stuck_bytes.pop(path, 0) for path in removed))
 
     def take(self, size: int) -> bool:
         """Take ``size`` bytes from the budget for a file that is about to grow; False where they are not left."""
@@ -119,7 +139,10 @@ class Spares:
             return self._prepared.popleft() if self._prepared else None
 
     def give_up(self) -> bool:
-        """Remove a prepared file for good, so that its bytes can be used elsewhere; False where there is none."""
+        """Remove a prepared file for good, so that its bytes can be used elsewhere; False where there is none.
+
+        Where it cannot be removed it is no spare any more either, and its bytes come back when it is gone.
+        """
         with self._lock:
             if not self._prepared:
                 return False
@@ -134,13 +157,23 @@ class Spares:
           StorageError: final.
         """
         is_enough = not self._bytes_max and self.prepared + self.dropped >= _KEPT_MAX
-        if is_enough or length > self._segment_bytes:
-            self._remove(path, length)
-            return False
+        is_garbage = is_enough or length > self._segment_bytes
+        if is_garbage:
+            try:
+                self._disk.remove(path)
+            except StorageError:
+                pass  # It must lose its name all the same: a log that goes on to drop the next one would have a gap.
+            else:
+                self._disk.sync_directory(self._directory)
+                self.give(length)
+                return False
         name = f"{self._directory}/{spare_name(self._next(), SpareKind.DROPPED)}"
         self._disk.rename(path, name)
         # Its bytes are overwritten from now on, which must not happen to a file that a power cut gives its old name.
         self._disk.sync_directory(self._directory)
+        if is_garbage:
+            self._remove(name, length)
+            return False
         with self._lock:
             self._dropped.append((name, length))
         return True
@@ -165,7 +198,7 @@ class Spares:
             if dropped is not None:
                 self._remove(path, length)
             return Prepared(used, False, has_space)
-        file = self._disk.open(path, create=dropped is None)
+        file = create_anew(self._disk, path) if dropped is None else self._disk.open(path)
         try:
             if dropped is None:
                 file.allocate(self._segment_bytes)
@@ -187,7 +220,9 @@ class Spares:
         self._names = max(self._names, number)
         size = _size(self._disk, path)
         if size > self._segment_bytes or (kind is SpareKind.PREPARED and size < self._segment_bytes):
-            self._disk.remove(path)
+            if not self._garbage.remove(path):
+                self.allocated += size
+                self._stuck_bytes[path] = size
             return
         self.allocated += size
         if kind is SpareKind.PREPARED:
@@ -196,7 +231,10 @@ class Spares:
             self._dropped.append((path, size))
 
     def _remove(self, path: str, length: int) -> None:
-        self._disk.remove(path)
+        """Remove a file that is no segment; where that fails, its bytes stay taken until it is gone."""
+        if not self._garbage.remove(path):
+            self._stuck_bytes[path] = length
+            return
         self._disk.sync_directory(self._directory)
         self.give(length)
 

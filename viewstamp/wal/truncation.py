@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from viewstamp.errors import FrameError
+from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
 from viewstamp.wal.format import GroupHeader, SegmentHeader, parse_segment_name, segment_name
 
@@ -109,9 +110,7 @@ class Mark:
 def place_mark(disk: Disk, directory: str, mark: Mark) -> None:
     """Step 1; durable on return."""
     temporary = f"{directory}/{MARK_NAME}.temporary"
-    if disk.exists(temporary):
-        disk.remove(temporary)
-    file = disk.open(temporary, create=True)
+    file = create_anew(disk, temporary)
     try:
         file.write(0, [mark.encode()])
         file.sync()
@@ -157,9 +156,7 @@ def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
 def _begin_anew(disk: Disk, directory: str, path: str, mark: Mark) -> None:
     """Write the first segment of an empty log; whoever finds its name finds it whole."""
     temporary = f"{path}.temporary"
-    if disk.exists(temporary):
-        disk.remove(temporary)
-    file = disk.open(temporary, create=True)
+    file = create_anew(disk, temporary)
     try:
         file.write(0, [part.encode() for part in mark.first_segment])
         file.sync()

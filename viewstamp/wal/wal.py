@@ -249,6 +249,11 @@ class Wal:
         return self._spares.allocated
 
     @property
+    def stuck_files(self) -> dict[str, str]:
+        """Files that the log does not need and could not remove, with the reason; tried again with each new spare."""
+        return self._spares.stuck
+
+    @property
     def bytes_max(self) -> int:
         """The bound of :attr:`bytes_allocated`; 0 = only the disk bounds the log."""
         return self._options.bytes_max
@@ -582,6 +587,7 @@ class Wal:
 
     def _prepare(self, wanted: list[bool]) -> tuple[Prepared, int]:
         """Make a spare if one is wanted, on a thread of its own; return that, and the bytes free on the disk."""
+        self._spares.retry_removals()
         prepared = self._spares.prepare(self._options.reserve_bytes) if wanted[0] else Prepared(None, False, True)
         return prepared, self._disk.free_bytes(self.directory)
 
