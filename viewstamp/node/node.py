@@ -667,13 +667,8 @@ class Node:
                 "state": self.machine.status(),
             }
         if self.snapshotter is not None and self.fetcher is not None:
-            newest = self.snapshotter.newest
+            status |= self.snapshotter.status
             status |= {
-                "last_snapshot_index": newest.end - 1 if newest is not None else 0,
-                "snapshots": len(self.snapshotter.store.stored),
-                "damaged_snapshots": [each.path for each in self.snapshotter.store.damaged],
-                "stuck_files": self.snapshotter.stuck_files,
-                "restart_seconds_estimate": round(self.snapshotter.restart_seconds, 3),
                 "fetching_snapshot": self.fetcher.progress,
                 "scrub": self.scrubber.status if self.scrubber is not None else {},
             }

@@ -349,7 +349,8 @@ class SnapshotStore:
             file.close()
 
     def _remove_names(self, paths: Sequence[str]) -> None:
-        if any([self._garbage.remove(path) for path in paths]):
+        removed = [path for path in paths if self._garbage.remove(path)]
+        if removed:
             self._disk.sync_directory(self.directory)
 
 

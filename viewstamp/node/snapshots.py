@@ -181,6 +181,18 @@ class Snapshotter(AsyncActor[None]):
         return self.store.stored[0] if self.store.stored else None
 
     @property
+    def status(self) -> dict[str, object]:
+        """What ``viewstamp status`` shows of the snapshots, and of the files that could not be removed."""
+        newest = self.newest
+        return {
+            "last_snapshot_index": newest.end - 1 if newest is not None else 0,
+            "snapshots": len(self.store.stored),
+            "damaged_snapshots": [each.path for each in self.store.damaged],
+            "stuck_files": self.stuck_files,
+            "restart_seconds_estimate": round(self.restart_seconds, 3),
+        }
+
+    @property
     def restart_seconds(self) -> float:
         """How long a restart would take now: loading the newest snapshot, applying what came since. Estimated."""
         newest = self.newest
