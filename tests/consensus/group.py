@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from viewstamp.consensus.core import Core, MembershipEntry, Options, SnapshotPoint, Stored
+from viewstamp.consensus.core import Core, Options, SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable, Facts, check, check_sent, check_stored
-from viewstamp.consensus.membership import Change, Membership
+from viewstamp.consensus.membership import Change, Membership, MembershipEntry
 from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import (

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.consensus.group import Disk, Group, Member
-from viewstamp.consensus.core import MembershipEntry
-from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
+from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
 from viewstamp.consensus.messages import (
     AnnouncementResponse,
     AppendRequest,

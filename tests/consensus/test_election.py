@@ -9,8 +9,8 @@ import pytest
 from tests.consensus.group import OPTIONS, Disk, Group, record
 from tests.consensus.test_announcement import disk_of
 from viewstamp.consensus import candidate
-from viewstamp.consensus.core import Campaign, MembershipEntry, SnapshotPoint, Stored
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.core import Campaign, SnapshotPoint, Stored
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import (
     AppendResponse,
     HeartbeatRequest,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.consensus.group import Group
-from viewstamp.consensus.core import MembershipEntry
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import MESSAGES, Announcement, PreVoteRequest, TermResponse, VoteResponse
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Role, describe_dispatch, role_of

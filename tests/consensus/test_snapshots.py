@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.consensus.group import Disk, Group, Snapshot, record
-from viewstamp.consensus.core import MembershipEntry, SnapshotPoint
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.core import SnapshotPoint
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import AppendRequest, HistoryRequest, SnapshotOffer, VoteResponse
 from viewstamp.consensus.ready import ResetLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory

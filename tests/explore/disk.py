@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from viewstamp.consensus.core import MembershipEntry, SnapshotPoint, Stored
+from viewstamp.consensus.core import SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, Term

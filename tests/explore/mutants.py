@@ -9,12 +9,11 @@ from functools import partial
 
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
-from viewstamp.consensus import follower, leader, raft, term_history
+from viewstamp.consensus import follower, leader, raft, standing, term_history
 from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
 from viewstamp.consensus.progress import Progress
-from viewstamp.consensus.quorum import has_quorum, quorum_end
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import EndSilence, ResetLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
@@ -127,7 +126,7 @@ def commit_by_counting() -> AbstractContextManager[None]:
     def maybe_commit(core: Core) -> None:
         ends = {member: progress.counted_end for member, progress in core.progress.items()}
         ends[core.me] = core.log.durable_end
-        end = core.membership.quorum_end(ends)
+        end = standing.majority_end(core.membership, ends)
         if not core.installing and end > core.log.commit_end:
             core.is_reached = True
             core.log.commit_end = end
@@ -160,21 +159,24 @@ def silent_until_committed() -> AbstractContextManager[None]:
 
 def count_new_voters_only() -> AbstractContextManager[None]:
     """While the membership is joint the voters of before are not asked."""
+    is_majority, majority_end = standing.is_majority, standing.majority_end
 
-    def has_quorum_of_new(self: Membership, agreeing: Iterable[NodeId]) -> bool:
-        return has_quorum(self.voters, agreeing)
+    def is_majority_of_new(membership: Membership, members: Iterable[NodeId]) -> bool:
+        return is_majority(replace(membership, outgoing={}), members)
 
-    def quorum_end_of_new(self: Membership, ends: Mapping[NodeId, Index]) -> Index:
-        return quorum_end(self.voters, ends)
+    def majority_end_of_new(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
+        return majority_end(replace(membership, outgoing={}), ends)
 
-    return patched(Membership, has_quorum=has_quorum_of_new, quorum_end=quorum_end_of_new)
+    return patched(standing, is_majority=is_majority_of_new, majority_end=majority_end_of_new)
 
 
 def count_learners() -> AbstractContextManager[None]:
-    def quorum_end_of_all(self: Membership, ends: Mapping[NodeId, Index]) -> Index:
-        return quorum_end({**self.electors, **self.learners}, ends)
+    majority_end = standing.majority_end
 
-    return patched(Membership, quorum_end=quorum_end_of_all)
+    def majority_end_of_all(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
+        return majority_end(replace(membership, voters=membership.addresses, outgoing={}), ends)
+
+    return patched(standing, majority_end=majority_end_of_all)
 
 
 def leave_joint_early() -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.consensus import candidate, follower, leader, raft, voter
+from viewstamp.consensus import candidate, follower, leader, raft, standing, voter
 from viewstamp.consensus.core import Core, Entropy, Options, Stored
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
@@ -19,7 +19,6 @@ from viewstamp.consensus.messages import (
     VoteRequest,
 )
 from viewstamp.consensus.progress import Progress, ProgressState
-from viewstamp.consensus.quorum import majority
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import EndSilence
 from viewstamp.ids import Index, NodeId
@@ -174,11 +173,11 @@ def take_the_term_of_a_pre_vote() -> AbstractContextManager[None]:
 def learner_for_a_voter() -> AbstractContextManager[None]:
     """What a learner holds counts as if a voter held it."""
 
-    def end_of_all(self: Membership, ends: Mapping[NodeId, Index]) -> Index:
-        held = sorted((ends.get(member, Index(0)) for member in self.addresses), reverse=True)
-        return held[majority(len(self.voters)) - 1]
+    def end_of_all(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
+        held = sorted((ends.get(member, Index(0)) for member in membership.addresses), reverse=True)
+        return held[standing.majority(len(membership.voters)) - 1]
 
-    return patched(Membership, quorum_end=end_of_all)
+    return patched(standing, majority_end=end_of_all)
 
 
 def departed_counts_itself() -> AbstractContextManager[None]:
@@ -250,7 +249,7 @@ def believe_any_vote() -> AbstractContextManager[None]:
 
 def believe_any_disk() -> AbstractContextManager[None]:
     """What a voter acknowledges counts, whatever disk it has."""
-    return patched(Core, is_named=lambda self, member, end: True)
+    return patched(standing, end_counts=lambda entries, member, end: True)
 
 
 # -- Transfer -----------------------------------------------------------------------------------------------

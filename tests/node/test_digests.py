@@ -11,6 +11,7 @@ import pytest
 from tests.consensus.group import Group
 from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor, command
+from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
 from viewstamp.node.digests import Digests
@@ -97,7 +98,7 @@ class Members:
             if me != "n1" and me not in silent:
                 digests.report(NodeId("n1"))
         self.deliver()
-        self.digests[NodeId("n1")].judge(list(self.digests))
+        self.digests[NodeId("n1")].judge(Membership(dict.fromkeys(self.digests, "")))
         self.deliver()
 
     def deliver(self) -> None:
@@ -148,7 +149,7 @@ def test_a_leader_that_disagrees_stops_itself_however_much_is_going_on() -> None
         members.digests[NodeId("n3")].report(NodeId("n1"))
         members.run(sequence + 1, 1)
         members.deliver()
-        members.digests[NodeId("n1")].judge(list(members.digests))
+        members.digests[NodeId("n1")].judge(Membership(dict.fromkeys(members.digests, "")))
         members.time.now += 0.25
     members.deliver()
     assert list(members.failures) == ["n1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewstamp.consensus import follower, leader
+from viewstamp.consensus import follower, leader, standing
 from viewstamp.consensus.core import Campaign, Core
 from viewstamp.consensus.messages import (
     PreVoteRequest,
@@ -57,7 +57,7 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
     before = core.votes.setdefault(message.source, message.granted)
     core.check_peer(before == message.granted, f"{message.source} changed its vote")
     core.vote_responses[message.source] = message
-    if core.membership.has_quorum(_voted(core, granted=True)):
+    if standing.is_majority(core.membership, _voted(core, granted=True)):
         leader.become_leader(core)
     else:
         _maybe_give_up(core)
@@ -69,14 +69,14 @@ def _maybe_give_up(core: Core) -> bool:
     At once and not when the timeout is over: a member that does not stand itself answers and follows without delay.
     """
     refused = _voted(core, granted=False)
-    if core.membership.has_quorum(voter for voter in core.membership.electors if voter not in refused):
+    if standing.is_majority(core.membership, core.membership.electors.keys() - refused):
         return False
     follower.step_down(core, core.term)
     return True
 
 
 def _maybe_start_vote(core: Core) -> None:
-    if core.membership.has_quorum(_voted(core, granted=True)) and core.is_synced:
+    if standing.is_majority(core.membership, _voted(core, granted=True)) and core.is_synced:
         _start_vote(core, transfers=False)
 
 
@@ -98,18 +98,13 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
 
 
 def _counts(core: Core, voter: NodeId) -> bool:
-    """Say whether the disk of a voter is the one that the membership names; where it names none all are believed."""
-    membership = core.membership
-    return voter == core.me or not membership.incarnations or voter in membership.incarnations
+    return standing.vote_counts(core.membership, voter, core.me)
 
 
 def _may_stand(core: Core) -> bool:
     """Say whether this member may campaign now: an elector, synced, nothing lost, able to lead (rules 2, 14, 17)."""
-    is_whole = core.is_synced and not core.installing and core.silent_until is None
-    # Also one that is no elector any more, as long as that is not known to be committed: the others may need its vote,
-    # which it cannot give to a shorter log than its own (Raft thesis 4.2.2).
-    stands = any(core.me in entry.membership.electors for entry in core.memberships)
-    return stands and is_whole and core.has_room
+    is_able = core.is_synced and not core.installing and core.has_room
+    return is_able and standing.may_stand(core.me, core.memberships, core.silent_until)
 
 
 def _other_voters(core: Core) -> list[NodeId]:

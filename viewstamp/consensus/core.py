@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from viewstamp.consensus import standing
 from viewstamp.consensus.log import Log
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import Message, SnapshotOffer, TermResponse, VoteResponse
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, WriteHistory, WriteTerm
@@ -22,7 +23,7 @@ from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Campaign", "Core", "Entropy", "MembershipEntry", "Options", "PendingRead", "SnapshotPoint", "Stored"]
+__all__ = ["Campaign", "Core", "Entropy", "Options", "PendingRead", "SnapshotPoint", "Stored"]
 
 
 class Entropy(Protocol):
@@ -53,15 +54,6 @@ class Options:
     """Campaign at the first tick: the hinted leader of a new group."""
     sync_only: bool = False
     """Propose nothing when leading: bring a quorum to the own term, commit what they hold (Neon's sync-safekeepers)."""
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipEntry:
-    """A membership and where it stands in the log: (0, 0) = the hint of the settings, before any record."""
-
-    index: Index
-    term: Term
-    membership: Membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,17 +255,6 @@ class Core:
         """Whether a leader is known to be alive: then votes are withheld (check-quorum's other half)."""
         return self.leader is not None and self.ticks_since_leader < self.options.election_timeout_ticks
 
-    def is_named(self, member: NodeId, end: Index) -> bool:
-        """Say whether a log up to ``end`` holds the record that names the disk of ``member`` (rule 18).
-
-        Only then does what it says count: whatever is committed with its help, whoever leads later knows that disk,
-        and takes another one under the same id for a stranger. Without this a member that had not met the first disk
-        would believe the second, and with one wiped and one that is down a committed record is lost.
-        """
-        if not self.incarnations:
-            return True
-        return any(member in entry.membership.incarnations and entry.index < end for entry in self.memberships)
-
     # -- Moves ----------------------------------------------------------------------------------------------
 
     def draw_election_ticks(self) -> int:
@@ -317,7 +298,9 @@ class Core:
         and should it lose something again, what was said meanwhile would not be in that.
         """
         is_ending = self.silent_completions_left > 0
-        if self.silent_until is None or is_ending or self.installing or self.pair < self.silent_until:
+        if self.silent_until is None or is_ending or self.installing:
+            return
+        if not standing.has_regained(self.pair, self.silent_until):
             return
         self.silent_completions_left = self.unfinished + 1
         self.writes.append(EndSilence())

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from viewstamp.consensus import standing
 from viewstamp.consensus.core import Core
 from viewstamp.consensus.messages import (
     Announcement,
@@ -297,7 +298,7 @@ def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) 
     holders = [voter for voter in core.membership.electors if facts.acknowledged.get((voter, core.term), 0) >= end]
     if disks[core.me].end >= end and disks[core.me].history.begin_of(core.term) is not None:
         holders.append(core.me)
-    if end < core.term_start or not core.membership.has_quorum(holders):
+    if end < core.term_start or not standing.is_majority(core.membership, holders):
         return f"{core.me} commits up to {end} in term {core.term} (from {core.term_start}), only {holders} hold it"
     return None
 

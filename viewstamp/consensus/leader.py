@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewstamp.consensus import follower
+from viewstamp.consensus import follower, standing
 from viewstamp.consensus.core import Core, PendingRead
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import (
@@ -145,7 +145,8 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
     if progress is None:
         return
     _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
-    if not message.is_silent and core.is_named(message.source, message.end):
+    is_known = not core.incarnations or standing.end_counts(core.memberships, message.source, message.end)
+    if not message.is_silent and is_known:
         progress.heard_round = max(progress.heard_round, message.round)
         _confirm_reads(core)
 
@@ -169,7 +170,7 @@ def on_tick(core: Core) -> None:
     """Check that a quorum still listens; say that one still leads; ask those whose state is not known."""
     if core.ticks_since_leader >= core.options.election_timeout_ticks:
         heard = [member for member, progress in core.progress.items() if progress.is_heard]
-        if not core.membership.has_quorum([core.me, *heard]):
+        if not standing.is_majority(core.membership, [core.me, *heard]):
             follower.step_down(core, core.term)  # Check-quorum: a leader that nobody hears makes room.
             return
         core.ticks_since_leader = 0
@@ -243,7 +244,7 @@ def change(core: Core, wanted: Change) -> Viewstamp:
     if membership is entry.membership:
         return Viewstamp(entry.term, entry.index)
     working = [core.me, *(member for member, progress in core.progress.items() if _works(core, progress))]
-    if membership.is_joint and not membership.has_quorum(working):
+    if membership.is_joint and not standing.is_majority(membership, working):
         there = sorted(membership.voters.keys() & set(working))
         raise UnavailableError(
             f"of {', '.join(sorted(membership.voters))} only {', '.join(there) or 'none'} would be there to agree",
@@ -416,8 +417,7 @@ def _maybe_commit(core: Core) -> None:
     ends = {core.me: core.log.durable_end}
     for member, progress in core.progress.items():
         ends[member] = progress.counted_end
-    reached = {member: end for member, end in ends.items() if end >= core.term_start and core.is_named(member, end)}
-    end = core.membership.quorum_end(reached)
+    end = standing.commit_end(core.memberships, ends, core.term_start, disks_are_named=bool(core.incarnations))
     if end < core.term_start or core.installing:
         return
     core.is_reached = True
@@ -558,7 +558,7 @@ def _confirm_reads(core: Core) -> None:
     while core.reads:
         read = core.reads[0]
         confirming = [member for member, progress in core.progress.items() if progress.heard_round >= read.round]
-        if not core.membership.has_quorum([core.me, *confirming]):
+        if not standing.is_majority(core.membership, [core.me, *confirming]):
             return
         del core.reads[0]
         if read.source is None:

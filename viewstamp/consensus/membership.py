@@ -11,15 +11,14 @@ leader leaves the joint membership by a second record. A change of learners only
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from viewstamp.consensus.quorum import has_quorum, quorum_end
 from viewstamp.errors import PeerError, RequestError
-from viewstamp.ids import Index, NodeId
+from viewstamp.ids import Index, NodeId, Term
 
-__all__ = ["AddMember", "Change", "Membership", "RemoveMember"]
+__all__ = ["AddMember", "Change", "Membership", "MembershipEntry", "RemoveMember"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +80,6 @@ class Membership:
     def addresses(self) -> dict[NodeId, str]:
         """Every member's address, electors first, each in the order of their ids."""
         return {**dict(sorted(self.electors.items())), **dict(sorted(self.learners.items()))}
-
-    # -- Counting --------------------------------------------------------------------------------------------
-
-    def has_quorum(self, agreeing: Iterable[NodeId]) -> bool:
-        """Say whether those in ``agreeing`` are a majority of the voters, while joint of those of before too."""
-        agreeing = list(agreeing)
-        return has_quorum(self.voters, agreeing) and (not self.outgoing or has_quorum(self.outgoing, agreeing))
-
-    def quorum_end(self, ends: Mapping[NodeId, Index]) -> Index:
-        """Return up to where a majority of the voters, while joint of those of before too, holds the log."""
-        end = quorum_end(self.voters, ends)
-        return min(end, quorum_end(self.outgoing, ends)) if self.outgoing else end
 
     # -- Changing --------------------------------------------------------------------------------------------
 
@@ -225,6 +212,15 @@ class Membership:
             return cls(voters, learners, int(fields["generation"]), outgoing, joining, incarnations)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise PeerError(f"no membership record: {value[:100]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipEntry:
+    """A membership and where it stands in the log: (0, 0) = the hint of the settings, before any record."""
+
+    index: Index
+    term: Term
+    membership: Membership
 
 
 def _without(members: Mapping[NodeId, str], node: NodeId) -> dict[NodeId, str]:

@@ -6,7 +6,7 @@ A learner may be a voter that has not heard so yet; if it kept silent, the group
 
 from __future__ import annotations
 
-from viewstamp.consensus import follower
+from viewstamp.consensus import follower, standing
 from viewstamp.consensus.core import Core
 from viewstamp.consensus.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
 
@@ -15,12 +15,12 @@ __all__ = ["is_up_to_date", "on_pre_vote_request", "on_vote_request"]
 
 def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
     """Say whether the candidate's advertised pair is at least one's own (design §4): never "the longer log"."""
-    return (message.last_term, message.end) >= core.pair
+    return standing.is_up_to_date((message.last_term, message.end), core.pair)
 
 
 def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
     """Say whether one would vote; nothing changes here, not even a timer (rule 13)."""
-    if core.silent_until is not None:
+    if not standing.may_vote(core.silent_until):
         return
     granted = message.term > core.term and not core.hears_leader and is_up_to_date(core, message)
     core.send(
@@ -43,7 +43,7 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
     if message.term < core.term:
         core.answer_term(message)
         return
-    if core.silent_until is not None:
+    if not standing.may_vote(core.silent_until):
         return  # It does not know any more what it had promised to whom (rule 17).
     if message.term > core.term and core.hears_leader and not message.transfers:
         return  # A candidate that cannot hear the leader must not depose it (Raft §6, thesis 4.2.3).

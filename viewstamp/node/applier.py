@@ -12,8 +12,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from viewstamp.consensus.core import MembershipEntry, SnapshotPoint
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.core import SnapshotPoint
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, Sequence, SessionId, Term

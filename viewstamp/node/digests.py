@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from viewstamp.actors import AsyncActor
+from viewstamp.consensus import standing
+from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.seam import Clock
@@ -99,7 +101,7 @@ class Digests(AsyncActor[None]):
             await asyncio.sleep(_LOOK_SECONDS)
             leader = self._raft.leader
             if leader == self._me:
-                self.judge(self._raft.core.membership.voters)
+                self.judge(self._raft.core.membership)
             elif leader is not None:
                 self.report(leader)
 
@@ -114,31 +116,32 @@ class Digests(AsyncActor[None]):
             report: dict[str, object] = {"end": end, "chain": chain, "lineage": lineage}
             self._send(leader, report if left is None else {**report, "left": left, "log_end": self._room.end})
 
-    def judge(self, voters: Collection[NodeId]) -> None:
+    def judge(self, membership: Membership) -> None:
         """On the leader: compare what members have reported with what was applied here; learners are judged too.
 
         Args:
-          voters: who makes a majority, this member included.
+          membership: decides which members are a majority; this one is a voter of it.
         """
         now = self._clock.monotonic()
         differing: dict[NodeId, _Peer] = {}
-        agreeing = 1
+        agreeing = [self._me]
         for member, peer in self._peers.items():
             found = self._chain_at(peer.end)
             if found is None or found[1] != peer.lineage:
                 continue
             if found[0] == peer.chain:
                 peer.differed_at = 0.0
-                agreeing += member in voters
+                agreeing.append(member)
             else:
                 peer.differed_at = peer.differed_at or now
                 differing[member] = peer
-        against = sum(member in voters for member in differing)
+        is_odd_here = standing.is_majority(membership, differing)
+        is_confirmed = standing.is_majority(membership, agreeing)
         for member, peer in differing.items():
             # Whether those who differ agree with each other is not asked: under load their reports have other ends.
-            if 2 * against > len(voters):
+            if is_odd_here:
                 self._accuse(member, odd=self._me)
-            elif 2 * agreeing > len(voters) or now - peer.differed_at >= _PATIENCE_SECONDS:
+            elif is_confirmed or now - peer.differed_at >= _PATIENCE_SECONDS:
                 self._accuse(member, odd=member)
 
     def on_frame(self, source: NodeId, body: Any) -> None:

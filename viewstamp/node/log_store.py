@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from viewstamp.consensus.core import MembershipEntry
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError

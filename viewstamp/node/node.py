@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from viewstamp.actors import Failure, Ref, System
+from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch
@@ -284,8 +285,7 @@ class Node:
 
     def _on_rot(self, error: CorruptionError) -> None:
         """Begin again, with a repair: bytes of the log or of a snapshot are not what they were."""
-        core = self.replica.raft.core if self.replica is not None else None
-        if core is None or list(core.membership.electors) == [self.me]:
+        if self.replica is None or standing.decides_alone(self.replica.raft.core.membership, self.me):
             self._log.error("! rot, and no other voter to repair it from", reason=error.message)
             return
         self.repairer.suspicion = error

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from viewstamp.consensus.core import MembershipEntry, SnapshotPoint, Stored
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.core import SnapshotPoint, Stored
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.log import Log

@@ -26,6 +26,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 
+from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ClosedError, CorruptionError
@@ -312,7 +313,7 @@ class Repairer:
         if found.contradiction:
             error.message += f"; not repaired, as what is intact contradicts itself: {found.contradiction}"
             return None
-        if found.is_damaged and list(look.membership.electors) == [look.name]:
+        if found.is_damaged and standing.decides_alone(look.membership, look.name):
             error.message += f"; {look.name} is the only voter, so nobody else answers for a copy of what is missing"
             return None
         return look if found.is_damaged else None

@@ -14,8 +14,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 
-from viewstamp.consensus.quorum import majority
 from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.standing import majority
 from viewstamp.ids import Index, NodeId, Term
 
 __all__ = ["Room"]

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from viewstamp.consensus.quorum import has_quorum
+from viewstamp.consensus.standing import majority
 from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.seam import Buffer, File
 from viewstamp.node.snapshot_file import read_header, read_pieces
@@ -314,7 +314,7 @@ def check_durable(
         if voter in logs and not logs[voter].has_gap and agreed_end(logs[voter], committed, commit_end) >= commit_end
     ]
     counted = [voter for voter in voters if voter in holders or is_damaged(voter)]
-    if not has_quorum(voters, counted):
+    if len(counted) < majority(len(voters)):
         raise Violation("CommittedIsDurable", _complaint(voters, logs, committed, commit_end, counted))
     if not holders:
         raise Violation("NeverTheLastCopy", _complaint(voters, logs, committed, commit_end, counted))

@@ -1,0 +1,210 @@
+"""Who counts: which members may vote and stand, whose votes and acknowledgements count, and who is a majority.
+
+This is the only home of these rules. The core applies them to messages, node repair to its own directory, and the
+offline replay to the disks that it is given, so that all three choose the same log. Everything here is pure.
+
+| member | votes | stands | its vote is counted | its end counts for commit |
+| --- | --- | --- | --- | --- |
+| voter, before and after the change while the membership is joint (rule 15) | yes | yes | yes | yes |
+| recovering: it has lost a part of its log (rule 17) | no | no | no | no |
+| with a disk that no record names, where disks are named at all (rule 18) | yes | yes | no | no |
+| with another disk than the one that the membership names (rule 18) | refused | refused | no | no |
+| reborn, under a new id since it lost its disk (rule 18) | as that id | as that id | as that id | as that id |
+| learner, or no member (rule 14) | yes | no | no | no |
+
+A majority of a joint membership is a majority of the voters before the change and a majority of those after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from viewstamp.consensus.membership import Membership, MembershipEntry
+from viewstamp.ids import Index, NodeId, Term
+
+__all__ = [
+    "Claim",
+    "Pair",
+    "commit_end",
+    "decides_alone",
+    "elect",
+    "end_counts",
+    "has_regained",
+    "is_majority",
+    "is_up_to_date",
+    "lacking",
+    "majority",
+    "majority_end",
+    "may_stand",
+    "may_vote",
+    "vote_counts",
+]
+
+Pair = tuple[Term, Index]
+"""What a log is compared by: the last term of its advertised history, and its durable end."""
+
+
+# -- Majorities ----------------------------------------------------------------------------------------------------
+
+
+def majority(count: int) -> int:
+    """Return how many of ``count`` voters are more than half."""
+    return count // 2 + 1
+
+
+def is_majority(membership: Membership, members: Iterable[NodeId]) -> bool:
+    """Return whether ``members`` hold a majority: of the voters, and while joint of the outgoing voters too."""
+    voters, outgoing = membership.voters, membership.outgoing
+    return _has_majority(voters, members) and (not outgoing or _has_majority(outgoing, members))
+
+
+def lacking(membership: Membership, members: Iterable[NodeId]) -> list[list[NodeId]]:
+    """Return each set of voters of which ``members`` are no majority, sorted; [] if they are a majority of all sets."""
+    sets = [voters for voters in (membership.voters, membership.outgoing) if voters]
+    return [sorted(voters) for voters in sets if not _has_majority(voters, members)]
+
+
+def _has_majority(voters: Mapping[NodeId, str], members: Iterable[NodeId]) -> bool:
+    return len(voters.keys() & members) >= majority(len(voters))
+
+
+def majority_end(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
+    """Return the largest end that a majority holds, of both sets of voters while joint; a missing end counts as 0."""
+    end = _end_of(membership.voters, ends)
+    return min(end, _end_of(membership.outgoing, ends)) if membership.outgoing else end
+
+
+def _end_of(voters: Mapping[NodeId, str], ends: Mapping[NodeId, Index]) -> Index:
+    held = sorted([ends.get(voter, Index(0)) for voter in voters], reverse=True)
+    return held[majority(len(held)) - 1] if held else Index(0)
+
+
+def decides_alone(membership: Membership, member: NodeId) -> bool:
+    """Return whether ``member`` is the only voter, so that no other member has a copy that counts."""
+    return membership.electors.keys() == {member}
+
+
+# -- One member ----------------------------------------------------------------------------------------------------
+
+
+def may_vote(silent_until: Pair | None) -> bool:
+    """Return whether a member may vote: not while it has to regain ``silent_until`` (rule 17).
+
+    What it lost may be a record that it acknowledged, so its vote could elect a leader without that record.
+    """
+    return silent_until is None
+
+
+def has_regained(pair: Pair, silent_until: Pair | None) -> bool:
+    """Return whether a durable log at ``pair`` holds at least what the member had before the damage (rule 17).
+
+    The leader's commit end is no measure: a record that this member had acknowledged may be committed only later, by
+    that same acknowledgement.
+    """
+    return silent_until is None or pair >= silent_until
+
+
+def may_stand(member: NodeId, memberships: Iterable[MembershipEntry], silent_until: Pair | None) -> bool:
+    """Return whether a member may campaign, by the ``memberships`` in its log of which none is known to be replaced.
+
+    A member that was removed by a record which is not known to be committed may still stand, because the others may
+    need its vote, and it cannot vote for a log that is shorter than its own (Raft thesis 4.2.2).
+    """
+    return may_vote(silent_until) and any(member in entry.membership.electors for entry in memberships)
+
+
+def is_up_to_date(candidate: Pair, own: Pair) -> bool:
+    """Return whether a voter whose log is at ``own`` may vote for a candidate at ``candidate``: never "longer"."""
+    return candidate >= own
+
+
+def vote_counts(membership: Membership, voter: NodeId, candidate: NodeId) -> bool:
+    """Return whether a candidate may count the vote of ``voter``: the membership names its disk, or no disk at all.
+
+    Whether the voter is one of ``membership`` is decided by :func:`is_majority`.
+    """
+    return voter == candidate or not membership.incarnations or voter in membership.incarnations
+
+
+def end_counts(entries: Sequence[MembershipEntry], member: NodeId, end: Index) -> bool:
+    """Return whether a log up to ``end`` holds the record that names the disk of ``member`` (rule 18).
+
+    Every later leader then has that record, and refuses another disk under the same id. Without this rule a member
+    that never met the first disk would accept the second one; with one disk wiped and one member down, a committed
+    record would be lost.
+    """
+    for entry in entries:  # noqa: SIM110  # any() would call a generator, for each member with each acknowledgement
+        if entry.index < end and member in entry.membership.incarnations:
+            return True
+    return False
+
+
+def commit_end(
+    entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index], term_start: Index, *, disks_are_named: bool
+) -> Index:
+    """Return the end up to which a majority holds the leader's log (rule 7); below ``term_start`` it commits nothing.
+
+    Args:
+      entries: the memberships in the leader's log; the last one is in force.
+      ends: the durable end of each member that follows in this term and is not recovering, the leader included.
+      term_start: the first index of the leader's term. An end below it counts for nothing (Raft paper, figure 8).
+      disks_are_named: whether the disks of members have names here (rule 18).
+    """
+    counted = {
+        member: end
+        for member, end in ends.items()
+        if end >= term_start and (not disks_are_named or end_counts(entries, member, end))
+    }
+    return majority_end(entries[-1].membership, counted)
+
+
+# -- An election, among disks --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one member brings to an election, as its disk says.
+
+    ``member`` is its id in the group, which names one disk for ever. ``pair`` is what it would advertise.
+    ``silent_until`` is the pair that it has to regain; None = it lost nothing. ``memberships`` are those in its log,
+    oldest first; the last one is in force. ``met`` are the incarnations of the disks that it has met.
+    """
+
+    member: NodeId
+    incarnation: str
+    pair: Pair
+    silent_until: Pair | None = None
+    memberships: tuple[MembershipEntry, ...] = ()
+    met: Mapping[NodeId, str] = field(default_factory=dict)
+
+    @property
+    def recovering(self) -> Pair | None:
+        """The pair that it still has to regain; None = it counts, because its log has reached that pair already."""
+        return None if has_regained(self.pair, self.silent_until) else self.silent_until
+
+    def refuses(self, other: Claim) -> bool:
+        """Return whether ``other`` has another disk than the one that this member knows under its id (rule 18)."""
+        named = self.memberships[-1].membership.incarnations if self.memberships else {}
+        known = named.get(other.member) or self.met.get(other.member)
+        return bool(known) and known != other.incarnation
+
+    def votes_for(self, candidate: Claim) -> bool:
+        """Return whether ``candidate`` gets, and may count, the vote of this member in a new term."""
+        if self.member != candidate.member and (self.refuses(candidate) or candidate.refuses(self)):
+            return False
+        counts = vote_counts(candidate.memberships[-1].membership, self.member, candidate.member)
+        return counts and may_vote(self.recovering) and is_up_to_date(candidate.pair, self.pair)
+
+
+def elect(claims: Sequence[Claim]) -> Claim | None:
+    """Return the member whose log an election among ``claims`` keeps; None = they cannot elect anybody.
+
+    Of several that could win, the one with the largest pair is returned: it holds whatever the others hold committed.
+    """
+    for candidate in sorted(claims, key=lambda claim: claim.pair, reverse=True):
+        if may_stand(candidate.member, candidate.memberships, candidate.recovering):
+            votes = [claim.member for claim in claims if claim.votes_for(candidate)]
+            if is_majority(candidate.memberships[-1].membership, votes):
+                return candidate
+    return None
