@@ -455,6 +455,13 @@ class Group:
 
     def elect(self, me: str, *only: str) -> None:
         """Make a member the leader: its timeout runs out, and the others' with it so that they give their votes."""
+        self.let_vote_for(me, *only)
+        self.campaign(me)
+        self.settle(*only)
+        assert self[me].core.role is Role.LEADER, f"{me} is {self[me].core.role} in term {self[me].core.term}"
+
+    def let_vote_for(self, me: str, *only: str) -> None:
+        """Have the others, or ``only`` some, consider their leader gone, without campaigning themselves soon."""
         for member in self.up():
             if member.me != me and (not only or member.me in only):
                 member.core.ticks_since_leader = max(
@@ -463,9 +470,6 @@ class Group:
                 member.core.election_ticks = (
                     member.core.ticks_since_leader + 2 * self.options[member.me].heartbeat_ticks
                 )
-        self.campaign(me)
-        self.settle(*only)
-        assert self[me].core.role is Role.LEADER, f"{me} is {self[me].core.role} in term {self[me].core.term}"
 
     # -- The disks ------------------------------------------------------------------------------------------
 

@@ -15,19 +15,27 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 
 
 def test_a_new_leader_refuses_clients_until_its_membership_record_is_committed() -> None:
-    """Retriable: nothing was written. New groups, rebooted groups and every new leader alike."""
+    """Retriable: nothing was written. New groups, rebooted groups and every new leader alike.
+
+    The record is appended with the election and committed two deliveries later: it is the commit that counts.
+    """
     group = Group(3)
     for me in ("n1", "n2", "n1"):
-        group.elect(me)
-        group.drop()
-        while not group.is_running(me):
-            with pytest.raises(UnavailableError, match="still configuring"):
-                group.propose(me, b"too early")
-            records = group[me].disk.batches
-            assert records[-1].kind is Kind.MEMBERSHIP
-            group.tick(me)
+        group.let_vote_for(me)
+        group.campaign(me)
+        core, refusals = group[me].core, 0
+        while core.role is not Role.LEADER or not group.is_running(me):
             group.deliver()
-        assert group[me].core.memberships[-1].term == group[me].core.term
+            if core.role is not Role.LEADER:
+                continue
+            record = group[me].disk.batches[-1]
+            assert (record.kind, record.term) == (Kind.MEMBERSHIP, core.term), "it is appended at once"
+            assert group.is_running(me) == (core.log.commit_end >= record.end), "and RUNNING comes with its commit"
+            if not group.is_running(me):
+                with pytest.raises(UnavailableError, match="still configuring"):
+                    group.propose(me, b"too early")
+                refusals += 1
+        assert refusals >= 2, "the election, and the announcement, at least"
         group.propose(me, b"in time")
         group.run(3)
     assert group.values("n3") == [b"in time"] * 3

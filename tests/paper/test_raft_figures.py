@@ -5,9 +5,15 @@ import pytest
 from tests.consensus.group import Group
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
 from tests.consensus.test_commit import commit_index
-from tests.mutants.mutants import MUTANTS
+from tests.mutants.catalogue import CATALOGUE
 from viewstamp.consensus.invariants import BrokenInvariantError
-from viewstamp.consensus.messages import Announcement, AppendRequest, PreVoteResponse, VoteResponse
+from viewstamp.consensus.messages import (
+    Announcement,
+    AnnouncementResponse,
+    AppendRequest,
+    PreVoteResponse,
+    VoteResponse,
+)
 from viewstamp.consensus.roles import Role
 from viewstamp.ids import NodeId
 
@@ -93,17 +99,72 @@ def figure_8() -> Group:
     return group
 
 
+def figure_8_with_the_old_record_on_a_majority() -> Group:
+    """Return the figure's group after S3 and S4 took S1's announcement of term 4; both hold 2.2, as S1 does.
+
+    S1's log is 1.1 2.2 2.3, so its term starts at index 4, which only S1 has reached. S5 holds 1.1 3.2.
+    """
+    group = Group(
+        [NodeId(me) for me in ("S1", "S2", "S3", "S4", "S5")],
+        options=SYNC_ONLY,
+        disks={
+            NodeId("S1"): disk_of(1, 2, 2, term=3),
+            NodeId("S2"): disk_of(1, term=3),
+            NodeId("S3"): disk_of(1, 2, term=3),
+            NodeId("S4"): disk_of(1, 2, term=3),
+            NodeId("S5"): disk_of(1, 3),
+        },
+    )
+    for me in ("S2", "S5"):
+        group.crash(me)
+    for me in ("S3", "S4"):
+        group[me].core.ticks_since_leader = 10
+    group.campaign("S1")
+    while len(group.matching(AnnouncementResponse)) < 2:
+        group.deliver()
+    group.deliver(AnnouncementResponse)
+    group.drop()
+    leader = group["S1"].core
+    assert leader.term_start == 4
+    assert [leader.progress[NodeId(me)].counted_end for me in ("S3", "S4")] == [3, 3], "2.2 is on three of five"
+    return group
+
+
 def test_figure_8_a_record_of_an_old_term_on_a_majority_is_not_committed_by_that() -> None:
     """§5.4.2: a leader cannot immediately conclude that an entry from a previous term is committed.
 
-    S2 holds 2.2 from before and says so in its vote response, S1 holds it: with S3 half-way through the announcement
-    that would be a majority.
+    It would be wrong: S5 can still win with the votes of S2, S3 and S4, and then overwrites 2.2.
     """
-    group = figure_8()
-    group.drop()
-    for me in ("S2", "S3"):
-        assert group[me].core.announced_number == 0
+    group = figure_8_with_the_old_record_on_a_majority()
     assert commit_index(group, "S1") == 0
+    group.crash("S1")
+    group.start("S2")
+    group.start("S5")
+    while group["S5"].core.role is not Role.LEADER:
+        for me in ("S2", "S3", "S4"):
+            group[me].core.ticks_since_leader = 10
+            group[me].core.election_ticks = 50
+        group.campaign("S5")
+        group.settle()
+    group.run(10)
+    assert group["S3"].disk.records() == ["1.1", "3.2"]
+
+
+def test_figure_8_with_counting_alone_the_overwritten_record_was_committed() -> None:
+    """The same scenario against the mutant: without the term start S1 commits 2.2."""
+    with (
+        CATALOGUE["commit-by-counting"].plant(),
+        pytest.raises(BrokenInvariantError, match="CommitOnQuorum: S1 commits up to 3"),
+    ):
+        figure_8_with_the_old_record_on_a_majority()
+
+
+def test_figure_8_the_old_record_is_committed_once_a_majority_has_reached_the_term_start() -> None:
+    group = figure_8_with_the_old_record_on_a_majority()
+    for _ in range(10):
+        group.tick("S1")
+        group.settle("S1", "S3", "S4")
+    assert commit_index(group, "S1") == 3
 
 
 def test_figure_8_before_a_quorum_reached_the_term_the_other_log_may_win() -> None:
@@ -177,7 +238,7 @@ def test_the_boundary_of_the_advertised_history_is_included() -> None:
 def test_with_a_strict_comparison_a_committed_record_is_overwritten() -> None:
     """The same scenario against the mutant: it is this comparison that stands between a group and the loss."""
     with (
-        MUTANTS["strictly-advertised"].plant(),
+        CATALOGUE["strictly-advertised"].plant(),
         pytest.raises(BrokenInvariantError, match="LeaderComplete"),
     ):
         hazard_of_the_strict_comparison()
@@ -224,5 +285,5 @@ def test_a_crash_between_truncation_and_history_loses_nothing() -> None:
 
 def test_with_the_history_first_the_same_crash_is_found() -> None:
     """The restarted member would advertise term 3 for records of term 1 and overwrite the committed one."""
-    with MUTANTS["history-first"].plant(), pytest.raises(BrokenInvariantError, match="HistoryTrue"):
+    with CATALOGUE["history-first"].plant(), pytest.raises(BrokenInvariantError, match="HistoryTrue"):
         hazard_of_the_history_first()
