@@ -214,6 +214,42 @@ def test_every_exception_to_a_rule_is_still_there() -> None:
     assert [place for place in EXCEPTIONS if not (PACKAGE / place).exists()] == []
 
 
+def counts_of_votes(module: ast.Module, *, may_look: bool) -> Iterator[str]:
+    """Where votes are counted: a number of voters is taken; with ``may_look`` False, voters are looked at at all."""
+    sets = {"voters", "electors", "outgoing"}
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Name(id="len" | "sum"), args=[ast.Attribute(attr=found)]) if found in sets:
+                yield f"line {node.lineno}: the number of {found}"
+            case ast.Attribute(attr=found) if found in sets and not may_look:
+                yield f"line {node.lineno}: {found}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_votes_are_counted_in_one_place(path: Path) -> None:
+    """``consensus/standing.py`` decides who is a majority; the offline replay once did so by rules of its own.
+
+    The replay does not even look at voters. The record itself (``membership.py``) may say that one is the last.
+    """
+    place = path.relative_to(PACKAGE)
+    may_look = {"consensus": True, "node": True, "replay": False, "spark": False}.get(place.parts[0])
+    if may_look is not None and place.name not in ("standing.py", "membership.py"):
+        assert list(counts_of_votes(tree(path), may_look=may_look)) == []
+
+
+def test_the_rule_about_votes_sees_them() -> None:
+    source = """
+present = sum(member in membership.voters for member in members)
+enough = 2 * present > len(membership.voters)
+"""
+    assert sorted(counts_of_votes(ast.parse(source), may_look=True)) == ["line 3: the number of voters"]
+    assert sorted(counts_of_votes(ast.parse(source), may_look=False)) == [
+        "line 2: voters",
+        "line 3: the number of voters",
+        "line 3: voters",
+    ]
+
+
 def test_every_path_that_the_documents_name_exists() -> None:
     """A document that points at nothing is worse than none; a renamed file takes its mentions with it."""
     documents = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]

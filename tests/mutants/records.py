@@ -579,5 +579,17 @@ RECORDS: tuple[Record, ...] = (
         "retry-enters-again",
         Case("tests/streams/test_machine.py::test_a_retry_of_a_batch_that_is_still_in_the_log_waits_for_it"),
     ),
+    Record(
+        "replay-counts-recovering",
+        Case("tests/replay/test_votes.py::test_a_member_that_lost_a_part_of_its_log_does_not_vote"),
+    ),
+    Record(
+        "replay-counts-reborn",
+        Case("tests/replay/test_votes.py::test_a_member_that_lost_its_disk_has_no_vote_under_its_old_id"),
+    ),
+    Record(
+        "replay-counts-half",
+        Case("tests/replay/test_votes.py::test_a_joint_membership_needs_both_majorities"),
+    ),
 )
 """One for each mutant, in the order of ``CATALOGUE``."""

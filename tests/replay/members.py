@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import msgpack
@@ -179,6 +180,13 @@ def write_control(
         commit_hint=hint,
     )
     ControlFile.open(disk, f"/{name}").write(state)
+
+
+def change_control(disk: SimulatedDisk, name: str, **fields: object) -> None:
+    """Change fields of a member's control file."""
+    control = ControlFile.open(disk, f"/{name}")
+    assert control.state is not None
+    control.write(replace(control.state, **fields))  # type: ignore[arg-type]
 
 
 def write_snapshot(disk: SimulatedDisk, name: str, log: Log) -> str:

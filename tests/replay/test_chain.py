@@ -157,7 +157,7 @@ def test_one_node_named_twice_is_no_second_vote() -> None:
     disk = SimulatedDisk()
     write_member(disk, "n1", log)
     write_member(disk, "copy", log, node="n1")
-    with pytest.raises(ConfigError, match="both of node n1"):
+    with pytest.raises(ConfigError, match="both of member n1"):
         opened(disk, "n1", "copy")
     with pytest.raises(ConfigError, match="named twice"):
         opened(disk, "n1", "n1")

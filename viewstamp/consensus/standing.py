@@ -33,6 +33,7 @@ __all__ = [
     "has_regained",
     "is_majority",
     "is_up_to_date",
+    "is_voter",
     "lacking",
     "majority",
     "majority_end",
@@ -78,6 +79,11 @@ def majority_end(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
 def _end_of(voters: Mapping[NodeId, str], ends: Mapping[NodeId, Index]) -> Index:
     held = sorted([ends.get(voter, Index(0)) for voter in voters], reverse=True)
     return held[majority(len(held)) - 1] if held else Index(0)
+
+
+def is_voter(membership: Membership, member: NodeId) -> bool:
+    """Return whether ``member`` is counted in a majority: it is a voter, or while joint an outgoing one."""
+    return member in membership.electors
 
 
 def decides_alone(membership: Membership, member: NodeId) -> bool:

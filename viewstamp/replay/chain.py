@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError
 from viewstamp.replay.headers import Link
-from viewstamp.replay.replica import Replica
+from viewstamp.replay.replica import Replica, describe_loss
 
-__all__ = ["Chain", "Copy", "Gap", "build_chain", "choose_tail", "has_majority"]
+__all__ = ["Chain", "Copy", "Gap", "build_chain", "choose_tail"]
 
 
 class Copy(NamedTuple):
@@ -67,35 +68,29 @@ class Chain:
         return self.replicas[self.copies[at]].rows.link(self.rows[at])
 
 
-def choose_tail(replicas: Sequence[Replica], *, unsafe: bool = False) -> Replica:
-    """Return the replica whose log an election would choose: the largest (last term, end) over a majority.
+def choose_tail(replicas: Sequence[Replica], *, unsafe: bool = False) -> tuple[Replica, bool]:
+    """Return the replica whose log an election among ``replicas`` keeps, and whether there can be an election.
 
-    Those vote of whom is known who they are and how far they had come; a voter stands that is one by the latest
-    membership in its own log, and a majority of that membership must be there.
+    Who counts is decided by :mod:`viewstamp.consensus.standing`, as it is for the members of a running cluster. A
+    replica of which the control file or the end of the log is lost does not count.
 
     Args:
       replicas: all that there are.
-      unsafe: choose among what there is: without a majority, what was committed may be missing, and what never was
-        may be in.
+      unsafe: without a majority, take the largest pair that is there: committed records may be missing then, and
+        records that were never committed may be present.
 
     Raises:
-      NoQuorumError: there is no majority.
+      NoQuorumError: they cannot elect anybody, and ``unsafe`` is not set.
       ConfigError: the replicas do not belong together.
     """
     _check_together(replicas)
-    voting = [replica for replica in replicas if replica.is_certain and replica.state is not None]
-    standing = [replica for replica in voting if _is_voter(replica, replica.membership)]
-    if unsafe:
-        return max(standing if _has_majority(voting, standing) else replicas, key=lambda each: each.pair)
-    if not _has_majority(voting, standing):
-        raise _no_majority(replicas, voting, standing)
-    return max(standing, key=lambda each: each.pair)
-
-
-def has_majority(replicas: Sequence[Replica]) -> bool:
-    """Say whether those replicas that can be asked are enough for an election."""
-    voting = [replica for replica in replicas if replica.is_certain and replica.state is not None]
-    return _has_majority(voting, [replica for replica in voting if _is_voter(replica, replica.membership)])
+    claims = [claim for replica in replicas if (claim := replica.claim) is not None]
+    winner = standing.elect(claims)
+    if winner is not None:
+        return next(replica for replica in replicas if replica.claim == winner), True
+    if not unsafe:
+        raise _no_majority(replicas, claims)
+    return max(replicas, key=lambda each: each.pair), False
 
 
 def _check_together(replicas: Sequence[Replica]) -> None:
@@ -108,43 +103,60 @@ def _check_together(replicas: Sequence[Replica]) -> None:
                     f" {other_state.cluster_id}",
                     remedy="name the replicas of one cluster",
                 )
-            if state.node_id == other_state.node_id:
+            if replica.member != other.member:
+                continue
+            if state.incarnation != other_state.incarnation:
                 raise ConfigError(
-                    f"{other.directory} and {replica.directory} are both of node {state.node_id}",
-                    remedy="name each node once: a copy of a vote is no second vote; take the newer directory",
+                    f"{other.directory} and {replica.directory} are both of member {replica.member}, and are different"
+                    f" disks (incarnations {other_state.incarnation} and {state.incarnation})",
+                    remedy="leave out the one that the node was started on later, with an empty directory",
                 )
+            raise ConfigError(
+                f"{other.directory} and {replica.directory} are both of member {replica.member}",
+                remedy="name each member once: a copy of a vote is no second vote; take the newer directory",
+            )
 
 
-def _is_voter(replica: Replica, membership: Membership | None) -> bool:
-    return replica.state is not None and membership is not None and replica.state.node_id in membership.voters
-
-
-def _has_majority(voting: Sequence[Replica], standing: Sequence[Replica]) -> bool:
-    if not standing:
-        return False
-    membership = max(standing, key=lambda each: each.pair).membership
-    assert membership is not None, "who stands is in a membership"
-    present = sum(_is_voter(replica, membership) for replica in voting)
-    return 2 * present > len(membership.voters)
-
-
-def _no_majority(replicas: Sequence[Replica], voting: Sequence[Replica], standing: Sequence[Replica]) -> NoQuorumError:
-    uncertain = [each.name for each in replicas if each not in voting]
-    known = [each.membership for each in (standing or replicas) if each.membership is not None]
-    there = f"{len(voting)} of these {len(replicas)} replicas can be asked how far they had come"
-    if uncertain:
-        there += f" (not {', '.join(uncertain)}: a lost control file or the end of the log)"
-    if not known:
-        needed = "none says who the members are"
+def _no_majority(replicas: Sequence[Replica], claims: Sequence[standing.Claim]) -> NoQuorumError:
+    best = max((claim for claim in claims if claim.memberships), key=lambda claim: claim.pair, default=None)
+    if best is None:
+        known = [replica.memberships for replica in replicas if replica.memberships]
+        membership = known[-1][-1].membership if known else None
     else:
-        voters = sorted(known[-1].voters)
-        missing = [node for node in voters if node not in {each.state.node_id for each in voting if each.state}]
-        needed = f"a majority of {', '.join(voters)} is needed, {', '.join(missing)} missing"
+        membership = best.memberships[-1].membership
+    votes = [claim.member for claim in claims if best is not None and claim.votes_for(best)]
+    reasons = [reason for replica in replicas if (reason := _why_no_vote(replica, membership, best))]
+    there = f"{len(replicas) - len(reasons)} of these {len(replicas)} replicas count as votes"
+    if reasons:
+        there += f" (not counted: {'; '.join(reasons)})"
+    if membership is None:
+        needed = "none of them stores who the members are"
+    else:
+        needed = " and ".join(
+            f"a majority of {', '.join(voters)} is needed, {', '.join(each for each in voters if each not in votes)}"
+            " missing"
+            for voters in standing.lacking(membership, votes)
+        )
     return NoQuorumError(
         f"{there}; {needed}",
         remedy="name the directories of more members; or take what there is, unsafely (--unsafe; on Spark"
-        ' .option("unsafe", "true")): what was committed may be missing then, and what never was may be in',
+        ' .option("unsafe", "true")): committed records may be missing then, and records that were never committed'
+        " may be present",
     )
+
+
+def _why_no_vote(replica: Replica, membership: Membership | None, best: standing.Claim | None) -> str:
+    """Return why a replica does not count; "" if it does."""
+    claim = replica.claim
+    if claim is None:
+        return f"the control file or the end of the log of {replica.name} is lost"
+    if (pair := claim.recovering) is not None:
+        return describe_loss(replica.member, pair)
+    if best is not None and claim.member != best.member and (best.refuses(claim) or claim.refuses(best)):
+        return f"{claim.member} has another disk than the one that {best.member} knows"
+    if membership is not None and not standing.is_voter(membership, replica.member):
+        return f"{replica.member} is no voter"
+    return ""
 
 
 def build_chain(replicas: Sequence[Replica], winner: Replica, *, unsafe: bool = False) -> Chain:

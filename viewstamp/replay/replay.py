@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from viewstamp.errors import CorruptionError
 from viewstamp.host.seam import Disk
-from viewstamp.replay.chain import Chain, build_chain, choose_tail, has_majority
+from viewstamp.replay.chain import Chain, build_chain, choose_tail
 from viewstamp.replay.digest import Digest
 from viewstamp.replay.reading import Reader, Run, extents, read_runs
 from viewstamp.replay.replica import Finding, Replica, find_replicas, list_segments, read_replica
@@ -79,8 +79,8 @@ class Replay:
     @classmethod
     def of(cls, disk: Disk, replicas: Sequence[Replica], *, unsafe: bool = False) -> Replay:
         """Plan from what pass 1 found. Raises as :meth:`open`."""
-        winner = choose_tail(replicas, unsafe=unsafe)
-        replay = cls(replicas, has_majority(replicas))
+        winner, is_majority = choose_tail(replicas, unsafe=unsafe)
+        replay = cls(replicas, is_majority)
         try:
             replay.chain = build_chain(replicas, winner, unsafe=unsafe)
             if replay.chain.corrupt:

@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Membership, MembershipEntry
+from viewstamp.consensus.standing import Claim, Pair
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageError
 from viewstamp.host.seam import Disk
-from viewstamp.ids import Index
+from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.snapshot_file import SnapshotMeta, read_header, read_trailer
 from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
@@ -31,6 +32,7 @@ __all__ = [
     "SegmentFile",
     "Snapshot",
     "assemble",
+    "describe_loss",
     "find_replicas",
     "list_segments",
     "read_replica",
@@ -77,7 +79,8 @@ class Replica:
 
     ``name`` is for people: the node's id, or the directory. ``paths`` are the segments, which ``rows.files`` counts.
     ``state`` None = the control file is lost. ``first_index`` and ``end`` are those of the log as a node would find it;
-    ``pair`` is what it would say in an election: (last term of its history, end). ``membership``: the latest it knows.
+    ``pair`` is what it would advertise in an election: (last term of its history, end). ``memberships`` are those in
+    its log, oldest first; the last one is in force.
     Everything below ``commit_hint`` was committed; below ``log_hint`` this log held it.
     """
 
@@ -93,10 +96,30 @@ class Replica:
     pair: tuple[int, int]
     log_hint: int
     commit_hint: int
-    membership: Membership | None
+    memberships: tuple[MembershipEntry, ...]
     snapshots: list[Snapshot]
     holes: list[Hole] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def member(self) -> NodeId:
+        """The id of the member in its group: the node's name, or another id since the node lost its disk."""
+        return NodeId((self.state.member_id or self.state.node_id) if self.state is not None else self.name)
+
+    @property
+    def claim(self) -> Claim | None:
+        """What this member brings to an election; None = who it is, or how far its log had come, is not known."""
+        state = self.state
+        if state is None or not self.is_certain:
+            return None
+        return Claim(
+            member=self.member,
+            incarnation=state.incarnation,
+            pair=(Term(self.pair[0]), Index(self.pair[1])),
+            silent_until=_pair(state.silent_until),
+            memberships=self.memberships,
+            met={NodeId(node): incarnation for node, incarnation in state.peers},
+        )
 
     def term_at(self, index: int) -> int | None:
         """Return the term of the record at ``index`` as the stored history has it; None = it does not say."""
@@ -217,13 +240,14 @@ class _Assembly:
         if history is not None and not self._describes(history):
             self._is_certain = False
         newest = snapshots[0] if snapshots else None
-        if newest is not None and not self._holds(newest, end, history):
+        is_reset = newest is not None and not self._holds(newest, end, history)
+        if newest is not None and is_reset:
             # A node that starts like this resets its log to the snapshot, which was being installed.
             first_index = end = newest.meta.end
             history = TermHistory(newest.meta.history)
         if newest is None and first_index > 1:
             self._find("missing", self._log, 0, f"the log begins at index {first_index}, and there is no snapshot")
-        return Replica(
+        replica = Replica(
             directory=self._directory,
             name=state.node_id if state is not None else self._directory,
             state=state,
@@ -236,11 +260,16 @@ class _Assembly:
             pair=(self._last_term(history, end), end),
             log_hint=hint,
             commit_hint=max([hint, *(each.meta.end for each in snapshots)]),
-            membership=self._membership(state, newest, end),
+            memberships=tuple(self._memberships(state, newest, 0 if is_reset else end)),
             snapshots=snapshots,
             holes=self._holes,
             findings=self._findings,
         )
+        claim = replica.claim
+        if claim is not None and claim.recovering is not None:
+            text = describe_loss(replica.member, claim.recovering)
+            self._find("recovering", f"{self._directory}/{CONTROL_NAMES[0]}", 0, f"{text}; it has no vote")
+        return replica
 
     def _find(self, kind: str, path: str, location: int, text: str) -> None:
         self._findings.append(Finding(kind, path, location, text))
@@ -399,18 +428,35 @@ class _Assembly:
             return history.advertised(Index(end)).last_term
         return self._rows.link(len(self._rows) - 1).term if len(self._rows) else 0
 
-    def _membership(self, state: ControlState | None, snapshot: Snapshot | None, end: int) -> Membership | None:
-        """Return the latest membership that this member knows of: a record is in force as soon as it is in the log."""
-        found: list[tuple[int, bytes]] = []
+    def _memberships(self, state: ControlState | None, snapshot: Snapshot | None, end: int) -> list[MembershipEntry]:
+        """Return the memberships that this member stores, oldest first, of its log those that end by ``end``.
+
+        The one at the trimmed prefix stands in the control file, or in the newest snapshot.
+        """
+        found: list[MembershipEntry] = []
         if state is not None and state.membership:
-            found.append((0, state.membership))
+            found.append(MembershipEntry(Index(0), Term(0), Membership.decode(state.membership)))
         if snapshot is not None:
-            found.append((snapshot.meta.membership_index, snapshot.meta.membership))
+            meta = snapshot.meta
+            at, term = Index(meta.membership_index), Term(meta.membership_term)
+            found.append(MembershipEntry(at, term, Membership.decode(meta.membership)))
         for row in self._rows.bodies:
             batch = self._rows.batch(row)
             if batch.kind is Kind.MEMBERSHIP and batch.end <= end:
-                found.append((batch.first_index, batch.values()[0]))
-        return Membership.decode(max(found, key=lambda each: each[0])[1]) if found else None
+                found.append(MembershipEntry(batch.first_index, batch.term, Membership.decode(batch.values()[0])))
+        return sorted(found, key=lambda each: each.index)
+
+
+def describe_loss(member: NodeId, pair: Pair) -> str:
+    """Return the sentence for a member that has to regain ``pair`` before it counts (protocol rule 17)."""
+    return (
+        f"{member} lost a part of its log, and has not yet regained what it may have acknowledged:"
+        f" term {pair[0]}, up to index {pair[1] - 1}"
+    )
+
+
+def _pair(stored: tuple[int, int] | None) -> Pair | None:
+    return None if stored is None else (Term(stored[0]), Index(stored[1]))
 
 
 def _text(hole: Hole) -> str:

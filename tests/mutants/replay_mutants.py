@@ -1,0 +1,72 @@
+"""Planted mistakes in the offline replay: disks that are counted as votes and are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.consensus import standing
+from viewstamp.consensus.membership import MembershipEntry
+from viewstamp.consensus.standing import Claim
+from viewstamp.ids import NodeId
+from viewstamp.replay.replica import Replica
+
+__all__ = ["REPLAY_MUTANTS"]
+
+
+def replay_counts_recovering() -> AbstractContextManager[None]:
+    return patched(Claim, recovering=property(lambda self: None))
+
+
+def replay_counts_reborn() -> AbstractContextManager[None]:
+    """A disk votes under the name of its node, whatever id the node has in its group since it lost a disk."""
+
+    def claim(self: Replica) -> Claim | None:
+        found = original.__get__(self)
+        return found and replace(found, member=NodeId(self.name), incarnation="", met={})
+
+    original = Replica.__dict__["claim"]
+    return patched(Replica, claim=property(claim))
+
+
+def replay_counts_half() -> AbstractContextManager[None]:
+    """The voters before a change that is half-way are not counted."""
+    original = standing.elect
+
+    def new_voters(entry: MembershipEntry) -> MembershipEntry:
+        return replace(entry, membership=replace(entry.membership, outgoing={}))
+
+    def elect(claims: Sequence[Claim]) -> Claim | None:
+        halves = [replace(each, memberships=tuple(map(new_voters, each.memberships))) for each in claims]
+        winner = original(halves)
+        return None if winner is None else claims[halves.index(winner)]
+
+    return patched(standing, elect=elect)
+
+
+REPLAY_MUTANTS = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "replay-counts-recovering",
+            "the replay counts the vote of a member that has not regained its log",
+            replay_counts_recovering,
+            rule="rule 17",
+        ),
+        Mutant(
+            "replay-counts-reborn",
+            "the replay counts an empty disk under the id of the lost one",
+            replay_counts_reborn,
+            rule="rule 18",
+        ),
+        Mutant(
+            "replay-counts-half",
+            "the replay counts one half of a joint membership",
+            replay_counts_half,
+            rule="rule 15",
+        ),
+    )
+}
+"""By name."""
