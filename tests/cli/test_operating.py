@@ -212,7 +212,7 @@ def test_a_node_that_has_lost_its_disk_is_a_member_again_under_a_longer_name_and
     ):
         pass
     assert node not in names(run)
-    assert run("snapshot", "list", "--node", node) == {"snapshots": []}
+    assert run("snapshot", "list", "--node", node) == {"snapshots": [], "failures": []}
     assert run("leader", "transfer", node) == {"leader": longer[0]}
     doctor()
 

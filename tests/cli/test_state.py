@@ -90,7 +90,7 @@ def test_an_actor_is_called_with_positional_or_named_arguments(run: Run) -> None
 
 def test_what_a_command_raised_is_exit_8_and_what_is_no_command_exit_5(run: Run) -> None:
     error = run("actor", "call", "inventory", "reserve", '["nothing", 1]', code=8)
-    assert (error["error"], error["message"]) == ("CommandError", "Short: 0 left")
+    assert (error["error"], error["kind"], error["message"]) == ("CommandError", "Short", "Short: 0 left")
     for arguments in (
         ("inventory", "reserve", "[1, 2, 3]"),
         ("inventory", "resrve", "[]"),

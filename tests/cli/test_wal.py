@@ -108,6 +108,8 @@ def test_a_flipped_byte_is_corruption_and_the_node_changes_nothing(
     assert contents(directory) == before
     assert main.run(["wal", "verify", str(directory / "n1")]) == 7
     assert "\n  found batch" in capfd.readouterr().out
+    assert main.run(["wal", "inspect", str(directory / "n1")]) == 7
+    assert "verdict=corruption" in capfd.readouterr().out
 
 
 def test_a_torn_tail_is_told_and_cut_by_the_node_which_then_runs(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "as_json", "parse_arguments"]
 
-app = typer.Typer(help="List and call replicated actors.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="List and call replicated actors.", no_args_is_help=True)
 
 
 @app.command("list")

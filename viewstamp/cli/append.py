@@ -16,7 +16,7 @@ import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, TimeoutOption, print_json
 from viewstamp.cli.target import Target, run_async
-from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, ViewstampError
+from viewstamp.errors import ConfigError, OutcomeUnknownError, ViewstampError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -72,6 +72,8 @@ def append(
 ) -> int:
     """Append each line of a file, without its newline, as one record. Bytes are kept as they are.
 
+    An empty input appends nothing, and that is no error: so a pipeline that filters lines does not fail.
+
     With --expected-position each record stands right behind the one before, or nothing more is appended: exit 5.
     """
     target = Target.resolve(directory, cluster)
@@ -87,8 +89,6 @@ def append(
                     advance=advance,
                 )
             )
-        if appended.error is None and not appended.acknowledged:
-            appended.error = RequestError(f"{_name(file)} is empty: nothing was appended", remedy="give it a line")
     finally:
         _print(topic, appended, output)
     if appended.error is not None:
@@ -217,10 +217,6 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
         f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)} appended to {topic}{where}{unknown}",
         flush=True,
     )
-
-
-def _name(file: str) -> str:
-    return "stdin" if file == "-" else file
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     LocalDirOption,
     Output,
@@ -36,6 +37,7 @@ OBEY_SECONDS = 5.0
 """How long a node may take to obey: it looks twenty times a second, and may be short of processors."""
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Break a running local cluster on purpose: its files, its network, its disks. `viewstamp doctor` explains.",
     no_args_is_help=True,
 )
@@ -297,7 +299,8 @@ def heal(directory: LocalDirOption = Path(DEFAULT_DIRECTORY), output: OutputOpti
         print_json({"healed": ended})
     else:
         print(
-            "\n".join(f"{name}: no {', no '.join(kinds)} any more" for name, kinds in ended.items()) or "all was well"
+            "\n".join(f"{name}: no {', no '.join(kinds)} any more" for name, kinds in ended.items())
+            or "no fault was in force; damaged files are not healed here, see: viewstamp doctor"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from viewstamp.cli.config import NewSetOption, overrides_of
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     LocalDirOption,
     Output,
@@ -24,7 +25,7 @@ from viewstamp.cli.target import DEFAULT_DIRECTORY
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Run a local cluster of real processes.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Run a local cluster of real processes.", no_args_is_help=True)
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, ...")]
 
@@ -73,7 +74,7 @@ def start(
 
 @app.command()
 def stop(
-    nodes: Annotated[list[str] | None, typer.Argument(metavar="[NODE ...]", help="These alone. [default: all]")] = None,
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="NODE", help="These alone. [default: all]")] = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,

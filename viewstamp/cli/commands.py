@@ -26,10 +26,12 @@ from viewstamp.cli import (
     topic,
     wal,
 )
+from viewstamp.cli.group import CommandGroup
 
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="viewstamp",
     help="A replicated log: nothing acknowledged is lost.",
     epilog="Start with: viewstamp demo",

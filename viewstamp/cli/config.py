@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import Output, OutputOption, dir_flag, print_json, print_table, program
 from viewstamp.cli.target import DEFAULT_DIRECTORY
 
 __all__ = ["NewSetOption", "SetOption", "app", "overrides_of"]
 
-app = typer.Typer(help="Make and show settings.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Make and show settings.", no_args_is_help=True)
 
 SetOption = Annotated[
     list[str] | None,

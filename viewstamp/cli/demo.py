@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from viewstamp.cli.options import LocalDirOption, Output, OutputOption, print_json, say
+from viewstamp.cli.process import nodes_end_with_this_process
 from viewstamp.cli.target import DEFAULT_DIRECTORY, run_async
 from viewstamp.errors import ConfigError, UnavailableError
 
@@ -63,7 +64,8 @@ def demo(
         show = Show(output)
         show.warn_of_memory(path)
         source = Source.prepare(path, input, show)
-        result = run_async(_Demo(path, nodes, source, show).run())
+        with nodes_end_with_this_process():
+            result = run_async(_Demo(path, nodes, source, show).run())
         if output is Output.JSON:
             print_json(result.as_json())
         else:

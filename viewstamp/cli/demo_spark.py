@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from viewstamp.cli.options import LocalDirOption, Output, OutputOption, print_json, say
+from viewstamp.cli.process import nodes_end_with_this_process
 from viewstamp.cli.target import DEFAULT_DIRECTORY, run_async
 from viewstamp.errors import ConfigError, StorageError, UnavailableError
 
@@ -74,7 +75,8 @@ def demo_spark(
     with claimed(path) as claim:
         show = Show(output)
         show.warn_of_memory(path)
-        result = run_async(_Demo(path, nodes, picture, show).run())
+        with nodes_end_with_this_process():
+            result = run_async(_Demo(path, nodes, picture, show).run())
         if output is Output.JSON:
             print_json(result.as_json())
         else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.members import resolve
 from viewstamp.cli.options import (
     ClusterOption,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="See who leads, and hand the leadership over.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="See who leads, and hand the leadership over.", no_args_is_help=True)
 
 
 @app.command()

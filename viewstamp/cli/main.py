@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from viewstamp.cli.node_process import plain_config, run_process
-from viewstamp.errors import StorageError, ViewstampError
+from viewstamp.errors import CommandError, StorageError, ViewstampError
 
 __all__ = ["main", "run"]
 
@@ -42,7 +42,8 @@ def run(arguments: Sequence[str]) -> int:
 
         result = typer.main.get_command(app).main(list(arguments), prog_name="viewstamp", standalone_mode=False)
     except ViewstampError as error:
-        return _report(type(error).__name__, error.message, error.remedy, error.exit_code, as_json=as_json)
+        kind = error.kind if isinstance(error, CommandError) else None
+        return _report(type(error).__name__, error.message, error.remedy, error.exit_code, as_json=as_json, kind=kind)
     except KeyboardInterrupt:
         return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
@@ -82,9 +83,13 @@ def _report_unforeseen(error: Any, *, as_json: bool) -> int:
     return _report(type(error).__name__, str(error), remedy, 1, as_json=as_json)
 
 
-def _report(name: str, message: str, remedy: str, code: int, *, as_json: bool) -> int:
+def _report(name: str, message: str, remedy: str, code: int, *, as_json: bool, kind: str | None = None) -> int:
+    """Print an error and return ``code``. ``kind``: the class of the exception that an actor's method raised."""
     if as_json:
-        text = json.dumps({"error": name, "message": message, "remedy": remedy}, ensure_ascii=False)
+        fields = {"error": name, "message": message, "remedy": remedy}
+        if kind is not None:
+            fields["kind"] = kind
+        text = json.dumps(fields, ensure_ascii=False)
     else:
         text = f"viewstamp: {message}" + (f"\n  {remedy}" if remedy else "")
     print(text, file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
@@ -39,7 +40,7 @@ MIB: Final = 1024 * 1024
 LOOK_SECONDS: Final = 0.2
 LEADER_SECONDS: Final = 5.0
 
-app = typer.Typer(help="See and change who belongs to a cluster, while it runs.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="See and change the members of a running cluster.", no_args_is_help=True)
 
 AddressArgument = Annotated[
     str | None,

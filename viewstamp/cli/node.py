@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from viewstamp.cli.config import SetOption, overrides_of
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.node_process import logger, run_process
 from viewstamp.cli.options import Output, OutputOption
 
 __all__ = ["app", "logger"]
 
-app = typer.Typer(help="Be one node of a cluster.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Be one node of a cluster.", no_args_is_help=True)
 
 
 @app.callback()

@@ -32,6 +32,10 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     Raises:
       ViewstampError: as :func:`viewstamp.embed.run_node.run_node`; ConfigError also for the file.
     """
+    from viewstamp.cli.process import end_with_parent
+
+    end_with_parent()
+
     from viewstamp.config import load_settings
     from viewstamp.embed import import_actors, run_node, run_on_fast_loop
 

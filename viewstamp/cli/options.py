@@ -59,9 +59,15 @@ MaxStalenessOption = Annotated[
 ]
 
 
-def print_staleness(answer: Stale[Any]) -> None:
-    """Say how stale an answer is: beside the result, not in it, because that may be piped on."""
-    if math.isinf(answer.age_seconds):
+def print_staleness(answer: Stale[Any], *, as_json: bool = False) -> None:
+    """Print how stale an answer is to stderr, because the result on stdout may be piped on.
+
+    ``as_json``: as one object with ``age_seconds`` (null = not known) and ``applied_index``.
+    """
+    if as_json:
+        age = answer.age_seconds if math.isfinite(answer.age_seconds) else None
+        say(json.dumps({"age_seconds": age, "applied_index": answer.applied_index}))
+    elif math.isinf(answer.age_seconds):
         say(f"nobody can say how stale: the node has not heard since its start; index {answer.applied_index}")
     else:
         say(f"as of {answer.age_seconds:.3f} s ago, index {answer.applied_index}")

@@ -7,9 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Final
 
-__all__ = ["command_line", "is_paused", "start_mark"]
+__all__ = ["command_line", "end_with_parent", "is_paused", "nodes_end_with_this_process", "start_mark"]
+
+_PARENT: Final = "VIEWSTAMP_PARENT"
+"""The number of the process with which a node ends."""
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def start_mark(pid: int) -> str | None:
@@ -57,3 +65,28 @@ def _start_mark_by_ps(pid: int) -> str | None:
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout.split()
     return None if not found or found[0].startswith("Z") else " ".join(found[1:])
+
+
+@contextlib.contextmanager
+def nodes_end_with_this_process() -> Iterator[None]:
+    """Have nodes that are spawned in here end when this process does, even by SIGKILL, which no handler can catch.
+
+    Linux only; elsewhere nodes outlive a parent that is killed.
+    """
+    os.environ[_PARENT] = str(os.getpid())
+    try:
+        yield
+    finally:
+        os.environ.pop(_PARENT, None)
+
+
+def end_with_parent() -> None:
+    """Ask Linux to kill this process when the one that spawned it ends, where that one wants it so."""
+    parent = os.environ.get(_PARENT)
+    if parent is None or sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if str(os.getppid()) != parent:  # It ended before the call.
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,7 @@ from viewstamp.cli.options import ClusterOption, DirOption, MaxStalenessOption, 
 from viewstamp.cli.target import Target, run_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from viewstamp.wire.batch import Record
 
@@ -23,6 +23,13 @@ __all__ = ["ReadOutput", "ReadOutputOption", "RecordPrinter", "as_json", "format
 WRITE_BYTES: Final = 256 * 1024
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
+
+_ESCAPED: Final = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if code != 0x09
+}
+"""Control characters, line separators and those that reverse the direction of text; a tab stays."""
 
 
 class ReadOutput(StrEnum):
@@ -74,7 +81,7 @@ def read(
             end = None if last is None else last + 1
             if stale:
                 answer = await client.read_stale(topic, start, end=end, max_staleness=max_staleness, node=node)
-                print_staleness(answer)
+                print_staleness(answer, as_json=output is ReadOutput.JSON)
                 records = answer.value
             else:
                 records = client.read(topic, start, end=end, follow=follow, node=node)
@@ -98,13 +105,27 @@ def formatter(output: ReadOutput) -> Callable[[Record], bytes]:
 
 def as_json(record: Record) -> bytes:
     """Write a record as one JSON object and a newline; bytes that are not UTF-8 go as base64 under another key."""
-    position, term, index, timestamp, value, key, _ = record
+    position, term, index, timestamp, value, key, headers = record
     # Put together by hand, which takes half the time of encoding a dictionary: this is paid for every record.
     line = f'{{"position": {position}, "term": {term}, "index": {index}, "timestamp": {timestamp}'
     line += _text_or_base64("value", value)
     if key is not None:
         line += _text_or_base64("key", key)
+    if headers:
+        line += _headers(headers)
     return (line + "}\n").encode()
+
+
+def _headers(headers: Mapping[str, bytes]) -> str:
+    """Write headers as one object by name; those that are not UTF-8 as base64 in a second one."""
+    texts, others = {}, {}
+    for name, data in headers.items():
+        try:
+            texts[name] = data.decode()
+        except UnicodeDecodeError:
+            others[name] = base64.b64encode(data).decode()
+    line = f', "headers": {_encode(texts)}'
+    return line + (f', "headers_base64": {_encode(others)}' if others else "")
 
 
 def _text_or_base64(name: str, data: bytes) -> str:
@@ -118,9 +139,12 @@ def _as_columns(record: Record) -> bytes:
     from datetime import UTC, datetime
 
     time = datetime.fromtimestamp(record.timestamp / 1e6, UTC).isoformat(sep=" ", timespec="milliseconds")
-    key = (record.key or b"").decode("utf-8", "backslashreplace")
-    value = record.value.decode("utf-8", "backslashreplace")
-    return f"{record.position:>10}  {time}  {key}  {value}\n".encode()
+    return f"{record.position:>10}  {time}  {_printable(record.key or b'')}  {_printable(record.value)}\n".encode()
+
+
+def _printable(data: bytes) -> str:
+    """Return text that a terminal only shows: control characters in a record could do anything with it."""
+    return data.decode("utf-8", "backslashreplace").translate(_ESCAPED)
 
 
 class RecordPrinter:

@@ -41,7 +41,7 @@ class _Target(NamedTuple):
 
 def replay(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Data directories of the nodes, or that of a local cluster.")
+        list[Path], typer.Argument(metavar="DIR", help="Data directories of the nodes, or that of a local cluster.")
     ],
     to: Annotated[
         tuple[str, str] | None,

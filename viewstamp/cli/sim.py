@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import Output, OutputOption, print_json, say
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["app"]
 FAILED = 1
 _BAR_WIDTH = 16
 
-app = typer.Typer(help="Run the simulator.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Run the simulator.", no_args_is_help=True)
 
 
 @app.callback()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List, describe and forget sinks.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="List, describe and forget sinks.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A sink; see: viewstamp sink list")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Forget it. Without this, say what that would mean.")]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Take and list snapshots of the state.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Take and list snapshots of the state.", no_args_is_help=True)
 
 NodeOption = Annotated[
     str | None, typer.Option("--node", metavar="NODE", help="This member alone. [default: all that answer]")
 ]
 ResultT = TypeVar("ResultT")
+_Answers: TypeAlias = tuple[list[tuple[str, ResultT]], list[dict[str, str]]]
+"""What members answered, by name; and {node, error} of each that did not."""
 
 
 @app.command()
@@ -44,17 +47,18 @@ def create(
 ) -> None:
     """Take a snapshot now, and return when it is durable. Writes go on meanwhile; the log before it can be dropped."""
 
-    async def take(client: Client) -> list[tuple[str, SnapshotInfo]]:
+    async def take(client: Client) -> _Answers[SnapshotInfo]:
         return await _of_each(client, node, lambda name: client.create_snapshot(name, timeout=timeout))
 
-    taken = Target.resolve(directory, cluster).ask(take)
+    taken, failures = Target.resolve(directory, cluster).ask(take)
     if output is Output.JSON:
         listed = [
             {"node": name, "index": each.index, "term": each.term, "bytes": each.bytes, "seconds": each.seconds}
             for name, each in taken
         ]
-        print_json({"snapshots": listed})
+        print_json({"snapshots": listed, "failures": failures})
     else:
+        _say_failures(failures)
         rows = [(name, each.index, each.term, each.bytes, f"{each.seconds:.2f} s") for name, each in taken]
         print_table(["node", "index", "term", "bytes", "took"], rows)
 
@@ -69,51 +73,62 @@ def list_snapshots(
 ) -> None:
     """List the snapshots on disk, the newest first. Index: what comes after it is replayed from the log."""
 
-    async def look(client: Client) -> list[tuple[str, list[SnapshotInfo]]]:
+    async def look(client: Client) -> _Answers[list[SnapshotInfo]]:
         return await _of_each(client, node, lambda name: client.list_snapshots(name, timeout=timeout))
 
-    found = [(name, each) for name, listed in Target.resolve(directory, cluster).ask(look) for each in listed]
+    answers, failures = Target.resolve(directory, cluster).ask(look)
+    found = [(name, each) for name, listed in answers for each in listed]
     if output is Output.JSON:
         listed = [
             {"node": name, "index": each.index, "term": each.term, "bytes": each.bytes, "created": each.created}
             for name, each in found
         ]
-        print_json({"snapshots": listed})
+        print_json({"snapshots": listed, "failures": failures})
     else:
+        _say_failures(failures)
         rows = [(name, each.index, each.term, each.bytes, _time(each.created)) for name, each in found]
         print_table(["node", "index", "term", "bytes", "created"], rows)
 
 
 async def _of_each(
     client: Client, node: str | None, question: Callable[[str], Awaitable[ResultT]]
-) -> list[tuple[str, ResultT]]:
-    """Ask ``node``, or every member that answers; say which do not.
+) -> _Answers[ResultT]:
+    """Ask ``node``, or every member that answers; return the answers by node, and a failure for each other member.
 
     Raises:
       UnavailableError: nobody answers.
-      ViewstampError: the first that went wrong, where it did nowhere well.
+      ViewstampError: the first failure, where no member succeeded.
     """
     from viewstamp.errors import UnavailableError
 
     if node is not None:
-        return [(node, await question(node))]
+        return [(node, await question(node))], []
     statuses = await client.status()
     names = sorted((str(each["id"]) for each in statuses if each["reachable"]), key=lambda name: (len(name), name))
-    for away in (each for each in statuses if not each["reachable"]):
-        say(f"{away['address']} does not answer: {away.get('error')}")
+    failures = [
+        {"node": str(each["address"]), "error": f"does not answer: {each.get('error')}"}
+        for each in statuses
+        if not each["reachable"]
+    ]
     if not names:
         raise UnavailableError("no node answers", remedy="start them: viewstamp cluster start")
-    answers = await asyncio.gather(*(question(name) for name in names), return_exceptions=True)
-    failures = [
-        (name, answer) for name, answer in zip(names, answers, strict=True) if isinstance(answer, BaseException)
-    ]
-    for name, failure in failures:
-        say(f"{name}: {failure}")
-    if len(failures) == len(names):
-        raise failures[0][1]
-    return [
-        (name, answer) for name, answer in zip(names, answers, strict=True) if not isinstance(answer, BaseException)
-    ]
+    answered: list[tuple[str, ResultT]] = []
+    first: BaseException | None = None
+    found = await asyncio.gather(*(question(name) for name in names), return_exceptions=True)
+    for name, answer in zip(names, found, strict=True):
+        if isinstance(answer, BaseException):
+            first = first or answer
+            failures.append({"node": name, "error": str(answer)})
+        else:
+            answered.append((name, answer))
+    if first is not None and not answered:
+        raise first
+    return answered, failures
+
+
+def _say_failures(failures: list[dict[str, str]]) -> None:
+    for failure in failures:
+        say(f"{failure['node']}: {failure['error']}")
 
 
 def _time(seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "parse_age", "show_age"]
 
-app = typer.Typer(help="Make, list and trim topics.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Make, list and trim topics.", no_args_is_help=True)
 
 SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import Output, OutputOption, print_json, print_table
 from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
 from viewstamp.errors import ConfigError
@@ -18,23 +19,26 @@ __all__ = ["app"]
 
 CORRUPTION = 7
 
-app = typer.Typer(help="Look at a node's files, offline and read-only.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Look at a node's files, offline and read-only.", no_args_is_help=True)
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A data directory, a wal directory or a segment.")]
 
 
 @app.command()
-def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> None:
-    """Print a log as a tree: segments, groups, batches. With --output json one object a line."""
+def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
+    """Print a log as a tree: segments, groups, batches. With --output json one object a line. Exit 7 for corruption."""
     from viewstamp.host.disk import RealDisk
     from viewstamp.wal.reader import inspect as entries_of
 
+    verdict: object = None
     for entry in entries_of(RealDisk(), _log_at(path)):
+        verdict = entry.fields.get("verdict")
         if output is Output.JSON:
             fields = {"kind": entry.kind, "depth": entry.depth, "location": entry.location, **entry.fields}
             sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
         else:
             sys.stdout.write(f"{entry}\n")
+    return CORRUPTION if verdict == "corruption" else 0
 
 
 @app.command()

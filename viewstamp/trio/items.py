@@ -6,7 +6,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Self, TypeVar
 
-import trio
+try:
+    import trio
+except ImportError as error:
+    # This module is the first of the package that needs trio, so the hint stands here.
+    raise ImportError("viewstamp.trio needs trio: pip install 'viewstamp[trio]'", name="trio") from error
 
 __all__ = ["Items"]
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from viewstamp.cli.process import nodes_end_with_this_process
 from viewstamp.cli.target import Target
 from viewstamp.errors import UnavailableError
 
@@ -78,11 +79,12 @@ async def own_cluster(directory: str, *, embedded: bool = False) -> AsyncIterato
     local = LocalCluster.open_or_create(directory, NODES)
     nodes = list(local.nodes.values())[embedded:]
     try:
-        for node in nodes:
-            local.spawn(node)
-        if not embedded:
-            await local.wait_running(nodes, WAIT_SECONDS)
-        yield local
+        with nodes_end_with_this_process():
+            for node in nodes:
+                local.spawn(node)
+            if not embedded:
+                await local.wait_running(nodes, WAIT_SECONDS)
+            yield local
     finally:
         for node in nodes:
             await node.kill()

@@ -9,10 +9,11 @@ from viewstamp.cli.bench.failover import failover
 from viewstamp.cli.bench.read import read
 from viewstamp.cli.bench.restart import restart
 from viewstamp.cli.bench.wal import wal
+from viewstamp.cli.group import CommandGroup
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Measure.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Measure.", no_args_is_help=True)
 
 
 app.command("append")(append)
