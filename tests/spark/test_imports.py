@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.spark.standalone import make_wheel
 
 
 @pytest.mark.slow
@@ -42,3 +45,18 @@ def test_what_spark_discovers_imports_nothing_but_the_interface() -> None:
     parts = {name.split(".")[1] for name in told}
     assert parts <= {"errors", "host", "ids", "spark"}
     assert not {"viewstamp.spark.sink", "viewstamp.spark.source", "viewstamp.spark.connection"} & set(told)
+
+
+@pytest.mark.slow
+def test_it_is_imported_from_a_zip_file_at_a_relative_path(tmp_path: Path) -> None:
+    """So Spark's tasks find what came with --py-files; and the logging settings are a file for Java also then."""
+    make_wheel(tmp_path / "viewstamp.zip")
+    script = (
+        "import sys; sys.path[:1] = ['./viewstamp.zip']\n"
+        "import viewstamp.spark.sink, viewstamp.spark.source\n"
+        "from viewstamp.spark import local_spark\n"
+        "assert local_spark.__file__.startswith('./viewstamp.zip/'), local_spark.__file__\n"
+        "print('rootLogger' in local_spark._logging().read_text())"
+    )
+    told = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=60, cwd=tmp_path)
+    assert told == "True\n"

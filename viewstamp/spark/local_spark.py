@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
+import atexit
+import contextlib
 import os
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from viewstamp.errors import ConfigError
+from viewstamp.spark.installed import check_installed
 from viewstamp.spark.java import ensure_java
-from viewstamp.spark.remedies import remedies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["is_running", "register", "session"]
 
-_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     "spark.driver.memory": "1g",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -41,16 +40,22 @@ def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSes
       conf: settings of Spark, which go before these: ``**{"spark.driver.memory": "4g"}``.
 
     Raises:
-      ConfigError: Spark is not installed, or no Java can be found (:func:`ensure_java`).
+      ConfigError: Spark is not installed or older than 4.2, or no Java can be found (:func:`ensure_java`).
     """
-    _check_installed()
+    check_installed()
     ensure_java()
     # Else Spark warns of a host name that means this machine alone.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in {**_LOCAL, "spark.sql.shuffle.partitions": str(cores), **conf}.items():
+    settings = {
+        **_LOCAL,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_logging().as_uri()}",
+        "spark.sql.shuffle.partitions": str(cores),
+        **conf,
+    }
+    for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
@@ -61,29 +66,53 @@ def is_running() -> bool:
     """Say whether this process has a session already, which :func:`session` would return.
 
     Raises:
-      ConfigError: Spark is not installed.
+      ConfigError: Spark is not installed, or older than 4.2.
     """
-    _check_installed()
+    check_installed()
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("viewstamp")`` and ``format("viewstamp-wal")`` known to a session.
+    """Register ``format("viewstamp")`` and ``format("viewstamp-wal")`` in a session.
 
-    Spark finds it without, by importing every module named ``pyspark_*``; and finds none of them when one of those
-    cannot be imported. Then this is the way.
+    Spark finds them without this call, by importing every module named ``pyspark_*`` that is installed. It finds none
+    if one of those modules cannot be imported, and none that came with ``--py-files``. Call this then.
+
+    Raises:
+      ConfigError: Spark is not installed, or older than 4.2.
     """
+    check_installed()
     from viewstamp.spark.data_source import ViewstampDataSource
     from viewstamp.spark.wal_source import ViewstampWalDataSource
 
+    _add_archive(spark)
     spark.dataSource.register(ViewstampDataSource)
     spark.dataSource.register(ViewstampWalDataSource)
 
 
-def _check_installed() -> None:
-    missing = [name for name in ("pandas", "pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
-    if missing:
-        with remedies():
-            raise ConfigError(f"not installed here: {', '.join(missing)}", remedy="pip install 'viewstamp[spark]'")
+def _add_archive(spark: SparkSession) -> None:
+    """Make the driver's planning processes find this package if it was imported from a zip file (``--py-files``).
+
+    Spark starts the process that plans a streaming source with the directory of a job that does not exist, so this
+    process does not find files that came with ``--py-files``. It does get the environment that is registered with the
+    source. Executors get the same variable; there the path does not exist, and Python ignores it.
+    """
+    archive = Path(__file__).parents[2]
+    if not archive.is_file():
+        return
+    environment = spark.sparkContext.environment
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(archive) not in paths:
+        environment["PYTHONPATH"] = os.pathsep.join([*paths, str(archive)])
+
+
+def _logging() -> Path:
+    """Return the path of the logging settings, which exists until this process ends.
+
+    If this package was imported from a zip file it is that of a temporary copy, because Java reads files only.
+    """
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(resources.as_file(resources.files("viewstamp.spark") / "log4j2.properties"))
