@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.spark.cluster import RunningCluster
-from viewstamp.errors import ClosedError, ConfigError, UnknownTopicError
+from viewstamp.errors import ClosedError, ConfigError, UnavailableError, UnknownTopicError
+from viewstamp.spark import connection as connection_module
 from viewstamp.spark.connection import Connection, connection
 
 CHILD = """
@@ -121,4 +124,56 @@ def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> No
     with pytest.raises(KeyboardInterrupt):
         link.run(work)
     assert ended.wait(10)
+    link.close()
+
+
+def free_address() -> str:
+    """Return an address that refuses connections: one that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_cluster_that_refuses_is_given_up_soon(cluster: RunningCluster) -> None:
+    """A client goes on trying for as long as its timeout, a minute for planning; a mistyped port needs no minute."""
+    one, other = free_address(), free_address()
+    link = Connection(f"{one},{other}")
+    try:
+        with pytest.raises(UnavailableError) as raised:
+            link.reach(0)
+        assert f"{one} (connection refused), {other} (connection refused)" in raised.value.message
+        assert "connectSeconds" in raised.value.remedy
+    finally:
+        link.close()
+    link = Connection("nowhere.invalid:7001")
+    try:
+        with pytest.raises(UnavailableError, match=r"nowhere.invalid:7001 \(host not found\)"):
+            link.reach(0)
+    finally:
+        link.close()
+    link = Connection(f"{one},{cluster.addresses}")
+    try:
+        link.reach(0)
+    finally:
+        link.close()
+
+
+def test_a_cluster_that_is_being_restarted_is_waited_for() -> None:
+    address = free_address()
+    link = Connection(address)
+    refused = threading.Event()
+    asked = connection_module._refusal
+
+    async def watched(host: str, port: int) -> str:
+        answer = await asked(host, port)
+        refused.set()
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        patch.setattr(connection_module, "_refusal", watched)
+        reached = pool.submit(link.reach, 60)
+        assert refused.wait(10)
+        host, _, port = address.rpartition(":")
+        with socket.create_server((host, int(port))):
+            reached.result(30)
+    link.reach(0)  # Nobody listens any more; but a cluster that was there is left to the client's patience.
     link.close()

@@ -43,8 +43,11 @@ def test_the_names_are_these() -> None:
             push_filters=True,
         )
     )
-    limits = source(streaming=True, maxRecordsPerTrigger="10", maxBytesPerTrigger="20", startingTimestamp="30")
-    assert (limits.max_records_per_trigger, limits.max_bytes_per_trigger, limits.starting_timestamp) == (10, 20, 30)
+    limits = source(streaming=True, maxRecordsPerTrigger="10", maxBytesPerTrigger="20", startingTimestamp="0")
+    assert (limits.max_records_per_trigger, limits.max_bytes_per_trigger, limits.starting_timestamp) == (10, 20, 0)
+    tasks = source(minPartitions="100", maxRecordsPerPartition="1000", connectSeconds="0")
+    assert (tasks.min_partitions, tasks.max_records_per_partition, tasks.connect_seconds) == (100, 1000, 0)
+    assert sink(connectSeconds="60").connect_seconds == 60
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_what_spark_adds_is_not_ours_to_refuse() -> None:
     ("given", "meant"),
     [
         ("startPosition", "startingPosition"),
-        ("startingoffsets", "startingPosition"),
+        ("startingoffset", "startingPosition"),
         ("maxRowsPerTrigger", "maxRecordsPerTrigger"),
         ("topics", "topic"),
         ("failOnDataLos", "failOnDataLoss"),
@@ -104,7 +107,7 @@ def test_a_path_is_no_topic() -> None:
 def test_an_option_like_none_gets_the_list() -> None:
     with pytest.raises(ConfigError, match="the sink has no option zzz") as raised:
         sink(zzz="1")
-    assert raised.value.remedy == "there are cluster, topic, sinkId, sinkReset, txnId, batchId, format"
+    assert raised.value.remedy == "there are cluster, topic, sinkId, sinkReset, txnId, batchId, format, connectSeconds"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,10 @@ def test_an_option_like_none_gets_the_list() -> None:
         ("endingPosition", "1.5", "a position from 1 on"),
         ("startingTimestamp", "2013-07-01", "with a time zone"),
         ("startingTimestamp", "yesterday", "ISO 8601"),
+        ("minPartitions", "0", "a whole number from 1 on"),
+        ("minPartitions", "100001", "from 1 to 100000"),
+        ("maxRecordsPerPartition", "0", "a whole number from 1 on"),
+        ("connectSeconds", "1.5", "a whole number from 0 on"),
         ("failOnDataLoss", "no", "true or false"),
         ("pushFilters", "1", "true or false"),
     ],
@@ -164,7 +171,7 @@ def test_a_limit_of_nothing_is_refused(option: str) -> None:
         (True, {"pushFilters": "true"}),
         (False, {"maxRecordsPerTrigger": "9"}),
         (False, {"maxBytesPerTrigger": "9"}),
-        (False, {"startingPosition": "1", "startingTimestamp": "1"}),
+        (False, {"startingPosition": "1", "startingTimestamp": "0"}),
         (False, {"startingPosition": "9", "endingPosition": "8"}),
     ],
 )
@@ -232,3 +239,97 @@ def test_directories_are_what_load_was_given() -> None:
     )
     with pytest.raises(ConfigError, match="no data directory"):
         WalOptions.parse({})
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("1795360189804", "as milliseconds it is 2026-11-22T15:09:49.804+00:00, so write 1795360189804000"),
+        ("1795360189", "as seconds it is 2026-11-22T15:09:49.000+00:00, so write 1795360189000000"),
+        ("1795360189804828123", "as nanoseconds it is 2026-11-22T15:09:49.804+00:00, so write 1795360189804828"),
+        ("1795360189804", "as microseconds it is 1970-01-21T18:42:40.189+00:00"),
+        ("1795360189804828123", "as microseconds it is after the year 9999"),
+        ("12", "as microseconds it is 1970-01-01T00:00:00.000+00:00"),
+    ],
+)
+def test_a_time_in_another_unit_is_refused_with_its_value_in_each(value: str, remedy: str) -> None:
+    """Kafka's startingTimestamp is in milliseconds. As microseconds it is in 1970, and everything is read."""
+    with pytest.raises(ConfigError, match=f"option startingTimestamp is '{value}'") as raised:
+        source(startingTimestamp=value)
+    assert remedy in raised.value.remedy
+
+
+def test_kafkas_names_are_taken_where_they_mean_the_same() -> None:
+    kafkas = {
+        "kafka.bootstrap.servers": CLUSTER,
+        "subscribe": "flights",
+        "startingOffsets": "latest",
+        "maxOffsetsPerTrigger": "7",
+    }
+    ours = {**NAMED, "startingPosition": "latest", "maxRecordsPerTrigger": "7"}
+    assert SourceOptions.parse(kafkas, streaming=True) == SourceOptions.parse(ours, streaming=True)
+    assert source(endingOffsets="latest") == source()
+    assert SinkOptions.parse({"kafka.bootstrap.servers": CLUSTER, "topic": "flights"}, streaming=True) == sink()
+
+
+def test_two_names_of_one_option_have_to_agree() -> None:
+    assert source(subscribe="flights") == source()
+    with pytest.raises(ConfigError, match="options topic and subscribe mean the same here, and differ"):
+        source(subscribe="delays")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("startingOffsets", '{"flights":{"0":23}}', "write startingPosition"),
+        ("startingOffsetsByTimestamp", "{}", "write startingTimestamp"),
+        ("subscribePattern", "f.*", "name the topics in option topic"),
+        ("assign", "{}", "name the topics in option topic"),
+        ("kafka.group.id", "g", "there are no consumer groups"),
+        ("kafka.security.protocol", "SSL", "no client of Kafka reads it"),
+    ],
+)
+def test_kafkas_other_names_are_refused_with_what_to_write_instead(name: str, value: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)) as raised:
+        source(**{name: value})
+    assert remedy in raised.value.remedy
+
+
+CREATED = {
+    "option.cluster": CLUSTER,
+    "cluster": CLUSTER,
+    "option.topic": "flights",
+    "topic": "flights",
+    "option.serialization.format": "1",
+    "serialization.format": "1",
+    "location": "file:/warehouse/flights",
+    "path": "file:/warehouse/flights",
+    "provider": "viewstamp",
+    "owner": "root",
+    "comment": "all of them",
+}
+"""What Spark hands over for CREATE TABLE, in lower case."""
+
+
+def test_of_a_tables_properties_the_options_count() -> None:
+    assert SourceOptions.parse(CREATED, streaming=False) == source()
+    assert SourceOptions.table_of({**CREATED, "option.startingposition": "3"}) == {**NAMED, "startingPosition": "3"}
+    with pytest.raises(ConfigError, match="no option startposition"):
+        SourceOptions.table_of({**CREATED, "option.startposition": "3"})
+    with pytest.raises(ConfigError, match="no topic is named"):
+        SourceOptions.table_of({"provider": "viewstamp", "option.cluster": CLUSTER, "topic": "a property"})
+
+
+def test_options_of_a_query_go_before_those_of_its_table() -> None:
+    table = {**NAMED, "startingPosition": "3"}
+    assert SourceOptions.parse({}, streaming=False, table=table) == source(startingPosition="3")
+    assert SourceOptions.parse({"startingposition": "5"}, streaming=False, table=table) == source(startingPosition="5")
+
+
+def test_a_write_to_a_table_takes_its_address_from_it() -> None:
+    table = {**NAMED, "startingPosition": "3"}
+    written = SinkOptions.parse({"txnid": "t"}, streaming=False, table=table)
+    assert (written.cluster, written.topic, written.txn_id) == (CLUSTER, "flights", "t")
+    assert written.filled_in == ("position", "term", "index", "timestamp", "topic")
+    several = SinkOptions.parse({}, streaming=False, table={**table, "topic": "flights,delays"})
+    assert (several.topic, several.filled_in) == ("", ("position", "term", "index", "timestamp"))

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from viewstamp.errors import ConfigError
 from viewstamp.spark import register, session
+from viewstamp.spark.data_source import ViewstampDataSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,19 @@ def test_without_spark_a_session_says_what_to_install(monkeypatch: pytest.Monkey
     assert raised.value.__notes__ == ["pip install 'viewstamp[spark]'"], "a traceback shows it"
 
 
+def test_a_spark_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    """Else it would fail with an import error in the name of a class of Spark."""
+    for version in ("3.5.1", "4.1.4"):
+        monkeypatch.setattr("pyspark.version.__version__", version)
+        for use in (session, lambda: register(spark), lambda: ViewstampDataSource({})):
+            with pytest.raises(ConfigError, match=f"Spark {version} is installed here; viewstamp needs 4.2") as raised:
+                use()
+            assert "pip install 'viewstamp[spark]'" in raised.value.__notes__[0]
+    for version in ("4.2.0.dev1", "4.10.1"):
+        monkeypatch.setattr("pyspark.version.__version__", version)
+        ViewstampDataSource({})
+
+
 def test_spark_finds_the_format_though_nobody_registered_it(bare: SparkSession) -> None:
     frame = bare.read.format("viewstamp").options(**NOWHERE).load()
     assert frame.columns == ["topic", "position", "term", "index", "timestamp", "key", "value", "headers"]
@@ -120,3 +134,14 @@ def test_a_schema_of_ones_own_is_refused(spark: SparkSession) -> None:
     )
     with pytest.raises(Exception, match=r"struct<value:string> was asked for"):
         frame()
+
+
+def test_a_cluster_that_refuses_fails_a_query_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
+    nowhere = {**NOWHERE, "connectSeconds": "0"}
+    read: Callable[[], object] = spark.read.format("viewstamp").options(**nowhere).load().collect
+    write = rows(spark).write.format("viewstamp").mode("append").options(**nowhere).save
+    followed = spark.readStream.format("viewstamp").options(**nowhere).load().writeStream.format("noop")
+    follow = followed.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    for action in (read, write, lambda: follow.start().awaitTermination(60)):
+        with pytest.raises(PySparkException, match=r"accepts connections, .*127.0.0.1:1 \(connection refused\)"):
+            action()

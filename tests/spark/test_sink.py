@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.jobs import finish, put_file, read_files, save, start
 from viewstamp.client import SinkInfo
+from viewstamp.spark.options import SinkOptions
+from viewstamp.spark.sink import batch_writer
 
 pytestmark = pytest.mark.slow
 
@@ -173,6 +176,15 @@ def test_a_topic_is_never_overwritten(spark: SparkSession, cluster: RunningClust
     text = failure(lambda: writer.mode("overwrite").save())
     assert "a topic is only appended to" in text
     assert '.mode("append")' in text
+
+
+def test_a_write_that_fails_before_any_attempt_reports_nothing_else(
+    cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No task has begun an attempt, so there is no sink to be forgotten, which is no failure."""
+    options = SinkOptions(cluster=cluster.addresses, topic=topic)
+    batch_writer(options, StructType([StructField("value", StringType())])).abort([])
+    assert caplog.messages == []
 
 
 # Streams.

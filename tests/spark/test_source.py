@@ -238,6 +238,56 @@ def test_a_small_range_is_one_piece(cluster: RunningCluster, topic: str) -> None
     assert part == TopicRange(topic, 1, 3001)
 
 
+def test_a_query_asks_for_more_partitions(cluster: RunningCluster, topic: str) -> None:
+    """The driver plans by its own cores, and knows nothing of the executors': minPartitions raises the number."""
+    append_each(cluster, topic, [1000] * 3, record_bytes=300)
+    parts = batch_reader(parse(cluster, topic, minPartitions=100), spark_schema()).partitions()
+    assert len(parts) == 100
+    assert [part.start for part in parts] == [1, *(part.end for part in parts[:-1])]
+    assert parts[-1].end == 3001
+    assert {part.end - part.start for part in parts} == {30}
+    parts = batch_reader(parse(cluster, topic, maxRecordsPerPartition=1000), spark_schema()).partitions()
+    assert [(part.start, part.end) for part in parts] == [(1, 1001), (1001, 2001), (2001, 3001)]
+
+
+def test_a_gigabyte_is_cut_for_more_cores_than_the_drivers(
+    cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bounds are in proportion: a thousandth of them for a thousandth of the bytes."""
+    append_each(cluster, topic, [100] * 10, record_bytes=1000)
+    monkeypatch.setattr(ranges, "_TASK_BYTES_MIN", ranges._TASK_BYTES_MIN // 1000)
+    monkeypatch.setattr(ranges, "_TASK_BYTES_MAX", ranges._TASK_BYTES_MAX // 1000)
+    monkeypatch.setattr(ranges.os, "cpu_count", lambda: 2)
+    assert len(batch_reader(parse(cluster, topic), spark_schema()).partitions()) >= 15
+
+
+@pytest.mark.parametrize(
+    ("sizes", "at_least", "records_max", "expected"),
+    [
+        ([10], 1, None, [10]),
+        ([10], 3, None, [3, 3, 4]),
+        ([10, 2], 3, None, [5, 5, 2]),
+        ([10, 2], 100, None, [1] * 12),
+        ([10, 2], 1, 4, [3, 3, 4, 2]),
+        ([], 5, 5, []),
+    ],
+)
+def test_pieces_are_cut_by_records(
+    sizes: list[int], at_least: int, records_max: int | None, expected: list[int]
+) -> None:
+    ends = list(itertools.accumulate(sizes, initial=1))
+    pieces = [TopicRange("t", start, end) for start, end in itertools.pairwise(ends)]
+    parts = ranges.cut(pieces, at_least, records_max)
+    assert [part.end - part.start for part in parts] == expected
+    assert [part.start for part in parts] == list(itertools.accumulate(expected, initial=1))[:-1]
+
+
+def test_more_partitions_than_spark_can_plan_are_refused() -> None:
+    with pytest.raises(ConfigError, match="makes 1,000,000 partitions") as raised:
+        ranges.cut([TopicRange("t", 1, 1_000_001)], 1, 1)
+    assert raised.value.remedy == "write at least 11"
+
+
 def test_small_batches_come_to_spark_joined(cluster: RunningCluster, topic: str) -> None:
     """Each costs it about the same, however little it holds; large ones are passed on uncopied."""
     append_each(cluster, topic, [1] * 50)

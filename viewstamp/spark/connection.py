@@ -11,13 +11,15 @@ import atexit
 import contextlib
 import os
 import random
+import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import Options
-from viewstamp.errors import ClosedError
+from viewstamp.errors import ClosedError, UnavailableError
+from viewstamp.host.address import format_address, parse_address
 from viewstamp.host.network import RealNetwork
 from viewstamp.spark.remedies import remedies
 
@@ -32,6 +34,10 @@ staged bytes to become less, for a node that is restarted."""
 _READ_BYTES = 4 * 1024 * 1024
 """What one request of a reader asks for. For each a node looks into the COMMIT again that placed what is read."""
 _CLOSE_SECONDS = 2.0
+_ANSWER_SECONDS = 1.0
+"""How long an address may take to accept or refuse a connection before it counts as one that may be reached."""
+_REFUSED_SECONDS = 0.2
+"""Between two rounds over addresses that refuse."""
 
 _connections: dict[tuple[int, str], Connection] = {}
 """By process id, because Spark forks its workers: a thread does not come along, and a socket would be shared. What
@@ -71,6 +77,22 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._addresses = [parse_address(address) for address in cluster.split(",")]
+        self._was_reached = False
+
+    def reach(self, seconds: float) -> None:
+        """Return once a node may be reached; raise if every address refuses connections for ``seconds``.
+
+        For the driver, before anything else: an address that refuses is mistyped, or its node is not running, and calls
+        of a client go on trying for as long as their timeout. Addresses that neither accept nor refuse are left to the
+        client. Once a connection was accepted this returns at once: a cluster that was there will come back.
+
+        Raises:
+          UnavailableError: every address refuses, or has a host name that does not exist.
+        """
+        if not self._was_reached:
+            self.run(_reach, self._addresses, seconds)
+            self._was_reached = True
 
     def run(self, work: Callable[P, Coroutine[Any, Any, ResultT]], *arguments: P.args, **named: P.kwargs) -> ResultT:
         """Run ``work(*arguments, **named)`` on the loop, and wait for its end. Interrupted, it cancels the work.
@@ -116,6 +138,43 @@ class Connection:
                 atexit.register(self.close)
             assert threading.current_thread() is not self._thread, "the loop would wait for itself"
             return self._loop
+
+
+async def _reach(addresses: Sequence[tuple[str, int]], seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        refusals = [await _refusal(host, port) for host, port in addresses]
+        if "" in refusals:
+            return
+        if loop.time() >= deadline:
+            raise UnavailableError(
+                f"no node of the cluster accepts connections, tried for {seconds:g} s: {', '.join(refusals)}",
+                remedy="check the addresses, and that the nodes run; while a cluster is being restarted, option"
+                " connectSeconds says how many seconds to wait for it",
+            )
+        await asyncio.sleep(_REFUSED_SECONDS)
+
+
+async def _refusal(host: str, port: int) -> str:
+    """Return how an address refuses a connection; "" = it accepts one, or there is no answer yet."""
+    loop = asyncio.get_running_loop()
+    address = format_address(host, port)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError):
+        return f"{address} (host not found)"
+    for *_, sockaddr in found:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                transport, _ = await loop.create_connection(asyncio.Protocol, str(sockaddr[0]), port)
+        except ConnectionRefusedError:
+            continue
+        except (OSError, TimeoutError):
+            return ""
+        transport.close()
+        return ""
+    return f"{address} (connection refused)"
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

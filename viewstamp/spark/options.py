@@ -18,13 +18,33 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
 
-__all__ = ["COLUMNS", "Bound", "SinkOptions", "SourceOptions", "WalOptions"]
+__all__ = ["COLUMNS", "PARTITIONS_MAX", "Bound", "SinkOptions", "SourceOptions", "WalOptions", "is_table", "options_of"]
 
 COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "value", "headers")
 """The columns that reading gives, in their order."""
 
+_FILLED_IN: Final = ("position", "term", "index", "timestamp")
+_ADDRESS: Final = ("cluster", "topic")
+"""Options that reading and writing have in common."""
+
 Bound: TypeAlias = int | Literal["earliest", "latest"]
 """A place in a topic: a position from 1, the first record that is kept, or behind the last one there is."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAUSIBLE: Final = (946_684_800_000_000, 4_102_444_800_000_000)
+"""The years 2000 to 2099 in microseconds since 1970. The same years in another unit are other numbers."""
+_UNITS_IN_NANOSECONDS: Final = {
+    "seconds": 1_000_000_000,
+    "milliseconds": 1_000_000,
+    "microseconds": 1_000,
+    "nanoseconds": 1,
+}
+
+PARTITIONS_MAX: Final = 100_000
+"""More tasks than any cluster of Spark runs for one query; their list would take longer than reading."""
+
+CONNECT_SECONDS: Final = 10
+"""Long enough for a cluster that is just being restarted, short enough for somebody who mistyped a port."""
 
 VARIABLE: Final = "VIEWSTAMP_CLUSTER"
 """Names the cluster where no option does, as for the command line."""
@@ -48,15 +68,29 @@ class SinkOptions:
     """Batch writes only: the number of the batch within ``sink_id``, as ``foreachBatch`` tells it."""
     format: Literal["", "json", "msgpack"] = ""
     """How a whole row becomes one value; "" = the column ``value`` is the value."""
+    connect_seconds: int = CONNECT_SECONDS
+    """How long the driver waits for a cluster of which every address refuses connections."""
+    filled_in: tuple[str, ...] = ()
+    """Columns of a table that the cluster fills in when rows are written: they have to be null."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
         """Check what a user gave.
+
+        Args:
+          options: of the write.
+          streaming: whether it is one of a stream.
+          table: what :meth:`SourceOptions.table_of` returned, where rows are written to a table; of it the cluster
+            counts, and the topic if it is one. Where both name the same, ``options`` count.
 
         Raises:
           ConfigError: an option is unknown, does nothing here, or has a value that it may not have.
         """
-        given = _read(options, _SINK, "sink")
+        given = _read(options, _SINK, "sink", table and {name: table[name] for name in _ADDRESS if name in table})
+        if table is not None:
+            if "," in given.get("topic", ""):
+                del given["topic"]
+            given["filledIn"] = (*_FILLED_IN, "topic") if "topic" in given else _FILLED_IN
         if "sinkReset" in given and "sinkId" not in given:
             raise ConfigError("sinkReset stands without sinkId", remedy="name the sink that is to be reset: sinkId")
         if streaming:
@@ -94,15 +128,26 @@ class SourceOptions:
     """Positions that are gone (trimmed) are an error; else reading goes on with the first that is kept."""
     push_filters: bool = False
     """Batch only: conditions on positions cut the range; needs ``spark.sql.python.filterPushdown.enabled``."""
+    min_partitions: int = 1
+    """At least so many tasks, as far as there are records, in a batch query or a micro-batch."""
+    max_records_per_partition: int | None = None
+    """At most so many records in one task; None = bytes alone decide."""
+    connect_seconds: int = CONNECT_SECONDS
+    """How long the driver waits for a cluster of which every address refuses connections."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
         """Check what a user gave.
+
+        Args:
+          options: of the query.
+          streaming: whether it is a stream.
+          table: what :meth:`table_of` returned, where a table is read. Where both name the same, ``options`` count.
 
         Raises:
           ConfigError: an option is unknown, does nothing here, or has a value that it may not have.
         """
-        given = _read(options, _SOURCE, "source")
+        given = _read(options, _SOURCE, "source", table)
         if streaming:
             _refuse(given, ("endingPosition", "pushFilters"), "a streaming source", "leave it out, or use spark.read")
         else:
@@ -111,7 +156,11 @@ class SourceOptions:
         if "startingPosition" in given and "startingTimestamp" in given:
             raise ConfigError("startingPosition and startingTimestamp are both given", remedy="begin at one of them")
         if "topic" not in given:
-            raise ConfigError("no topic is named", remedy='write .option("topic", "NAME"), or several: "NAME,NAME"')
+            raise ConfigError(
+                "no topic is named",
+                remedy='write .option("topic", "NAME"), or several: "NAME,NAME"; a table has its options only if'
+                " CREATE TABLE named no columns, and not if saveAsTable or AS SELECT created it",
+            )
         topics = given.pop("topic")
         starts = _for_each(topics, "startingPosition", given.pop("startingPosition", "earliest"))
         ends = _for_each(topics, "endingPosition", given.pop("endingPosition", "latest"))
@@ -123,6 +172,16 @@ class SourceOptions:
                     remedy="startingPosition is the first that is read, endingPosition the first that is not",
                 )
         return cls(topics=topics, starting_position=starts, ending_position=ends, **_fields(given))
+
+    @classmethod
+    def table_of(cls, options: Mapping[str, str]) -> dict[str, str]:
+        """Return what ``CREATE TABLE ... OPTIONS (...)`` says, by our spelling of the names, once it is right.
+
+        Raises:
+          ConfigError: an option is unknown, or has a value that it may not have, or does nothing for a batch query.
+        """
+        cls.parse(options, streaming=False)
+        return {_find(name, value, _SOURCE, "source"): value for name, value in options_of(options).items()}
 
     @staticmethod
     def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -216,16 +275,49 @@ def _count(value: str) -> int:
     return _whole(value, 1)
 
 
+def _partitions(value: str) -> int:
+    count = _whole(value, 1)
+    if count > PARTITIONS_MAX:
+        raise ValueError(f"write a whole number from 1 to {PARTITIONS_MAX}: each partition is a task of Spark")
+    return count
+
+
 def _timestamp(value: str) -> int:
-    if re.fullmatch("[0-9]{1,18}", value):
-        return int(value)
+    if re.fullmatch("[0-9]{1,19}", value):
+        return _microseconds(int(value))
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ValueError("write ISO 8601 with a time zone, 2013-07-01T12:00:00Z, or microseconds since 1970")
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _microseconds(count: int) -> int:
+    """Return ``count`` if it is a plausible number of microseconds since 1970, or 0, which is 1970 in every unit.
+
+    Kafka's option of the same name counts milliseconds. Taken as microseconds, a date of today in milliseconds is in
+    January 1970, and everything would be read.
+    """
+    if count == 0 or _PLAUSIBLE[0] <= count < _PLAUSIBLE[1]:
+        return count
+    meant = [
+        f"as {unit} it is {_iso(count * scale // 1000)}" + (f", so write {count * scale // 1000}" if is_meant else "")
+        for unit, scale in _UNITS_IN_NANOSECONDS.items()
+        if (is_meant := _PLAUSIBLE[0] <= count * scale // 1000 < _PLAUSIBLE[1]) or unit == "microseconds"
+    ]
+    raise ValueError(
+        "write ISO 8601 with a time zone, 2013-07-01T12:00:00Z, or microseconds since 1970, for the years 2000 to"
+        f" 2099: {'; '.join(meant)}"
+    )
+
+
+def _iso(microseconds: int) -> str:
+    try:
+        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return "after the year 9999"
 
 
 def _bound(value: object) -> Bound:
@@ -279,6 +371,7 @@ _SINK: Final[Mapping[str, _Check]] = {
     "txnId": _text,
     "batchId": _whole,
     "format": _format,
+    "connectSeconds": _whole,
 }
 _SOURCE: Final[Mapping[str, _Check]] = {
     "cluster": _cluster,
@@ -291,6 +384,9 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "maxBytesPerTrigger": _count,
     "failOnDataLoss": _flag,
     "pushFilters": _flag,
+    "minPartitions": _partitions,
+    "maxRecordsPerPartition": _count,
+    "connectSeconds": _whole,
 }
 _WAL: Final[Mapping[str, _Check]] = {
     "path": _path,
@@ -299,33 +395,110 @@ _WAL: Final[Mapping[str, _Check]] = {
     "columns": _columns,
     "unsafe": _flag,
 }
+_KAFKAS: Final[Mapping[str, str]] = {
+    "kafka.bootstrap.servers": "cluster",
+    "subscribe": "topic",
+    "startingOffsets": "startingPosition",
+    "endingOffsets": "endingPosition",
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+}
+"""Options of Spark's Kafka connector that mean what ours do, so they are taken as other names of ours.
+``startingOffsets`` and ``endingOffsets`` do so only as ``earliest`` and ``latest``, because Kafka's numbers are offsets
+of partitions and count from 0."""
+_KAFKAS_HINTS: Final[Mapping[str, str]] = {
+    "startingOffsetsByTimestamp": "write startingTimestamp: a log time in ISO 8601 for all topics",
+    "endingOffsetsByTimestamp": "filter by the column timestamp, with pushFilters=true",
+    "endingTimestamp": "filter by the column timestamp, with pushFilters=true",
+    "subscribePattern": "name the topics in option topic, with commas: there are no patterns",
+    "assign": "name the topics in option topic, with commas: a topic is one sequence of positions, without partitions",
+    "includeHeaders": "leave it out: headers are always in the column headers",
+    "minOffsetsPerTrigger": "set the time between micro-batches by .trigger(processingTime=...)",
+    "maxTriggerDelay": "set the time between micro-batches by .trigger(processingTime=...)",
+    "groupIdPrefix": "leave it out: there are no consumer groups, the checkpoint holds the positions",
+    "kafka.group.id": "leave it out: there are no consumer groups, the checkpoint holds the positions",
+}
+"""Options of Spark's Kafka connector that mean nothing here, and what to write instead."""
+
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark itself puts among the options; in lower case, as it tells no capitals apart."""
+"""What Spark itself puts among the options; in lower case, because Spark ignores capitals."""
+_TABLES: Final = "option."
+"""What Spark writes before the name of each option of ``CREATE TABLE``, when it asks for the columns of the table."""
 
 
-def _read(options: Mapping[str, str], known: Mapping[str, _Check], where: str) -> dict[str, Any]:
-    """Return the checked values of what was given, by our spelling of the options."""
-    spelling = {name.lower(): name for name in known}
-    given = {}
-    for name, value in options.items():
-        if name.lower() in _SPARKS:
-            continue
-        if name.lower() == "path" and "path" not in known:
-            raise ConfigError(f"the {where} has no path; {value!r} is one", remedy='write .option("topic", "NAME")')
-        if name.lower() not in spelling:
-            raise ConfigError(f"the {where} has no option {name}", remedy=_nearest(name, known))
-        option = spelling[name.lower()]
+def is_table(options: Mapping[str, str]) -> bool:
+    """Return whether these are the properties of a table that is being created, and not the options of a query."""
+    return any(name.lower() == "provider" or name.lower().startswith(_TABLES) for name in options)
+
+
+def options_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Return what a user wrote as options, without what Spark adds.
+
+    ``CREATE TABLE ... OPTIONS (topic 'a')`` hands over ``option.topic`` and ``topic``, and beside them ``provider``,
+    ``owner``, ``location``, ``path``, ``serialization.format`` and the table's other properties. Only names that begin
+    with ``option.`` are certainly options.
+    """
+    if is_table(options):
+        return {
+            name[len(_TABLES) :]: value
+            for name, value in options.items()
+            if name.lower().startswith(_TABLES) and name.lower() != f"{_TABLES}serialization.format"
+        }
+    return {name: value for name, value in options.items() if name.lower() not in _SPARKS}
+
+
+def _read(
+    options: Mapping[str, str], known: Mapping[str, _Check], where: str, table: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the checked values of what was given, by our spelling of the options; ``table``: where nothing was."""
+    given: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in options_of(options).items():
+        option = _find(name, value, known, where)
         try:
-            given[option] = known[option](value)
+            checked = known[option](value)
         except ValueError as error:
-            raise ConfigError(f"option {option} is {value!r}", remedy=str(error)) from None
+            shown = option if option.lower() == name.lower() else name
+            raise ConfigError(f"option {shown} is {value!r}", remedy=str(error)) from None
+        if option in given and given[option] != checked:
+            raise ConfigError(
+                f"options {names[option]} and {name} mean the same here, and differ: {value!r} is the latter",
+                remedy=f"give {option} alone",
+            )
+        given[option], names[option] = checked, name
+    for option, value in (table or {}).items():
+        if option not in given:
+            given[option] = known[option](value)
     if "cluster" in known and "cluster" not in given:
         if not os.environ.get(VARIABLE):
             raise ConfigError(
-                "no cluster is named", remedy=f'write .option("cluster", "HOST:PORT,HOST:PORT"), or set {VARIABLE}'
+                "no cluster is named",
+                remedy=f'write .option("cluster", "HOST:PORT,HOST:PORT"), or set {VARIABLE}; a table has its options'
+                " only if CREATE TABLE named no columns, and not if saveAsTable or AS SELECT created it",
             )
         given["cluster"] = _cluster(os.environ[VARIABLE])
     return given
+
+
+def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str:
+    """Return our spelling of an option's name. Raises ConfigError if there is none like it."""
+    spelling = {each.lower(): each for each in known}
+    if name.lower() in spelling:
+        return spelling[name.lower()]
+    if name.lower() == "path":
+        raise ConfigError(f"the {where} has no path; {value!r} is one", remedy='write .option("topic", "NAME")')
+    for kafkas, ours in _KAFKAS.items():
+        if name.lower() == kafkas.lower() and ours in known:
+            if ours.endswith("Position") and value not in ("earliest", "latest"):
+                raise ConfigError(
+                    f"the {where} takes {kafkas} only as earliest or latest, and it is {value!r}",
+                    remedy=f'write {ours}: a position from 1 on, or for each topic {{"NAME": 1, "NAME": "latest"}}',
+                )
+            return ours
+    hints = {kafkas.lower(): hint for kafkas, hint in _KAFKAS_HINTS.items()}
+    hint = hints.get(name.lower())
+    if hint is None and name.lower().startswith("kafka."):
+        hint = "leave it out: no client of Kafka reads it"
+    raise ConfigError(f"the {where} has no option {name}", remedy=hint or _nearest(name, known))
 
 
 def _refuse(given: Mapping[str, object], names: Iterable[str], where: str, remedy: str) -> None:

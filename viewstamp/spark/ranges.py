@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 import os
@@ -14,10 +15,11 @@ from pyspark.sql.datasource import InputPartition
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError, TrimmedError
-from viewstamp.spark.options import Bound, SourceOptions
+from viewstamp.spark.options import PARTITIONS_MAX, Bound, SourceOptions
 
 __all__ = [
     "TopicRange",
+    "cut",
     "describe",
     "end_of",
     "estimate",
@@ -33,12 +35,15 @@ _log = logging.getLogger("viewstamp.spark")
 
 _PLANNING_SECONDS = 60.0
 _TASKS_A_CORE = 2
-"""Into so many tasks a core a range is cut, because each costs Spark some ten milliseconds to start ..."""
+"""Tasks for each core of the driver. A source in Python cannot ask Spark for the cores of the executors, because the
+process that plans has no session. So bytes bound the tasks, and ``minPartitions`` raises their number."""
 _TASK_BYTES_MIN = 16 * 1024 * 1024
-"""... into fewer where they would be smaller than this, which does not pay ..."""
-_TASK_BYTES_MAX = 256 * 1024 * 1024
-"""... and into more where they would be larger: the cores of the driver are counted, which does not know how many the
-executors have, and what a task had read is lost with it."""
+"""Tasks are not made smaller than this, because each costs Spark some ten milliseconds to start."""
+_TASK_BYTES_MAX = 64 * 1024 * 1024
+"""Tasks are not made larger than this, so that a gigabyte is at least 16 tasks on a cluster whose driver has few cores,
+and because a task that fails has to read all of it again."""
+_CUT_BYTES_MIN = 1024 * 1024
+"""With ``minPartitions`` nodes cut by bytes down to this; what is still missing is cut by records."""
 
 
 @dataclass(frozen=True)
@@ -163,13 +168,53 @@ async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: in
         ahead *= 16
 
 
-async def split(client: Client, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange]) -> list[TopicRange]:
-    """Return ``ranges`` in the pieces that tasks get, in order; nothing for empty ones."""
+async def split(
+    client: Client, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange], options: SourceOptions
+) -> list[TopicRange]:
+    """Return ``ranges`` in the pieces that tasks get, in order; nothing for empty ones.
+
+    Bytes decide how large a piece is; then ``max_records_per_partition`` and ``min_partitions`` cut further.
+    """
     total = sum(estimate(topics[part.topic], max(0, part.end - part.start)) for part in ranges)
-    size = min(max(total // (_TASKS_A_CORE * (os.cpu_count() or 1)), _TASK_BYTES_MIN), _TASK_BYTES_MAX)
-    return [
+    wanted = max(_TASKS_A_CORE * (os.cpu_count() or 1), options.min_partitions)
+    size = max(total // wanted, _TASK_BYTES_MIN if options.min_partitions == 1 else _CUT_BYTES_MIN)
+    size = min(size, _TASK_BYTES_MAX)
+    pieces = [
         TopicRange(part.topic, start, end)
         for part in ranges
         if part.start < part.end
         for start, end in itertools.pairwise(await client.split_topic(part.topic, part.start, part.end, size))
+    ]
+    return cut(pieces, options.min_partitions, options.max_records_per_partition)
+
+
+def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) -> list[TopicRange]:
+    """Return ``pieces`` cut until each has at most ``records_max`` records and there are ``at_least``, in order.
+
+    The largest piece is cut first. There are fewer only if there are fewer records: a piece has one at least.
+
+    Raises:
+      ConfigError: that would be more partitions than Spark can plan.
+    """
+    parts = [-(-(piece.end - piece.start) // (records_max or (piece.end - piece.start))) for piece in pieces]
+    if sum(parts) > PARTITIONS_MAX:
+        raise ConfigError(
+            f"maxRecordsPerPartition={records_max} makes {sum(parts):,} partitions, and {PARTITIONS_MAX:,} are allowed",
+            remedy=f"write at least {sum(piece.end - piece.start for piece in pieces) // PARTITIONS_MAX + 1}",
+        )
+    # By the records of a part, the largest first; heapq has the smallest first.
+    largest = [(-((piece.end - piece.start) / parts[i]), i) for i, piece in enumerate(pieces)]
+    heapq.heapify(largest)
+    for _ in range(at_least - sum(parts)):
+        if not largest or largest[0][0] >= -1:
+            break
+        _, i = heapq.heappop(largest)
+        parts[i] += 1
+        heapq.heappush(largest, (-((pieces[i].end - pieces[i].start) / parts[i]), i))
+    return [
+        TopicRange(piece.topic, start, end)
+        for piece, count in zip(pieces, parts, strict=True)
+        for start, end in itertools.pairwise(
+            piece.start + (piece.end - piece.start) * i // count for i in range(count + 1)
+        )
     ]

@@ -15,7 +15,7 @@ Knows no client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgpack
 import pyarrow as pa
@@ -25,8 +25,10 @@ from viewstamp.errors import FrameError
 from viewstamp.spark.options import COLUMNS
 from viewstamp.wire.batch import Batch, Buffer, Column
 
-__all__ = ["arrow_schema", "join", "spark_schema", "to_record_batch"]
+__all__ = ["arrow_schema", "join", "spark_schema", "table_options", "to_record_batch", "without_metadata"]
 
+_TABLE = "viewstamp"
+"""The key in the metadata of a column of a table."""
 _HEADERS = pa.map_(pa.string(), pa.binary())
 _TYPES = {
     "topic": (StringType(), pa.string()),
@@ -41,9 +43,27 @@ _TYPES = {
 """Spark compares the Arrow schema with its own, exactly; its timestamps are UTC whatever the session's time zone."""
 
 
-def spark_schema(columns: Sequence[str] = COLUMNS) -> StructType:
-    """Return the schema of these columns, in this order, as Spark has it."""
-    return StructType([StructField(name, _TYPES[name][0]) for name in columns])
+def spark_schema(columns: Sequence[str] = COLUMNS, table: Mapping[str, str] | None = None) -> StructType:
+    """Return the schema of these columns, in this order, as Spark has it; ``table``: the options of a table.
+
+    Spark keeps the options of a table in its catalogue and hands them to no source in Python. It does hand over the
+    columns with their metadata, so each column takes the options along.
+    """
+    metadata = None if table is None else {_TABLE: dict(table)}
+    return StructType([StructField(name, _TYPES[name][0], metadata=metadata) for name in columns])
+
+
+def table_options(schema: StructType) -> dict[str, str] | None:
+    """Return the options that :func:`spark_schema` has put into the columns; None = this is no table of ours."""
+    for field in schema.fields:
+        if field.metadata and _TABLE in field.metadata:
+            return dict(field.metadata[_TABLE])
+    return None
+
+
+def without_metadata(schema: StructType) -> StructType:
+    """Return the schema with names and types alone."""
+    return StructType([StructField(field.name, field.dataType, field.nullable) for field in schema.fields])
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:

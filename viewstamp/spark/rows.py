@@ -16,13 +16,16 @@ them another name. A column ``value`` is then one as any other.
 Strings are their UTF-8. A row that is no record fails the task: the error names the partition, the row in it, the
 column and what was found. Rows keep their order within a topic, and nothing is said about the order between topics.
 
+Rows that are inserted into a table (``CREATE TABLE ... USING viewstamp``) have all columns that reading gives. The
+cluster fills in position, term, index, timestamp, and topic if the table names only one; they have to be null.
+
 Knows no client, and no Spark but for the types of a schema.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import msgpack
@@ -52,12 +55,24 @@ _BYTES = (BinaryType, *_TEXT)
 _ARROW_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
 
 
-def check_schema(schema: StructType, topic: str, format: str = "") -> None:  # noqa: A002  # the option's name
-    """Check on the driver that rows of ``schema`` can be records. ``topic``: the option, "" = not given.
+def check_schema(
+    schema: StructType,
+    topic: str,
+    format: str = "",  # noqa: A002  # the option's name
+    filled_in: Sequence[str] = (),
+) -> None:
+    """Check on the driver that rows of ``schema`` can be records.
+
+    Args:
+      schema: of the rows.
+      topic: the option, "" = not given.
+      format: the option, "" = the column ``value`` is the value.
+      filled_in: columns of a table that the rows may have and that have to be null.
 
     Raises:
       RequestError: they cannot; names the column and what to write instead.
     """
+    schema = StructType([field for field in schema.fields if field.name not in filled_in])
     names = schema.fieldNames()
     for name in names:
         if names.count(name) > 1:
@@ -128,18 +143,21 @@ class Rows:
         record_bytes_max: int,
         block_bytes: int = _MIB,
         partition: int = 0,
+        filled_in: Sequence[str] = (),
     ) -> None:
         """Take rows of ``schema``; ``topic``: where they go, "" = as their column says.
 
         ``record_bytes_max``: the cluster's limit for value, key and headers of one record. ``partition``: what errors
-        name. Raises RequestError as :func:`check_schema`.
+        name. ``filled_in``: as for :func:`check_schema`. Raises RequestError as :func:`check_schema`.
         """
-        check_schema(schema, topic, format)
+        check_schema(schema, topic, format, filled_in)
         self.count = 0
         """Rows that were pushed."""
         self._topic = topic
         self._format = format
-        self._value_names = _value_names(schema.fieldNames(), format)
+        self._filled_in = [name for name in schema.fieldNames() if name in filled_in]
+        names = [name for name in schema.fieldNames() if name not in filled_in]
+        self._value_names = _value_names(names, format)
         self._record_bytes_max = record_bytes_max
         self._block_bytes = block_bytes - _BLOCK_COST
         self._partition = partition
@@ -178,6 +196,14 @@ class Rows:
 
         Raises RequestError without saying which row it was: looking for it is left to when there is one.
         """
+        for name in self._filled_in:
+            if batch.column(name).null_count < batch.num_rows:
+                raise RequestError(
+                    f"column {name!r} of a table is filled in by the cluster, and a row has a value in it",
+                    remedy="leave it out: INSERT INTO NAME (key, value, headers) ..., or write NULL",
+                )
+        if self._filled_in:
+            batch = batch.drop_columns(self._filled_in)
         names = batch.schema.names
         if self._format:
             value = encode(batch.select(self._value_names), self._format)

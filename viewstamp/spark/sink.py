@@ -29,7 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from viewstamp.client.sink import Sealed, Sink, SinkCommit
-from viewstamp.errors import ViewstampError
+from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.spark.connection import connection
 from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.remedies import remedies
@@ -162,7 +162,8 @@ class BatchWriter(DataSourceArrowWriter):
         sink by name: some hundred bytes. What such a task stages is dropped by its age.
         """
         if not self._options.txn_id and self._options.batch_id is None:
-            with _only_helps("forgetting the sink of this write"):
+            with _only_helps("forgetting the sink of this write"), contextlib.suppress(RequestError):
+                # A RequestError means that there is no such sink: no task came as far as beginning an attempt.
                 link = connection(self._options.cluster)
                 link.run(link.client.forget_sink, self._target().sink, timeout=_CLEANING_SECONDS)
 
@@ -188,10 +189,11 @@ def batch_writer(options: SinkOptions, schema: StructType) -> BatchWriter:
 
 def _check(options: SinkOptions, schema: StructType) -> None:
     with remedies():
-        check_schema(schema, options.topic, options.format)
+        check_schema(schema, options.topic, options.format, options.filled_in)
     known = options.cluster, options.topic
     if options.topic and known not in _known_topics:
         link = connection(options.cluster)
+        link.reach(options.connect_seconds)
         link.run(link.client.describe_topic, options.topic, timeout=_PLANNING_SECONDS)
         _known_topics.add(known)
 
@@ -219,6 +221,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
                 record_bytes_max=limit,
                 block_bytes=min(_BLOCK_BYTES, limit),
                 partition=partition,
+                filled_in=options.filled_in,
             )
             for batch in itertools.chain([first], iterator):
                 for topic, columns in rows.push(batch):

@@ -55,6 +55,7 @@ class BatchReader(DataSourceReader):
         """
         with remedies():
             link = connection(self.options.cluster)
+            link.reach(self.options.connect_seconds)
             return link.run(_plan, link.client, self.options, self.cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -87,7 +88,7 @@ async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicR
         if until < EVERYTHING.times[1]:
             end = min(end, await find_time(client, topic, until))
         ranges.append(TopicRange(topic.name, start, end))
-    return await split(client, topics, ranges)
+    return await split(client, topics, ranges, options)
 
 
 def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:

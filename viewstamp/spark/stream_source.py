@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError
-from viewstamp.spark.connection import connection
+from viewstamp.spark.connection import Connection, connection
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe, end_of, estimate, kept, reach, split, starting_position
 from viewstamp.spark.remedies import remedies
@@ -65,6 +65,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, int] | None = None
         """The ends, by topic, as they were last asked for."""
 
+    def _link(self) -> Connection:
+        """Return the connection, once the cluster may be reached."""
+        link = connection(self.options.cluster)
+        link.reach(self.options.connect_seconds)
+        return link
+
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as all of them
         """Return where a query without a checkpoint begins.
 
@@ -72,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
           UnknownTopicError, TrimmedError, ConfigError: a topic, or a position, that was asked for does not exist.
         """
         with remedies():
-            link = connection(self.options.cluster)
+            link = self._link()
             return encode_positions(link.run(_first_positions, link.client, self.options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -90,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
           UnknownTopicError: a topic does not exist.
         """
         with remedies():
-            link = connection(self.options.cluster)
+            link = self._link()
             topics = link.run(describe, link.client, self.options.topics)
             self._target = {name: end_of(topic) for name, topic in topics.items()}
 
@@ -102,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
           ConfigError: the checkpoint belongs to another cluster, or to a later version.
         """
         with remedies():
-            link = connection(self.options.cluster)
+            link = self._link()
             topics = link.run(describe, link.client, self.options.topics)
             self._latest = {name: end_of(topic) for name, topic in topics.items()}
             ends = self._target or self._latest
@@ -122,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
           ConfigError: the checkpoint belongs to another cluster, or to a later version.
         """
         with remedies():
-            link = connection(self.options.cluster)
+            link = self._link()
             return link.run(_plan, link.client, self.options, decode_positions(start), decode_positions(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -194,7 +200,7 @@ async def _plan(
     for name, topic in topics.items():
         _reached(options, topic, end[name])
         ranges.append(TopicRange(name, _reached(options, topic, start[name]), end[name]))
-    return await split(client, topics, ranges)
+    return await split(client, topics, ranges, options)
 
 
 def _reached(options: SourceOptions, topic: TopicInfo, position: int) -> int:
