@@ -17,7 +17,7 @@ A majority of a joint membership is a majority of the voters before the change a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from viewstamp.consensus.membership import Membership, MembershipEntry
@@ -54,19 +54,19 @@ def majority(count: int) -> int:
     return count // 2 + 1
 
 
-def is_majority(membership: Membership, members: Iterable[NodeId]) -> bool:
+def is_majority(membership: Membership, members: Collection[NodeId]) -> bool:
     """Return whether ``members`` hold a majority: of the voters, and while joint of the outgoing voters too."""
     voters, outgoing = membership.voters, membership.outgoing
     return _has_majority(voters, members) and (not outgoing or _has_majority(outgoing, members))
 
 
-def lacking(membership: Membership, members: Iterable[NodeId]) -> list[list[NodeId]]:
+def lacking(membership: Membership, members: Collection[NodeId]) -> list[list[NodeId]]:
     """Return each set of voters of which ``members`` are no majority, sorted; [] if they are a majority of all sets."""
     sets = [voters for voters in (membership.voters, membership.outgoing) if voters]
     return [sorted(voters) for voters in sets if not _has_majority(voters, members)]
 
 
-def _has_majority(voters: Mapping[NodeId, str], members: Iterable[NodeId]) -> bool:
+def _has_majority(voters: Mapping[NodeId, str], members: Collection[NodeId]) -> bool:
     return len(voters.keys() & members) >= majority(len(voters))
 
 
