@@ -304,6 +304,13 @@ def test_a_log_and_a_disk_that_are_nearly_full_are_told_before_they_are() -> Non
     assert disk.sentence == "the disk of n2 has no room for another segment: its log takes 5.0 MiB more"
 
 
+def test_a_node_that_cannot_write_its_log_messages_says_so() -> None:
+    failing = node("n2", log_stream_failure="OSError: [Errno 28] No space left on device", log_lines_lost=1200)
+    sentence = only(look(failing), "log_stream").sentence
+    assert "No space left on device" in sentence
+    assert "1,200 lines are lost" in sentence
+
+
 def test_a_slow_disk_and_a_slow_loop_are_told_apart() -> None:
     assert "took 400 ms for a write" in only(look(node("n2", write_ms=400.0)), "slow_disk").sentence
     # What is late because the loop is, is no fault of the disk.

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TextIO
 
-from viewstamp.host.log import JsonLog
+import pytest
+
+from viewstamp.host.log import JsonLog, SafeLog
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -54,3 +61,98 @@ def test_binding_changes_the_new_logger_only() -> None:
     log.bind(node="n1")
     log.info("= node started")
     assert "node" not in lines(stream)[0]
+
+
+class Fickle(io.StringIO):
+    """A stream that raises ``error`` while it is set."""
+
+    error: Exception | None = None
+
+    def write(self, text: str) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
+def test_a_safe_log_drops_lines_that_cannot_be_written_and_reports_how_many(error: Exception) -> None:
+    stream = Fickle()
+    log = SafeLog(JsonLog(stream)).bind(node="n1")
+    stream.error = error
+    log.info("= state")
+    log.bind(part="wal").error("! node failed")
+    stream.error = None
+    log.warning("! refused")
+    log.info("= state")
+    assert [(line["event"], line.get("lines")) for line in lines(stream)] == [
+        ("! refused", None),
+        ("! log lines lost", 2),
+        ("= state", None),
+    ]
+    assert str(error) in str(lines(stream)[1]["reason"])
+    assert log.lines_lost == 2
+
+
+def test_a_safe_log_survives_a_value_that_cannot_be_shown() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    stream = io.StringIO()
+    SafeLog(JsonLog(stream)).info("= state", value=Odd())
+    assert stream.getvalue() == ""
+
+
+def test_a_long_text_is_cut_in_the_line() -> None:
+    stream = io.StringIO()
+    SafeLog(JsonLog(stream)).warning("! refused", reason="x" * 10_000_000)
+    reason = str(lines(stream)[0]["reason"])
+    assert reason.endswith("xxx... (10000000 characters)")
+    assert len(stream.getvalue()) < 2000
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:
+        yield reader, stream
+        os.close(reader)
+
+
+def test_a_full_pipe_loses_lines_and_does_not_block() -> None:
+    with pipe() as (reader, stream):
+        log = SafeLog(JsonLog(stream))
+        for number in range(2000):
+            log.info("= state", number=number, text="x" * 200)
+        lost = log.lines_lost
+        assert 0 < lost < 2000
+        held = os.read(reader, 1 << 20)
+        log.info("= state", number=2000)
+        held += os.read(reader, 1 << 20)
+    found = [json.loads(line) for line in held.splitlines()]
+    assert [line.get("number") for line in found[-2:]] == [2000, None]
+    assert found[-1]["lines"] == lost
+
+
+def test_a_line_that_was_cut_in_the_middle_does_not_spoil_the_next() -> None:
+    with pipe() as (reader, stream):
+        log = JsonLog(stream)
+        with pytest.raises(BlockingIOError):
+            log.info("= state", text="x" * 200_000)  # More than a pipe holds.
+        torn = os.read(reader, 1 << 20)
+        log.info("= state", number=1)
+        rest = os.read(reader, 1 << 20)
+    assert not torn.endswith(b"\n")
+    assert json.loads(rest.splitlines()[-1])["number"] == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_leaves_nothing_in_a_buffer_that_would_fail_at_exit() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as stream:
+        log = SafeLog(JsonLog(stream))
+        log.error("! node failed")
+        assert log.lines_lost == 1
+
+
+def test_a_process_without_stderr_logs_nowhere() -> None:
+    JsonLog(None).bind(node="n1").error("! node failed")

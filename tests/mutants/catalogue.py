@@ -10,6 +10,7 @@ from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
+from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
 
 __all__ = ["CATALOGUE", "HARMLESS"]
@@ -58,7 +59,7 @@ _RULES = {
 }
 """What mistakes break that do not say so themselves; what is left is about sinks."""
 
-_ALL = {**MUTANTS, **EXPLORED, **CORE_MUTANTS, **NODE_MUTANTS, **STREAM_MUTANTS, **REPLAY_MUTANTS}
+_ALL = {**MUTANTS, **EXPLORED, **CORE_MUTANTS, **NODE_MUTANTS, **STREAM_MUTANTS, **REPLAY_MUTANTS, **RESOURCE_MUTANTS}
 
 
 def _row(mutant: Mutant) -> int:

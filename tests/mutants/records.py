@@ -591,5 +591,13 @@ RECORDS: tuple[Record, ...] = (
         "replay-counts-half",
         Case("tests/replay/test_votes.py::test_a_joint_membership_needs_both_majorities"),
     ),
+    Record(
+        "log-that-raises",
+        Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
+    ),
+    Record(
+        "log-before-failed",
+        Case("tests/node/test_fail_stop.py::test_failed_is_set_before_anything_is_logged"),
+    ),
 )
 """One for each mutant, in the order of ``CATALOGUE``."""

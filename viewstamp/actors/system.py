@@ -226,7 +226,12 @@ class System:
             return
         self._failed.set_result(self.failures[0])
         if self._on_failed is not None:
-            self._on_failed(self.failures[0])
+            try:
+                self._on_failed(self.failures[0])
+            except Exception as error:  # It must not keep the other actors from stopping, nor ``stop`` from returning.
+                self.loop.call_exception_handler(
+                    {"message": f"on_failed of the system {self.name!r} has failed", "exception": error}
+                )
 
     def _maybe_stopped(self) -> None:
         if not self._all_told or self._cells or self._stopped.done():

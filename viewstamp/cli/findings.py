@@ -41,6 +41,7 @@ CODES: Final = (
     "nearly_full",
     "slow_disk",
     "slow_loop",
+    "log_stream",
     "damaged_snapshot",
     "stuck_files",
     "damaged_file",
@@ -490,6 +491,15 @@ def _slow(report: Report) -> Iterator[Finding]:
             )
 
 
+def _log_stream(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        if why := node.get("log_stream_failure"):
+            name = _name(node)
+            lost = f"{name} cannot write its log messages ({why}): {node['log_lines_lost']:,} lines are lost"
+            remedy = "make room on the disk where they go, or read the pipe; the node works without"
+            yield Finding(code="log_stream", node=name, sentence=lost, remedy=remedy)
+
+
 def _said(report: Report) -> Iterator[Finding]:
     for node in report.up:
         for path in node.get("damaged_snapshots") or ():
@@ -584,6 +594,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _no_member,
     _room,
     _slow,
+    _log_stream,
     _said,
     _clock,
     _releases,

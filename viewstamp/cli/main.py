@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from viewstamp.cli.node_process import plain_config, run_process
 from viewstamp.errors import CommandError, StorageError, ViewstampError
@@ -74,11 +74,11 @@ def _report_unforeseen(error: Any, *, as_json: bool) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "viewstamp"
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message(), file=sys.stderr)
+            _say(error.format_message())
             return 2
         return _report("UsageError", error.format_message(), f"see {path} --help", error.exit_code, as_json=as_json)
     if not as_json:
-        traceback.print_exception(error)
+        _say("".join(traceback.format_exception(error)).rstrip())
     remedy = "this is a bug in viewstamp: please report it with what is above"
     return _report(type(error).__name__, str(error), remedy, 1, as_json=as_json)
 
@@ -92,8 +92,18 @@ def _report(name: str, message: str, remedy: str, code: int, *, as_json: bool, k
         text = json.dumps(fields, ensure_ascii=False)
     else:
         text = f"viewstamp: {message}" + (f"\n  {remedy}" if remedy else "")
-    print(text, file=sys.stderr, flush=True)
+    _say(text)
     return code
+
+
+def _say(text: str) -> None:
+    """Print to stderr. Where that cannot be written, the exit code has to say it all, and must not be changed by it."""
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _give_up(sys.stderr)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
@@ -103,8 +113,10 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
 
 
 def _give_up_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush cannot fail.
+    """Drop what is still to be printed: whoever reads it has seen enough, as in `viewstamp read ... | head`."""
+    _give_up(sys.stdout)
 
-    Whoever reads our output has seen enough, as in `viewstamp read ... | head`.
-    """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+def _give_up(stream: TextIO) -> None:
+    """Point a stream at nothing, so that the interpreter's last flush cannot fail and change the exit code to 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

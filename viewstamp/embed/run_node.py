@@ -11,7 +11,7 @@ from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, prepare_process, real_host
 from viewstamp.host.chaos import Chaos
-from viewstamp.host.log import Log
+from viewstamp.host.log import Log, SafeLog
 
 __all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
 
@@ -34,12 +34,30 @@ def run_on_fast_loop(main: Callable[[], Coroutine[Any, Any, ResultT]]) -> Result
         return runner.run(main())
 
 
-async def run_node(settings: NodeSettings, log: Log, actors: Actors = NO_ACTORS) -> None:
+def _ignore(_: BaseException) -> None:
+    pass
+
+
+async def run_node(
+    settings: NodeSettings,
+    log: Log,
+    actors: Actors = NO_ACTORS,
+    *,
+    on_failed: Callable[[BaseException], None] = _ignore,
+) -> None:
     """Run a node with ``actors`` until SIGTERM or SIGINT, then stop it cleanly.
+
+    Args:
+      settings: the node's.
+      log: where it logs; what it raises is ignored.
+      actors: the replicated actors, name to class.
+      on_failed: called with the cause when a part of the node has failed, before the rest is stopped. Stopping waits
+        for calls of the disk that are under way, and a broken disk may never return from them.
 
     Raises:
       ViewstampError: the node could not start, or a part of it failed; it has been stopped.
     """
+    log = SafeLog(log)
     host, chaos = real_host(), None
     if settings.node.chaos:
         chaos = Chaos(settings.node.data_dir, host)
@@ -63,9 +81,14 @@ async def run_node(settings: NodeSettings, log: Log, actors: Actors = NO_ACTORS)
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     failure = node.failed.result() if node.failed.done() and not node.failed.cancelled() else None
     stopped.cancel()
-    await node.stop()
-    if chaos is not None:
-        chaos.stop()
-    log.info("= node stopped", node=settings.node.id)
-    if failure is not None:
-        raise failure
+    try:
+        if failure is not None:
+            on_failed(failure)
+        await node.stop()
+        if chaos is not None:
+            chaos.stop()
+        log.info("= node stopped", node=settings.node.id)
+    finally:
+        # Whatever stopping came to: the failure is why, and its class decides the exit code.
+        if failure is not None:
+            raise failure

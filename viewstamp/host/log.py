@@ -1,67 +1,156 @@
-"""What the parts of a node log with, and the logger of a node that is a process: one JSON object a line.
+"""The logger interface of a node's parts, the logger that never raises, and the JSON logger of a node process.
 
-A loggers' library would do, and any of structlog's is a :class:`Log`; but a node holds for as long as it runs what it
-imports, and a library's consoles, tracebacks and colours take a sixth of its memory and of the time until it listens.
+Any structlog logger is a :class:`Log` too. ``JsonLog`` exists because a node process keeps in memory what it imports:
+structlog's consoles, tracebacks and colours are a sixth of its memory and of its start-up time.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import json
-from collections.abc import Mapping
+import os
+import select
+import stat
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TextIO
 
-__all__ = ["JsonLog", "Log"]
+__all__ = ["JsonLog", "Log", "SafeLog"]
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
+_TEXT_MAX: Final = 1000
+"""Characters of one text value in a log line: a peer's name of 10 MB must not become a line of 10 MB."""
+
+_PIPE_BYTES: Final = 4096
+"""Bytes that a pipe takes without blocking when ``poll`` reports it writable (``PIPE_BUF`` on Linux)."""
+
 
 class Log(Protocol):
-    """Says what happened: an event, and values by name. Never awaits, and never raises for what a value is."""
+    """Writes an event and values by name. Never awaits. An implementation may raise: a node wraps it in SafeLog."""
 
     def bind(self, **values: Any) -> Log:
-        """Return a logger that adds ``values`` to whatever it says."""
+        """Return a logger that adds ``values`` to every line."""
         ...
 
     def info(self, event: str, **values: Any) -> object:
-        """Say what is normal."""
+        """Log what is normal."""
         ...
 
     def warning(self, event: str, **values: Any) -> object:
-        """Say what is not normal, and is being dealt with."""
+        """Log what is not normal, and is being dealt with."""
         ...
 
     def error(self, event: str, **values: Any) -> object:
-        """Say what a person has to look at."""
+        """Log what a person has to look at."""
         ...
+
+
+class SafeLog:
+    """A logger in front of another one. It never raises, because a failed log line must not fail the caller.
+
+    For example, the replica logs inside its turn, and the error handler of a node logs before the node stops: an
+    exception there would leave a node that neither works nor exits. A line that cannot be written is dropped and
+    counted. The first line that can be written again is followed by ``! log lines lost``, with the number.
+
+    Text values are cut to 1,000 characters.
+    """
+
+    def __init__(self, log: Log, losses: _Losses | None = None) -> None:
+        """Write to ``log``; ``losses`` is shared by all loggers that are bound from one."""
+        self._log = log
+        self._losses = losses or _Losses()
+
+    @property
+    def lines_lost(self) -> int:
+        """Lines dropped since the process started."""
+        return self._losses.total
+
+    @property
+    def failure(self) -> str:
+        """Why the last line could not be written; "" = it could."""
+        return self._losses.reason if self._losses.unreported else ""
+
+    def bind(self, **values: Any) -> SafeLog:
+        """Return a logger that adds ``values`` to every line."""
+        return SafeLog(self._log.bind(**values), self._losses)
+
+    def info(self, event: str, **values: Any) -> None:
+        """Log what is normal."""
+        self._write(self._log.info, event, values)
+
+    def warning(self, event: str, **values: Any) -> None:
+        """Log what is not normal, and is being dealt with."""
+        self._write(self._log.warning, event, values)
+
+    def error(self, event: str, **values: Any) -> None:
+        """Log what a person has to look at."""
+        self._write(self._log.error, event, values)
+
+    def _write(self, write: Callable[..., object], event: str, values: Mapping[str, object]) -> None:
+        losses = self._losses
+        try:
+            write(event, **{name: _shortened(value) for name, value in values.items()})
+            if losses.unreported:
+                self._log.warning("! log lines lost", lines=losses.unreported, reason=losses.reason)
+                losses.unreported = 0
+        except Exception as error:
+            losses.total += 1
+            losses.unreported += 1
+            losses.reason = f"{type(error).__name__}: {error}"[:_TEXT_MAX]
+
+
+class _Losses:
+    """Lines that could not be written, of one logger and of all that are bound from it."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.unreported = 0
+        """Lines lost since ``! log lines lost`` was last written."""
+        self.reason = ""
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, str) and len(value) > _TEXT_MAX:
+        return f"{value[:_TEXT_MAX]}... ({len(value)} characters)"
+    return value
 
 
 class JsonLog:
     """Writes a line for each event: ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``node``, ``term``, the rest.
 
     A value that is no JSON is asked for ``__structlog__()``, as structlog does, and else written as its repr.
+
+    It raises OSError where the stream cannot be written, and BlockingIOError instead of waiting for the reader of a
+    full pipe, because a write that blocks would stop the event loop. Use it behind :class:`SafeLog`.
     """
 
-    def __init__(self, stream: TextIO, level: str = "info", values: Mapping[str, object] | None = None) -> None:
-        """Write to ``stream`` what is of ``level`` (debug, info, warning, error) or worse, with ``values``."""
-        self._stream = stream
+    def __init__(self, stream: TextIO | None, level: str = "info", values: Mapping[str, object] | None = None) -> None:
+        """Write lines of ``level`` (debug, info, warning, error) or worse to ``stream``, with ``values`` in each.
+
+        ``stream`` None = nowhere: ``sys.stderr`` of a process that was started without one.
+        """
+        self._out = _Stream(stream)
         self._level = level
         self._values = dict(values or {})
 
     def bind(self, **values: Any) -> JsonLog:
-        """Return a logger that adds ``values`` to whatever it says."""
-        return JsonLog(self._stream, self._level, self._values | values)
+        """Return a logger that adds ``values`` to every line."""
+        bound = JsonLog(None, self._level, self._values | values)
+        bound._out = self._out
+        return bound
 
     def info(self, event: str, **values: Any) -> None:
-        """Say what is normal."""
+        """Log what is normal."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Say what is not normal, and is being dealt with."""
+        """Log what is not normal, and is being dealt with."""
         self._write("warning", event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Say what a person has to look at."""
+        """Log what a person has to look at."""
         self._write("error", event, values)
 
     def _write(self, level: str, event: str, values: Mapping[str, object]) -> None:
@@ -73,8 +162,49 @@ class JsonLog:
         line: dict[str, object] = {"timestamp": now, "level": level, "event": event}
         line |= {name: said.pop(name) for name in ("node", "term") if name in said}
         # One write a line: other threads, and the children of a test, may write to the same file.
-        self._stream.write(json.dumps(line | said, default=_shown) + "\n")
-        self._stream.flush()
+        self._out.write(json.dumps(line | said, default=_shown) + "\n")
+
+
+class _Stream:
+    """Where lines go. Writes to the file descriptor itself, where there is one.
+
+    A buffered stream keeps what it could not write: it would fail again with each later line, and at the exit of the
+    process, whose exit code would then be the interpreter's 120.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._descriptor: int | None = None
+        self._room: select.poll | None = None
+        """Where the descriptor may block: asked before each write whether it would."""
+        self._is_torn = False
+        """Whether the last write stopped within a line."""
+        try:
+            self._descriptor = stream.fileno() if stream is not None else None
+        except (io.UnsupportedOperation, OSError, ValueError):
+            return  # A stream in memory.
+        if self._descriptor is not None and not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            self._room = select.poll()
+            self._room.register(self._descriptor, select.POLLOUT)
+
+    def write(self, line: str) -> None:
+        """Write a line. Raises OSError: it was not written, or only in part."""
+        if self._descriptor is None:
+            if self._stream is not None:
+                self._stream.write(line)
+                self._stream.flush()
+            return
+        left = memoryview(("\n" + line if self._is_torn else line).encode("utf-8", "backslashreplace"))
+        self._is_torn = False
+        size = len(left)
+        try:
+            while left:
+                if self._room is not None and not self._room.poll(0):
+                    raise BlockingIOError(errno.EAGAIN, "nobody reads the log, and its pipe is full")
+                left = left[os.write(self._descriptor, left[:_PIPE_BYTES] if self._room is not None else left) :]
+        except OSError:
+            self._is_torn = len(left) < size
+            raise
 
 
 def _shown(value: object) -> object:

@@ -29,8 +29,8 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.host.blocking import in_thread, to_the_end
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Host, Lane, Listener, Lock
+from viewstamp.host.log import Log, SafeLog
+from viewstamp.host.seam import Host, Listener, Lock
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
@@ -38,6 +38,7 @@ from viewstamp.node.digests import Digests
 from viewstamp.node.identity import Joiner, reborn
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
+from viewstamp.node.off_loop import OffLoop
 from viewstamp.node.options import Options
 from viewstamp.node.peering import Peering
 from viewstamp.node.present_term import PresentTerm
@@ -60,6 +61,7 @@ from viewstamp.node.server import Server
 from viewstamp.node.snapshots import Snapshotter
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.node.transfer import SnapshotFetcher
+from viewstamp.node.watchdog import Watchdog
 from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
@@ -89,7 +91,7 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = log.bind(node=options.node, term=PresentTerm(lambda: self.replica))
+        self._log = SafeLog(log).bind(node=options.node, term=PresentTerm(lambda: self.replica))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -130,9 +132,10 @@ class Node:
         self._stopping = False
         self.hands_over = True
         """Whether a clean stop lets another member lead first; not where all stop together."""
-        self._recovery: Lane[None] | None = None
+        self._off_loop = OffLoop(host.disk)
         self._closing: asyncio.Task[None] | None = None
         """Closes the port of a node that has failed."""
+        self._watchdog = Watchdog(self._has_lost_replica, self._on_lost_replica)
 
     # -- Life -----------------------------------------------------------------------------------------------
 
@@ -187,13 +190,13 @@ class Node:
         if not self._stopping:
             await self._hand_over()
         self._stopping = True
+        self._watchdog.stop()
         await self._close_listener()
         await self.repairer.close()
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait([self._restarting])
-        if self._recovery is not None:
-            await self._recovery.close()
+        await self._off_loop.close()
         if self._closing is not None:
             await self._closing
         if self._system is not None:
@@ -218,14 +221,14 @@ class Node:
             self._restarting = asyncio.get_running_loop().create_task(self._restart(why, prepare))
 
     async def _restart(self, why: str, prepare: Callable[[], None] | None) -> None:
-        self._log.warning("! starts again", reason=why)
-        await self._hand_over()
         try:
+            self._log.warning("! starts again", reason=why)
+            await self._hand_over()
             await to_the_end(self._stop_parts())
             if self._is_failed:
                 return
             if prepare is not None:
-                await self._off_loop(prepare)
+                await self._off_loop.run(prepare)
             await self._recover_and_assemble()
         except Exception as error:
             if not self._stopping:
@@ -294,7 +297,7 @@ class Node:
     # -- Starting -------------------------------------------------------------------------------------------
 
     async def _recover_and_assemble(self) -> None:
-        self._assemble(await self.repairer.recovered(lambda: self._off_loop(self._recover)))
+        self._assemble(await self.repairer.recovered(lambda: self._off_loop.run(self._recover)))
 
     def _recover(self) -> Recovered:
         """Read what the directory holds; blocking."""
@@ -397,6 +400,7 @@ class Node:
         self.replica.on_change = self._on_change
         self._on_change()
         self._replica_ref = self._system.spawn(self.replica, name="replica")
+        self._watchdog.start()
         self._reading = Reading(
             self.replica, self._replica_ref, self._reader, wal, host.clock, request_seconds=options.request_seconds
         )
@@ -444,22 +448,6 @@ class Node:
         self.snapshotter.let_go()
         self.digests.forget()
 
-    async def _off_loop(self, work: Callable[[], ResultT]) -> ResultT:
-        """Run blocking ``work`` in a lane of its own. Cancelled, it goes on until ``stop`` has waited for it."""
-        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-
-        def done(_: list[None], result: ResultT | BaseException) -> None:
-            if isinstance(result, BaseException) and not future.done():
-                future.set_exception(result)
-            elif not isinstance(result, BaseException) and not future.done():
-                future.set_result(result)
-
-        self._recovery = self.host.disk.lane("recovery", lambda _: work(), done)
-        self._recovery.put(None)
-        result = await future
-        await self._recovery.close()
-        return result
-
     # -- What the replica wants --------------------------------------------------------------------------------
 
     def _fetch(self, fetch: Fetch) -> None:
@@ -477,7 +465,8 @@ class Node:
             batches = []  # The member needs a snapshot by now.
         except CorruptionError:
             return  # It is being repaired; the member will be asked where it is.
-        except ViewstampError as error:
+        except Exception as error:
+            # Whatever it is: without an answer the core would wait for these batches for ever.
             self._system.fail(error)
             return
         self.replica.on_batches_read(fetch, batches)
@@ -492,13 +481,21 @@ class Node:
                 waiter.set_result(None)
 
     def _on_failed(self, failure: Failure) -> None:
-        self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
+        """Make the failure final. Nothing may come before ``failed`` is set: the process waits for it to exit."""
         if not self.failed.done():
             self.failed.set_result(failure.error)
             self._closing = asyncio.get_running_loop().create_task(self._close_port())
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_exception(failure.error)
+        self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
+
+    def _has_lost_replica(self) -> bool:
+        ref = self._replica_ref
+        return self._restarting is None and not self._is_failed and ref is not None and not ref.is_alive
+
+    def _on_lost_replica(self) -> None:
+        self._on_failed(Failure("replica", AssertionError("the replica has ended, and no failure was reported")))
 
     @property
     def _is_failed(self) -> bool:
@@ -648,6 +645,8 @@ class Node:
             "clock_us": self.host.clock.wall_us(),
             "repair": self.repairer.progress.as_dict() if self.repairer.progress is not None else None,
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
+            "log_lines_lost": self._log.lines_lost,
+            "log_stream_failure": self._log.failure,
         }
         if self.replica is not None and self.wal is not None:
             status |= self.replica.status

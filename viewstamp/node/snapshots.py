@@ -314,8 +314,8 @@ class Snapshotter(AsyncActor[None]):
             result = error
         except UnavailableError as error:
             result = error
-        except asyncio.CancelledError:
-            self._wanted = [*asked, *self._wanted]  # This node stops: who asked is told so with everybody else.
+        except BaseException:
+            self._wanted = [*asked, *self._wanted]  # This node stops or has failed: ``on_stop`` answers all callers.
             raise
         finally:
             cut.close()

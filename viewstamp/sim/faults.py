@@ -50,6 +50,7 @@ class Faults:
             "drift": self._drift,
             "busy": self._busy,
             "full-disk": self._full_disk,
+            "full-log": self._full_log,
             "transfer": self._transfer,
             "members": self._members,
             **{kind: partial(self._damage, kind) for kind in DAMAGES},
@@ -167,6 +168,8 @@ class Faults:
         """A sync fails: the node must stop for good, and what it acknowledged before must be there."""
         if member.is_up:
             member.disk.fail("sync", self._entropy.randint(0, 5))
+            if self._entropy.random() < 0.5:  # The log stream is a file on the same disk.
+                self._full_log(member)
 
     def _clock(self, member: Member) -> None:
         """The wall clock jumps, up to an hour either way."""
@@ -191,6 +194,11 @@ class Faults:
         disk = member.disk
         disk.capacity_bytes = disk.volume.bytes_used() + self._entropy.choice((0, 10_000, 100_000))
         self._later(lambda: self._world.calm_capacity(member))
+
+    def _full_log(self, member: Member) -> None:
+        """The log stream cannot be written: every line that the node logs raises OSError."""
+        self._world.full_logs[member.name] = None
+        self._later(lambda: self._world.full_logs.pop(member.name, None))
 
     def _transfer(self, member: Member) -> None:
         """Somebody asks the leader to hand over, to this member."""

@@ -30,6 +30,7 @@ FAULTS = (
     "drift",
     "busy",
     "full-disk",
+    "full-log",
     "transfer",
     "members",
     *DAMAGES,
@@ -37,7 +38,7 @@ FAULTS = (
 """The kinds of faults, by the names that the trace shows; each is described where it is done, in ``faults.py``."""
 
 
-_CHANCES = dict.fromkeys(("full-disk", "transfer", "members", *DAMAGES), 0.15)
+_CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", *DAMAGES), 0.15)
 """How many seeds have these; others are more common."""
 
 

@@ -7,6 +7,7 @@ client. Only the host underneath is simulated. One seed decides everything.
 from __future__ import annotations
 
 import contextvars
+import errno
 import random
 from collections.abc import Callable
 from typing import Any
@@ -117,6 +118,8 @@ class World:
         self.damages = Damages(self)
         self.durability = DurabilityChecker(self, self.checker.facts)
         self.loop.after_event = self._after_event
+        self.full_logs: dict[str, None] = {}
+        """The members whose log stream cannot be written at present: every line raises OSError in who logs."""
         self.retired: list[Member] = []
         self._joined = 0
         self.is_calm = False
@@ -194,6 +197,7 @@ class World:
     def calm(self) -> None:
         """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
         self.is_calm = True
+        self.full_logs.clear()
         self.network.options = LinkOptions()
         self.network.clear_links()
         self.network.heal()
@@ -352,6 +356,8 @@ class _NodeLog:
         return _NodeLog(self._world, self._who, {**self._bound, **values})
 
     def info(self, event: str, **values: Any) -> None:
+        if self._who in self._world.full_logs:
+            raise OSError(errno.ENOSPC, "the disk of the log stream is full")
         glyph, _, text = event.partition(" ")
         shown = " ".join(f"{key}={value}" for key, value in {**self._bound, **values}.items())
         self._world.note(self._who, glyph, f"{text} {shown}")

@@ -538,7 +538,10 @@ class Wal:
             elif isinstance(item, Trim) and error is None and self._catalogue.droppable(item.first_index):
                 unfinished.append(item)
                 continue
-            item.done(error)
+            try:
+                item.done(error)
+            except Exception as defect:  # A defect of the caller; the items behind have to complete all the same.
+                error = self._fail(defect)
         for trim in unfinished:
             self._go_on_trimming(trim)
         self._prepare_next()
@@ -553,9 +556,7 @@ class Wal:
             self._on_done([trim], self._writer.work([trim]))
 
     def _measure(self, room: int, is_whole: bool, used: int) -> None:
-        self._space.open_room = room
-        self._space.is_open_whole = is_whole
-        self._space.used = used
+        self._space.open_room, self._space.is_open_whole, self._space.used = room, is_whole, used
 
     def _fail(self, error: BaseException) -> StorageError:
         """Make ``error`` final, once."""

@@ -1,0 +1,42 @@
+"""Blocking work of a node that starts, off the event loop, in a lane of its own that a stop can wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from viewstamp.host.seam import Disk, Lane
+
+__all__ = ["OffLoop"]
+
+ResultT = TypeVar("ResultT")
+
+
+class OffLoop:
+    """Runs one piece of blocking work after the other."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lane: Lane[None] | None = None
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """Run ``work`` and return what it does. Cancelled, it goes on until :meth:`close` has waited for it."""
+        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+
+        def done(_: list[None], result: ResultT | BaseException) -> None:
+            if isinstance(result, BaseException) and not future.done():
+                future.set_exception(result)
+            elif not isinstance(result, BaseException) and not future.done():
+                future.set_result(result)
+
+        self._lane = self._disk.lane("recovery", lambda _: work(), done)
+        self._lane.put(None)
+        result = await future
+        await self._lane.close()
+        return result
+
+    async def close(self) -> None:
+        """Wait for the work that is under way. Idempotent."""
+        if self._lane is not None:
+            await self._lane.close()
