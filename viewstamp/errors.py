@@ -1,36 +1,36 @@
-"""Every exception of the project, sorted by what the caller does about it.
+"""Every exception of the project, sorted by what the caller has to do.
 
-The class says what to do next, the message names the values and the remedy:
+The class tells the caller what to do next. The message names the values, and ``remedy`` names the next step:
 
     ViewstampError
       UnavailableError          nothing was written; try again, perhaps elsewhere
         NotLeaderError          this node does not lead; ``leader`` names who does, if anyone
         NoQuorumError           no majority answers
         OverloadedError         too many bytes are in flight; try again a little later
-        ClosedError             this node, client or actor has been closed
+        ClosedError             this node, client, connection or actor is closed
       OutcomeUnknownError       it may have been committed; ask with ``client.outcome(error.token)``
       RequestError              the request is wrong; the same request will fail again
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
-        TrimmedError            the positions, or the changes, that were asked for are gone for good
-        PositionMismatchError   the topic goes on at another position than the append expected; nothing was written
+        TrimmedError            the requested positions or changes were deleted and cannot be read any more
+        PositionMismatchError   the topic's next position is not the expected one; nothing was written
         UnknownActorError       no actor has this name, or no command or query of it
         RecordTooLargeError     one record, or one atomic batch, is over the limit
-        StaleSessionError       the session is not known any more; its retries are refused
-        StagingError            what was staged is not there any more, or not as it is said to be: stage it again
-        FencedError             another run, or another query, has taken the sink over
-      CommandError              the command was applied, and raised this: that is its result, on every member
+        StaleSessionError       the session has ended; its retries are refused
+        StagingError            staged records are gone or differ from what the caller named: stage them again
+        FencedError             another run, or another owner, has taken the sink over
+      CommandError              the command was applied and raised this: that is its result, on every member
       ConfigError               the settings are wrong: file, key, value, what is allowed
-        OutdatedCodeError       the log holds a command that this member's code does not know
+        OutdatedCodeError       the log holds a command that this member's code does not have
       PeerError                 the other side broke the protocol; the connection ends
         WrongClusterError       the other side belongs to another cluster
-        LostDiskError           this node came back with another disk than its peers know: it has to join anew
-        FrameError              bytes that are no frame of ours
+        LostDiskError           a node came back with another disk than before: it has to join again
+        FrameError              bytes that are not a frame of this protocol
       StorageError              a write or a sync failed; final for this node
-        StorageFullError        refused before anything was harmed: the disk or the log is full
+        StorageFullError        the disk or the log is full; the write was refused before it began
         DirectoryInUseError     another process has this data directory open
       CorruptionError           bytes that were durable are wrong or missing; nothing was cut
-        DivergedError           this member's state is not the others'; names the first command that differed
+        DivergedError           this member's state differs from the others'; names the first command that differed
 """
 
 from __future__ import annotations
@@ -74,9 +74,12 @@ __all__ = [
 
 
 class ViewstampError(Exception):
-    """The root of the tree: a message that names the values, and a remedy that says what to do next.
+    """The base class of all errors.
 
-    ``exit_code`` is what the ``viewstamp`` command exits with when the error reaches it.
+    Attributes:
+      message: what is wrong, with the values.
+      remedy: what to do next, in a sentence; "" = nothing to suggest.
+      exit_code: the exit code of the ``viewstamp`` command if the error ends it.
     """
 
     exit_code = 1
@@ -87,18 +90,18 @@ class ViewstampError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        """Return the message as it is now: who passes an error on may have added to it."""
+        """Return the current message, because code that passes the error on may have extended it."""
         return self.message
 
 
 class UnavailableError(ViewstampError):
-    """Nothing was written; the same call may succeed later or on another node."""
+    """The call failed before anything was written. Try again: later, or on another node, it may succeed."""
 
     exit_code = 3
 
 
 class NotLeaderError(UnavailableError):
-    """The node does not lead. ``leader`` is who does, as far as it knows, ``address`` where; None = unknown."""
+    """The node is not the leader. ``leader`` and ``address`` name the leader that it follows; None = unknown."""
 
     def __init__(
         self,
@@ -114,22 +117,27 @@ class NotLeaderError(UnavailableError):
 
 
 class NoQuorumError(UnavailableError):
-    """No majority of the members answers."""
+    """No majority of the members answers. Nothing was written; try again when more nodes run."""
 
 
 class OverloadedError(UnavailableError):
-    """Too many bytes are waiting already; back off and try again."""
+    """Too many bytes are in flight. Nothing was written; wait a moment and try again."""
 
 
 class ClosedError(UnavailableError):
-    """The node, client, connection or actor is closed."""
+    """The node, client, connection or actor is closed. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeToken:
-    """What ``client.outcome()`` needs to answer "did it happen?": one batch of one session.
+    """Names records whose outcome is unknown, for ``client.outcome(token)``. Keep it; pass it on unchanged.
 
-    ``offset`` and ``count`` say which records of the batch the caller's were (0-based, half-open).
+    Attributes:
+      session: the session in which they were sent.
+      sequence: the number of their batch in that session.
+      topic: the topic they were sent to; 0 for commands of actors.
+      offset: the first of the caller's records in the batch, from 0.
+      count: how many records of the batch are the caller's.
     """
 
     session: SessionId
@@ -140,7 +148,12 @@ class OutcomeToken:
 
 
 class OutcomeUnknownError(ViewstampError):
-    """The append may or may not have been committed. Never retried under another session."""
+    """The write may or may not have been committed, because its answer did not arrive in time.
+
+    Do not simply repeat the call: a repeated call is a new write, and both may be applied. Ask
+    ``await client.outcome(error.token)`` first. ``token`` is None for requests that happen once however often they are
+    repeated (those of sinks): call those again.
+    """
 
     exit_code = 4
 
@@ -150,7 +163,7 @@ class OutcomeUnknownError(ViewstampError):
 
 
 class RequestError(ViewstampError):
-    """The request is wrong; sending it again will fail again."""
+    """The request is wrong, and the same request will fail again. Nothing was written."""
 
     exit_code = 5
 
@@ -164,7 +177,7 @@ class TopicExistsError(RequestError):
 
 
 class TrimmedError(RequestError):
-    """What was asked for has been trimmed: gone for good. ``first`` is the first position or index that is left."""
+    """The requested records or changes were deleted. ``first`` is the first position or index that can be read."""
 
     def __init__(self, message: str, *, first: int = 0, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -172,7 +185,10 @@ class TrimmedError(RequestError):
 
 
 class PositionMismatchError(RequestError):
-    """An append expected another position than the topic's next one, ``actual``. Decided in the log: never written."""
+    """The append was rejected, because the topic's next position is ``actual`` and not the expected one.
+
+    Nothing was written, and nothing will be: the rejection itself is committed, so a new leader cannot undo it.
+    """
 
     def __init__(self, message: str, *, actual: int = 0, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -180,7 +196,7 @@ class PositionMismatchError(RequestError):
 
 
 class UnknownActorError(RequestError):
-    """No actor has this name here, or it has no such command or query, or that takes other arguments."""
+    """No actor has this name, or it has no such command or query, or the arguments do not fit."""
 
 
 class RecordTooLargeError(RequestError):
@@ -188,22 +204,31 @@ class RecordTooLargeError(RequestError):
 
 
 class StaleSessionError(RequestError):
-    """The session was opened too long ago, or never; a retry in it can no longer be told from a new append."""
+    """The session has ended or never existed, so a retry in it cannot be told from a new append any more."""
 
 
 class StagingError(RequestError):
-    """An attempt is gone (committed, aborted, too old, of an earlier run), or holds something else than is said."""
+    """The attempt has ended (committed, aborted, expired, or of an earlier run), or holds other blocks than named.
+
+    Begin another attempt and stage the records again.
+    """
 
 
 class FencedError(RequestError):
-    """The sink belongs to another run, or to another query: this one must stop, or be told to take it over."""
+    """A later run, or another owner, has the sink. Stop this run; or take the sink over with ``reset=True``."""
 
 
 class CommandError(ViewstampError):
-    """A command was applied and raised: its replicated result, the same on every member. Calling again runs it again.
+    """A command was applied and raised this. That is its result, the same on every member.
 
-    Derive from it for errors of your own actors: raised by a command, the caller gets the same class again where its
-    code knows the class. ``kind`` is the name of the class that the command raised.
+    Calling the command again runs it again. Derive your actors' own errors from this class: the caller then gets the
+    same class, if the client was given the actor's class; else a plain ``CommandError``. ``kind`` is the name of the
+    class that the command raised.
+
+    Example::
+
+        class OutOfStock(viewstamp.CommandError):
+            ...
     """
 
     exit_code = 8
@@ -220,7 +245,10 @@ class ConfigError(ViewstampError):
 
 
 class OutdatedCodeError(ConfigError):
-    """The log holds a command of an actor, a method or a version that this member's code does not know."""
+    """The log holds a command of an actor, a method or a version that this member's code does not have.
+
+    Start the member with the newer code; until then it stops rather than skip the command.
+    """
 
 
 class PeerError(ViewstampError):
@@ -230,25 +258,25 @@ class PeerError(ViewstampError):
 
 
 class WrongClusterError(PeerError):
-    """The other side belongs to another cluster, or is another node than it should be."""
+    """The other side belongs to another cluster, or is another node than expected."""
 
 
 class LostDiskError(PeerError):
-    """A node came back with another disk: what it had acknowledged and voted may be gone, so it has to join anew."""
+    """A node came back with another disk. Its acknowledgements and votes may be lost, so it has to join again."""
 
 
 class FrameError(PeerError):
-    """Bytes on a connection that are no frame of ours, or one over the limit."""
+    """Bytes on a connection that are not a frame of this protocol, or a frame over the limit."""
 
 
 class StorageError(ViewstampError):
-    """A write or a sync failed. Final: the node stops and is not to be trusted until it is started again."""
+    """A write or a sync failed. This is final: the node stops, because the disk's content is not known any more."""
 
     exit_code = 6
 
 
 class StorageFullError(StorageError):
-    """The disk or the log is full; refused before anything was harmed."""
+    """The disk or the log is full. The write was refused before it began; the message says what frees space."""
 
 
 class DirectoryInUseError(StorageError):
@@ -258,9 +286,13 @@ class DirectoryInUseError(StorageError):
 
 
 class CorruptionError(ViewstampError):
-    """Bytes that were durable are wrong or missing: needs a human or a peer's copy. Nothing was cut.
+    """Bytes that were durable are wrong or missing. Nothing was changed; a peer's copy or an operator must help.
 
-    ``location`` is the byte in ``path`` where reading failed; ``expected`` and ``found`` describe the difference.
+    Attributes:
+      path: the damaged file or directory.
+      location: the byte in ``path`` at which reading failed.
+      expected: what should be there, in words.
+      found: what is there, in words.
     """
 
     exit_code = 7
@@ -283,7 +315,7 @@ class CorruptionError(ViewstampError):
 
 
 class DivergedError(CorruptionError):
-    """This member has applied the same log to another state than the others. ``index`` is the first that differed."""
+    """This member's state differs from the others' after the same log. ``index`` is the first record that differed."""
 
     def __init__(self, message: str, *, index: int, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)

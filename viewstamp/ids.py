@@ -1,8 +1,8 @@
-"""The coordinates of the system: who, when and where.
+"""The coordinates of the system: clusters, nodes, terms, indices and positions.
 
 Numbers start at 1; 0 always means "none yet" or "before the first". Two kinds of boundary exist and
 their names tell them apart: ``last_index`` is inclusive, ``end`` is half-open (the first index not
-held), as in :class:`range`. The protocol reckons in ends; people are shown inclusive numbers.
+held), as in :class:`range`. The protocol computes with ends; commands and messages show inclusive numbers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Sequence = NewType("Sequence", int)
 
 
 def name_of(member: NodeId | str) -> NodeId:
-    """Return the name of the node that a member is: since its disk was lost, its group calls it by a longer one."""
+    """Return the node's name for a member's id. A node that lost its disk has a longer id: ``n2~8c21f0aa``."""
     return NodeId(member.partition("~")[0])
 
 

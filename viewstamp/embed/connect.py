@@ -12,15 +12,20 @@ __all__ = ["connect"]
 
 
 def connect(addresses: str, *, cluster_id: str = "", options: Options | None = None) -> Client:
-    """Return a client of the cluster whose nodes stand in ``addresses``; use it by ``async with``.
+    """Return a client of a running cluster. Use it with ``async with``; nothing is sent before the first call.
+
+    Example::
+
+        async with viewstamp.connect("127.0.0.1:7001,127.0.0.1:7002") as client:
+            await client.append("orders", b"one")
 
     Args:
-      addresses: ``host:port`` of one or more nodes, separated by commas; the others are found from there.
-      cluster_id: refuse to talk to any other cluster; "" = whichever answers.
-      options: how to batch, wait and retry.
+      addresses: ``host:port`` of one or more nodes, separated by commas. The client finds the other nodes by itself.
+      cluster_id: the client refuses to talk to any other cluster; "" = any cluster.
+      options: limits of batches, time-outs and retries.
 
     Raises:
-      ConfigError: an address has another shape.
+      ConfigError: an address does not look like ``host:port``.
     """
     return Client(
         addresses.split(","),

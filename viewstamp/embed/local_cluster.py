@@ -23,10 +23,10 @@ NO_SETTINGS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class ClusterHandle:
-    """The running nodes, by id, and clients for them.
+    """A cluster in this process: its running nodes, and clients for it. Made by :func:`local_cluster`.
 
     Invariants:
-      * ``nodes`` holds exactly the nodes that run
+      * ``nodes`` holds exactly the nodes that run, by id
     """
 
     def __init__(self, directory: Path, ids: list[str], actors: Actors = NO_ACTORS) -> None:
@@ -38,17 +38,22 @@ class ClusterHandle:
         self._clients: list[Client] = []
 
     def client(self) -> Client:
-        """Return a new client, which is closed with the cluster."""
+        """Return a new client of the cluster. Closing the cluster closes it."""
         client = connect(",".join(self.address(node) for node in self.ids))
         self._clients.append(client)
         return client
 
     def address(self, node: str) -> str:
-        """Return where a node listens."""
+        """Return the ``host:port`` at which a node listens."""
         return load_settings(node_file(str(self.directory), node)).settings.node.advertise
 
     async def start(self, node: str, *, timeout: float = 30.0) -> EmbeddedNode:
-        """Start a node that does not run, and wait until it is RUNNING."""
+        """Start a stopped node and return it when it is RUNNING.
+
+        Raises:
+          RequestError: the cluster has no such node.
+          NoQuorumError: the node is not RUNNING after ``timeout`` seconds.
+        """
         if node not in self.ids:
             raise RequestError(f"no node is named {node}; there are {', '.join(self.ids)}")
         context = AsyncExitStack()
@@ -60,7 +65,7 @@ class ClusterHandle:
         return embedded
 
     async def stop(self, node: str) -> None:
-        """Stop a node; nothing happens where it does not run."""
+        """Stop a node cleanly. Stopping a node that does not run does nothing."""
         context = self._contexts.pop(node, None)
         self.nodes.pop(node, None)
         if context is not None:
@@ -85,17 +90,24 @@ async def local_cluster(
     directory: str | Path | None = None,
     timeout: float = 30.0,
 ) -> AsyncIterator[ClusterHandle]:
-    """Run ``nodes`` real nodes in this process, with real disks and sockets; enters when they are RUNNING.
+    """Run a whole cluster in this process, with real disks and sockets. Entering waits until all nodes are RUNNING.
+
+    Example::
+
+        async with viewstamp.local_cluster(nodes=3, actors={"inventory": Inventory}) as cluster:
+            inventory = cluster.client().actor("inventory", Inventory)
+            await inventory.reserve("A-17", 2)
+            await cluster.stop("n1")
 
     Args:
-      nodes: how many, 1 to 9.
+      nodes: the number of nodes, 1 to 9.
       actors: the replicated actors that every node runs: name to class.
-      settings: what differs from the defaults, on every node: ``{"wal.bytes_max": 64 * 2**20}``.
-      directory: where their data goes, and stays; None = a temporary directory that is removed at the end.
+      settings: settings of every node that differ from the defaults, for example ``{"wal.bytes_max": 64 * 2**20}``.
+      directory: the directory of the nodes' data, which stays there; None = a temporary one that is removed at the end.
       timeout: seconds to wait for RUNNING.
 
     Raises:
-      NoQuorumError: the nodes did not come up in time.
+      NoQuorumError: the nodes are not RUNNING after ``timeout`` seconds.
       ConfigError, StorageError: a setting is wrong, or the directory cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="viewstamp-", ignore_cleanup_errors=True) as temporary:

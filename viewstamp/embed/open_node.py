@@ -25,9 +25,9 @@ ResultT = TypeVar("ResultT")
 
 
 class EmbeddedNode(Client):
-    """A node of the cluster inside this process, with every call of a client.
+    """A member of the cluster inside this process, and a client of the cluster. Made by :func:`open_node`.
 
-    Calls go to this member first, without a socket; where another one leads, appends are handed to it.
+    Calls go to this member first, without a socket. If another member leads, the client sends appends to that one.
     """
 
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
@@ -43,7 +43,7 @@ class EmbeddedNode(Client):
         )
 
     def stop_without_handing_over(self) -> None:
-        """Let the stop of this node not wait for another leader: all nodes stop."""
+        """Have this node stop without transferring its leadership, because all nodes are about to stop."""
         self._node.hands_over = False
 
     @property
@@ -53,17 +53,17 @@ class EmbeddedNode(Client):
 
     @property
     def address(self) -> str:
-        """Where the node listens."""
+        """The ``host:port`` at which the node listens."""
         return self._node.address
 
     @property
     def node_status(self) -> dict[str, object]:
-        """What ``viewstamp status`` shows of this node."""
+        """The node's status, with the keys that ``viewstamp status --output json`` prints."""
         return self._node.status
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the node has failed; None = it has not. A failed node answers nothing any more: leave the context."""
+        """The error that stopped the node; None = it works. A failed node answers no calls: leave the context."""
         failed = self._node.failed
         return failed.result() if failed.done() and not failed.cancelled() else None
 
@@ -77,25 +77,30 @@ async def open_node(
     thread: bool = True,
     log: Log | None = None,
 ) -> AsyncIterator[EmbeddedNode]:
-    """Run a node while the context is open; enters when the group is RUNNING.
+    """Run a member of the cluster in this process while the context is open. Entering waits until it is RUNNING.
+
+    Example::
+
+        async with viewstamp.open_node("shop/n1.toml", actors={"inventory": Inventory}) as node:
+            await node.actor("inventory", Inventory).reserve("A-17", 2)
 
     Args:
-      settings: a settings file, or settings as ``viewstamp.config`` loads them. The classes in its ``[actors]`` are
+      settings: a settings file, or settings loaded by ``viewstamp.config``. The classes in its ``[actors]`` are
         imported.
-      actors: the replicated actors that the node runs: name to class. All members run the same. What stands here
-        wins over the settings.
-      timeout: seconds to wait for RUNNING; a group needs a majority of its members for it.
-      thread: run the node on an event loop of its own in a thread of its own, so that a caller that blocks its
-        loop does not cost the group its leader. False: in the caller's loop, for tests and benchmarks.
-      log: where the node logs; None = the standard library's logger "viewstamp".
+      actors: the replicated actors that the node runs: name to class. All members must run the same classes. An entry
+        here overrides the one in the settings.
+      timeout: seconds to wait for RUNNING, which needs a majority of the members.
+      thread: run the node on its own event loop in its own thread, so that a program that blocks its loop does not cost
+        the cluster its leader. False: in the caller's loop, for tests and benchmarks.
+      log: the logger of the node; None = the standard library's logger "viewstamp".
 
-    Cancelled while it enters, it leaves nothing running.
+    If it is cancelled while it enters, nothing is left running.
 
     Raises:
       ConfigError: the settings, an actor's class, the address or the directory are wrong; the message says which.
-      OutdatedCodeError: the log holds a command that this code does not know.
-      NoQuorumError: the group is not RUNNING after ``timeout``; the message says what is missing.
-      StorageError, CorruptionError: the disk failed, or damage was found; nothing was cut.
+      OutdatedCodeError: the log holds a command that this code does not have.
+      NoQuorumError: the node is not RUNNING after ``timeout`` seconds; the message says what is missing.
+      StorageError, CorruptionError: the disk failed, or damage was found; nothing was changed.
     """
     prepare_process()
     loaded, classes = resolve(settings, actors)

@@ -1,4 +1,4 @@
-"""``ReplicatedActor``, what users derive from, and the ``Moment`` of the log that it runs in."""
+"""``ReplicatedActor``, the base class of users' actors, and ``Moment``, the place in the log where a command runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Moment:
-    """All that a command may know of the world: its place in the log. One is shared by the instances of a host.
+    """The place in the log of the running command: the only outside input that a command may use.
 
-    ``index`` 0 = no command is running: a query, or a test that holds the bare object. ``log_time``: microseconds since
-    1970. ``version``: of the caller's class.
+    The instances of a host share one. ``index`` 0 = no command is running: a query, or a test that calls a bare
+    instance. ``log_time`` is in microseconds since 1970. ``version`` is that of the caller's class.
     """
 
     __slots__ = ("_dice", "_drawn_at", "_ids", "index", "log_time", "version")
@@ -35,14 +35,14 @@ class Moment:
         self._dice: random.Random | None = None
 
     def dice(self) -> random.Random:
-        """Return the running command's dice, the same until it ends."""
+        """Return the running command's random generator, the same one until the command ends."""
         self._draw("self.random")
         if self._dice is None:
             self._dice = random.Random(self.index)
         return self._dice
 
     def next_id(self) -> int:
-        """Return how many ids the running command has drawn, this one included."""
+        """Return the number of ids that the running command has drawn, this one included."""
         self._draw("self.new_id()")
         self._ids += 1
         return self._ids
@@ -50,21 +50,39 @@ class Moment:
     def _draw(self, what: str) -> None:
         if not self.index:
             raise RequestError(f"{what} is for commands, and none is running: members would not agree on it")
-        if self._drawn_at != self.index:  # here and not at each command's start: most of them draw nothing
+        if self._drawn_at != self.index:  # Reset here and not at each command's start, because most draw nothing.
             self._drawn_at = self.index
             self._ids = 0
             self._dice = None
 
 
 class ReplicatedActor:
-    """A plain class whose instances live on every member of a cluster and change alike there, by commands of one log.
+    """Base class of a replicated state machine. Each instance lives on every member and changes there in the same way.
 
-    Derive, and mark what changes state with ``@command`` and what reads it with ``@query``. Attributes are the state:
-    plain values (``wire/values.py``), so that a snapshot can hold them. ``__init__`` takes no argument and runs at the
-    first command of a name and key; everything here is available in it.
+    Mark methods that change the state with ``@command`` and methods that read it with ``@query``. Commands run on every
+    member in the order of the log, so a command must be deterministic: the same state and arguments give the same new
+    state and result. Use :attr:`now`, :attr:`random` and :meth:`new_id` instead of the clock and of random numbers.
 
-    ``version``: of this class; raise it with every change of what a command does or of what the state looks like.
-    ``raises``: subclasses of ``CommandError`` that callers get as themselves, beside those that the class's module has.
+    The attributes are the state. They hold plain values (``wire/values.py`` lists them), because snapshots store them.
+    ``__init__`` takes no argument and runs as a part of the first command for a name and key.
+
+    Example::
+
+        class Inventory(ReplicatedActor):
+            def __init__(self) -> None:
+                self.stock = {"A-17": 3}
+
+            @command
+            def reserve(self, sku: str, n: int) -> bool:
+                if self.stock.get(sku, 0) < n:
+                    return False
+                self.stock[sku] -= n
+                return True
+
+    Attributes:
+      version: the version of the class. Raise it whenever a command behaves differently or the state looks different.
+      raises: subclasses of ``CommandError`` that callers get as themselves, in addition to those defined in the class's
+        module.
     """
 
     __slots__ = ("_viewstamp_key", "_viewstamp_moment")
@@ -78,7 +96,7 @@ class ReplicatedActor:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_class(cls)
-        # Each class its own, and made when it is first asked for: by then its module has defined its errors.
+        # One for each class, built at its first use, because by then the class's module has defined its errors.
         cls.__viewstamp__ = InterfaceOf(cls)  # type: ignore[assignment]
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:  # noqa: D102
@@ -94,20 +112,20 @@ class ReplicatedActor:
 
     @property
     def key(self) -> str:
-        """The key of this instance: what tells it from the others of its name."""
+        """The key of this instance. Instances of one name are told apart by it; "" is a key like any other."""
         return self._viewstamp_key
 
     @property
     def now(self) -> datetime:
-        """The time in UTC that the log gave the command: the same on every member, never going back.
+        """The log time of the command, in UTC: the same on every member, and never earlier than before.
 
-        In a query: that of the last command, or later.
+        In a query: the log time of the last applied batch.
         """
         return _EPOCH + timedelta(microseconds=self._viewstamp_moment.log_time)
 
     @property
     def random(self) -> random.Random:
-        """Dice that fall alike on every member: seeded from the command's place in the log. Not for secrets.
+        """A random generator that gives the same numbers on every member. Not for secrets: its seed is the log index.
 
         Raises:
           RequestError: in a query.
@@ -115,9 +133,10 @@ class ReplicatedActor:
         return self._viewstamp_moment.dice()
 
     def new_id(self) -> UUID:
-        """Return a UUID of version 7 (RFC 9562) that nobody else in this cluster gets; the same on every member.
+        """Return a UUID of version 7 (RFC 9562), unique in this cluster and the same on every member.
 
-        Its time is the log's; what is random elsewhere follows from the command's place in the log.
+        Its time is the log time. The bits that are random in other UUIDs are computed from the command's place in the
+        log.
 
         Raises:
           RequestError: in a query.
@@ -132,22 +151,25 @@ class ReplicatedActor:
 
     @property
     def command_version(self) -> int:
-        """The version of the class in the caller's code; 0 = it called by name. In a query: the class's own."""
+        """The version of the class in the caller's code; 0 = the caller named the actor without its class.
+
+        A command can use it to treat callers of an older version differently. In a query it is ``version``.
+        """
         return self._viewstamp_moment.version or (0 if self._viewstamp_moment.index else type(self).version)
 
     def get_state(self) -> Any:
-        """Return the state as a plain value, for a snapshot. Override together with :meth:`set_state`.
+        """Return the state as a plain value, for a snapshot. Override it together with :meth:`set_state`.
 
-        The state that ``set_state`` makes of it must give an equal value again.
+        ``set_state`` followed by ``get_state`` must return an equal value, because members compare states.
         """
         return vars(self)
 
     def set_state(self, state: Any, version: int) -> None:
-        """Take over a state of this class or of an older version of it. ``__init__`` has not run.
+        """Set the state from a snapshot of this version of the class or an older one. ``__init__`` has not run.
 
         Args:
-          state: what ``get_state`` returned; it may be kept.
-          version: of the class that returned it.
+          state: the value that ``get_state`` returned. This instance owns it and may keep it.
+          version: the version of the class whose ``get_state`` returned it.
         """
         vars(self).clear()
         vars(self).update(state)

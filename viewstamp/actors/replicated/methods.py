@@ -1,4 +1,4 @@
-"""``@command`` and ``@query``: the methods of a replicated actor, and what a type checker is told of them."""
+"""``@command`` and ``@query``: the methods of a replicated actor, and their types as seen through a proxy."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ R = TypeVar("R")
 
 
 class QueryCall(Protocol[P, R]):
-    """A query as a proxy offers it: awaited, it is linearizable; by ``stale``, the nearest member answers at once."""
+    """A query of a proxy. Awaited, it is linearizable; with ``stale`` the asked member answers from its own state."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # noqa: D102
 
     def stale(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Stale[R]]:
-        """Ask without making sure that the answer is up to date; it says how old it may be."""
+        """Query one member's state without confirming that it is up to date; the answer says how old it may be."""
         ...
 
 
 class _Method:
-    """What both kinds share: the function, and an answer to a call without an instance."""
+    """Base of both kinds of method: holds the function, and raises TypeError if it is called on the class."""
 
     kind = ""
 
@@ -50,7 +50,7 @@ class _Method:
 
 
 class CommandMethod(_Method, Generic[P, R]):
-    """A method that changes state. On an instance the plain method; on the class typed as its proxy has it: awaited."""
+    """A method that changes state. On an instance it is the plain method; on the class it has the proxy's type."""
 
     kind = "command"
 
@@ -66,7 +66,7 @@ class CommandMethod(_Method, Generic[P, R]):
 
 
 class QueryMethod(_Method, Generic[P, R]):
-    """A method that reads state. On an instance the plain method; on the class typed as its proxy has it: awaited."""
+    """A method that reads state. On an instance it is the plain method; on the class it has the proxy's type."""
 
     kind = "query"
 
@@ -82,16 +82,21 @@ class QueryMethod(_Method, Generic[P, R]):
 
 
 def command(function: Callable[Concatenate[Any, P], R]) -> CommandMethod[P, R]:
-    """Mark a method of a ``ReplicatedActor`` that changes its state: called through the log, once, on every member.
+    """Mark a method of a ``ReplicatedActor`` that changes its state.
+
+    A call through a proxy is written to the log and then applied once on every member. The method must be deterministic
+    and must not be ``async``: it runs in one step.
 
     Raises:
-      TypeError: the method is ``async``, a generator, or no plain method: it could not be applied in one step.
+      TypeError: the method is ``async``, a generator, or not a plain method.
     """
     return CommandMethod(function)
 
 
 def query(function: Callable[Concatenate[Any, P], R]) -> QueryMethod[P, R]:
-    """Mark a method of a ``ReplicatedActor`` that reads its state: called on one member, leaves no trace in the log.
+    """Mark a method of a ``ReplicatedActor`` that reads its state. It runs on one member, and is not logged.
+
+    By default the answer is linearizable: it includes every command that was acknowledged before the call.
 
     Raises:
       TypeError: as for :func:`command`.
