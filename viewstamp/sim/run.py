@@ -14,6 +14,7 @@ from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.ending import contents_of, history_of, journals_of
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
 from viewstamp.sim.swarm import Swarm, draw_swarm
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.workload import Workload
@@ -106,6 +107,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     breaking = loop.create_task(faults.run())
     loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
     breaking.cancel()
+    replay_and_compare(world, workload)
     world.calm()
     workload.stop()
     faults.operator.finish()
@@ -114,6 +116,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     contents = {member.id: contents_of(member) for member in world.members}
     check_replicas(contents)
     check_states({member.id: member.machine for member in world.members})
+    replay_and_compare_all(world, next(iter(contents.values())))
     kept = next(iter(contents.values()))
     for topic, held in kept.items():
         for position, (value, time) in enumerate(zip(held.values, held.times, strict=True), held.first):

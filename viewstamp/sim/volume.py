@@ -408,6 +408,15 @@ class Volume:
             volume.adopt(path, data)
         return volume
 
+    @classmethod
+    def joined(cls, volumes: Iterable[Volume]) -> Volume:
+        """Return a volume to read from, with the files of several that have no path in common; they are shared."""
+        volume = cls()
+        for each in volumes:
+            volume.directories.update(each.directories)
+            volume._names.update(each._names)
+        return volume
+
     @property
     def cursor(self) -> int:
         """The number of the latest change of a name: what a ``sync_directory`` that begins now will cover."""

@@ -1,0 +1,125 @@
+"""The offline replay, of the disks as they are at one instant of a run: of all machines, and of some of them.
+
+A run calls it twice: when the faults stop, where members are down, recovering, reborn or half-way through a change of
+members, as the seed made them; and at the end, where all members hold the same. A directory is read as a killed process
+leaves it: all that was written is there, synced or not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from viewstamp.errors import NoQuorumError
+from viewstamp.replay import Digest, Reader, Replay
+from viewstamp.replay.columns import offsets_of
+from viewstamp.sim.checkers.replays import Record, check_acknowledged, check_whole
+from viewstamp.sim.checkers.replicas import Contents, Kept
+from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.sim.volume import Volume
+from viewstamp.wal.control_file import CONTROL_NAMES
+from viewstamp.wire.batch import Columns
+
+if TYPE_CHECKING:
+    from viewstamp.sim.workload import Workload
+    from viewstamp.sim.world import Member, World
+
+__all__ = ["replay_and_compare", "replay_and_compare_all"]
+
+
+def replay_and_compare(world: World, workload: Workload) -> int:
+    """Replay all disks, and a random choice of them; compare with what clients were told by now.
+
+    Returns:
+      how many of the two replays had a majority.
+
+    Raises:
+      Violation: a replay that claims a majority lacks an acknowledged record, or shows one that nobody wrote.
+    """
+    machines = [*world.members, *world.retired]
+    entropy = world.loop.entropy("replays")
+    majorities = 0
+    trims = world.swarm.trim_chance > 0 or world.swarm.retain_bytes > 0
+    written = {append.value for append in workload.appends}
+    written.update(value for attempt in workload.sinks.attempts for _, value in attempt.records)
+    for chosen in (machines, _some(machines, entropy)):
+        found = _replayed(chosen)
+        if found is not None:
+            check_acknowledged(_names(chosen), found, _acknowledged(workload), written, trims=trims)
+            majorities += 1
+    return majorities
+
+
+def replay_and_compare_all(world: World, contents: Contents) -> None:
+    """Replay the disks of all members, and of a random choice; compare with what the members hold in the end.
+
+    Raises:
+      Violation: they differ, or the members are no majority.
+    """
+    found = _replayed(world.members)
+    if found is None:
+        raise Violation("ReplayEqualsMembers", "all members together are no majority")
+    check_whole(_names(world.members), found, contents)
+    chosen = _some([*world.members, *world.retired], world.loop.entropy("replays in the end"))
+    found = _replayed(chosen)
+    if found is not None:
+        check_whole(_names(chosen), found, contents)
+
+
+def _acknowledged(workload: Workload) -> Iterator[Record]:
+    for append in workload.appends:
+        if append.position:
+            yield append.topic, append.position, append.value
+    for commit in workload.sinks.commits:
+        if commit.answer is None or commit.answer.duplicate:
+            continue  # A duplicate is answered with the records of another COMMIT.
+        for taken in commit.answer.ranges or ():
+            for position, value in enumerate(commit.records_of(taken.topic), taken.first_position):
+                yield taken.topic, position, value
+
+
+def _some(machines: list[Member], entropy: random.Random) -> list[Member]:
+    return entropy.sample(machines, entropy.randint(1, len(machines)))
+
+
+def _names(machines: Iterable[Member]) -> str:
+    return ", ".join(str(machine.id) for machine in machines)
+
+
+def _replayed(machines: list[Member]) -> Contents | None:
+    """Return what a replay of the machines' disks shows; None = it refuses them, because they are no majority."""
+    disk = SimulatedDisk("replay")
+    disk.volume = Volume.joined(machine.disk.volume for machine in machines)
+    paths = [machine.data_dir for machine in machines]
+    paths = [path for path in paths if any(disk.exists(f"{path}/{name}") for name in (*CONTROL_NAMES, "wal"))]
+    if not paths:
+        return None
+    try:
+        replay = Replay.open(disk, paths)
+    except NoQuorumError:
+        return None
+    if replay.problem is not None:
+        raise Violation("ReplayIsPossible", f"of {_names(machines)}: {replay.problem}")
+    return _contents(disk, replay)
+
+
+def _contents(disk: SimulatedDisk, replay: Replay) -> Contents:
+    found: dict[str, Kept] = {}
+    with Reader(disk) as reader:
+        for run, columns in replay.runs(reader, Digest()):
+            kept = found.get(run.topic)
+            if kept is None:
+                kept = found[run.topic] = Kept(run.position, [], [])
+            if kept.first + len(kept.values) != run.position:
+                raise Violation("PositionsHaveNoGap", f"a replay shows {run} after {kept.first + len(kept.values) - 1}")
+            kept.values.extend(_values(columns))
+            kept.times.extend([run.log_time] * columns.count)
+    return found
+
+
+def _values(columns: Columns) -> list[bytes]:
+    data = bytes(columns.values.data)
+    return [data[start:end] for start, end in pairwise(offsets_of(columns.values))]
