@@ -339,6 +339,23 @@ def test_a_clock_that_is_off_by_more_than_asking_took_is_told() -> None:
     assert look(off, seconds=2.5) == []
 
 
+def clock(**fields: Any) -> dict[str, Any]:
+    return {"offset_seconds": 0.0, "bound_seconds": 10.0, "ahead_seconds": 0.0, "is_alone": False, **fields}
+
+
+def test_log_time_that_is_ahead_of_the_clocks_is_reported_and_when_that_is_over() -> None:
+    finding = only(look(node("n1", clock=clock(ahead_seconds=7200.0))), "log_time")
+    assert finding.sentence.startswith("the newest record is 2 h 0 min ahead of the clocks, by n1")
+    assert "in 4 h 0 min at the latest" in finding.sentence
+    assert look(node("n1", clock=clock(ahead_seconds=9.0))) == [], "within the bound"
+    assert look(node("n2", clock=clock(ahead_seconds=7200.0))) == [], "a follower's clock may be the one that is off"
+
+
+def test_the_clock_of_an_only_voter_that_jumped_is_reported() -> None:
+    jumped = node("n1", clock=clock(offset_seconds=73 * 365 * 86_400.0, is_alone=True))
+    assert only(look(jumped), "clock").sentence.startswith("the clock of n1 has jumped by 73 years 0 days while it ran")
+
+
 def test_different_releases_are_told() -> None:
     finding = only(look(node("n3", release="1.1")), "releases")
     assert finding.sentence == "the members run different releases: n1 and n2 run 1.0 and n3 runs 1.1"

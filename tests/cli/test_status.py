@@ -106,6 +106,6 @@ def test_the_tables_show_logs_actors_and_warnings(capsys: pytest.CaptureFixture[
     told |= {"log_bytes": 60 * MIB, "restart_seconds_estimate": 1.26, "last_snapshot_index": 1234}
     print_summary(summary([told, {"address": "127.0.0.1:2", "reachable": False}], {}))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["n1", "60.0", "of", "64.0", "MiB", "1.3", "s", "1,234", "majority,", "synced"] in lines
+    assert ["n1", "60.0", "of", "64.0", "MiB", "1.3", "s", "1,234", "-", "majority,", "synced"] in lines
     assert ["stock", "n1", "2", "00ffa", "9"] in lines
     assert lines[-1][:6] == ["WARNING:", "the", "log", "of", "n1", "is"]

@@ -16,7 +16,8 @@ from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import File
 from viewstamp.ids import Index, NodeId
-from viewstamp.node import identity, log_store, refetch, repair, replica
+from viewstamp.node import identity, log_clock, log_store, refetch, repair, replica
+from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
@@ -345,6 +346,17 @@ def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:
     return patched(Snapshotter, _wait_durable=wait_durable)
 
 
+# -- Time ---------------------------------------------------------------------------------------------------
+
+
+def stamp_unbounded() -> AbstractContextManager[None]:
+    return patched(LogClock, _reference=lambda self, wall_us, now: wall_us)
+
+
+def stamp_stands_still() -> AbstractContextManager[None]:
+    return patched(log_clock, SLEWED=0.0)
+
+
 NODE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -428,6 +440,10 @@ NODE_MUTANTS: dict[str, Mutant] = {
         Mutant(
             "age-from-the-answer", "a stale answer's age counts from the answer", confirmed_when_answered, rule="reads"
         ),
+        Mutant(
+            "stamp-unbounded", "a leader stamps its own clock, whatever a majority's show", stamp_unbounded, rule="§10a"
+        ),
+        Mutant("stamp-stands-still", "log time that is ahead waits for the clock", stamp_stands_still, rule="§10a"),
     )
 }
 """By name."""

@@ -540,6 +540,17 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_staleness.py::test_an_age_counts_from_when_the_leader_was_asked_and_not_from_its_answer"),
     ),
     Record(
+        "stamp-unbounded",
+        Case("tests/sim/test_clocks.py::test_a_leader_whose_clock_leaps_does_not_delete_records_of_a_moment_ago"),
+    ),
+    Record(
+        "stamp-stands-still",
+        Case(
+            "tests/node/test_log_clock.py"
+            "::test_log_time_goes_on_at_half_the_rate_while_it_is_ahead_and_so_the_lead_shrinks"
+        ),
+    ),
+    Record(
         "expire-by-oneself",
         Case("tests/streams/test_sessions.py::test_before_the_record_nothing_ends_whatever_a_members_own_settings_are"),
     ),

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from tests.consensus.group import Group
+from tests.node.group import Journal
 from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor, command
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, FrameError
+from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
 from viewstamp.node.digests import Digests
+from viewstamp.node.log_clock import LogClock
 from viewstamp.node.room import Room
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -36,7 +39,7 @@ class Counter(ReplicatedActor):
 
 
 @dataclass
-class Time:
+class Time(Clock):
     now: float = 100.0
 
     def monotonic(self) -> float:
@@ -80,6 +83,7 @@ class Members:
             self.logs[me].machine,
             Room(raft, lambda: self.left[me]),
             self.time,
+            LogClock(self.time, raft.core, bound_seconds=10, log=Journal().logger()),
             send=lambda peer, body: self.frames.append((me, peer, body)),
             fail=lambda error: self.failures.__setitem__(me, error),
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from viewstamp.cli.clocks import clock_trouble, log_time_trouble
 from viewstamp.cli.status import FULL, divergences, member_id
 from viewstamp.ids import name_of
 
@@ -18,8 +19,6 @@ __all__ = ["CODES", "Finding", "Process", "Report", "findings"]
 MIB: Final = 1024 * 1024
 LATE_MS: Final = 250
 """A loop or a disk that was later than this is near an election timeout, which is 300 ms by default."""
-CLOCK_SECONDS: Final = 1.0
-"""Clocks may differ by so much; what it took to ask the members comes on top."""
 
 CODES: Final = (
     "no_answer",
@@ -47,6 +46,7 @@ CODES: Final = (
     "damaged_file",
     "diverged",
     "clock",
+    "log_time",
     "releases",
     "chaos",
 )
@@ -549,20 +549,10 @@ def _said(report: Report) -> Iterator[Finding]:
 
 
 def _clock(report: Report) -> Iterator[Finding]:
-    clocks = sorted((node["clock_us"] / 1e6, _name(node)) for node in report.up if node.get("clock_us"))
-    if len(clocks) < 2:
-        return
-    middle = clocks[(len(clocks) - 1) // 2]
-    for seconds, name in clocks:
-        difference = seconds - middle[0]
-        if abs(difference) > CLOCK_SECONDS + report.seconds:
-            yield Finding(
-                code="clock",
-                node=name,
-                sentence=f"the clock of {name} is {abs(difference):.1f} s {'ahead of' if difference > 0 else 'behind'} "
-                f"that of {middle[1]}: times in the log, and what is kept by age, are off by as much while it leads",
-                remedy="have both machines' clocks set by NTP",
-            )
+    for node, sentence, remedy in clock_trouble(report.up, report.seconds):
+        yield Finding(code="clock", node=node, sentence=sentence, remedy=remedy)
+    for node, sentence, remedy in log_time_trouble(report.leader, report.seconds):
+        yield Finding(code="log_time", node=node, sentence=sentence, remedy=remedy)
 
 
 def _releases(report: Report) -> Iterator[Finding]:

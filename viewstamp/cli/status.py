@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from viewstamp.cli.clocks import in_words, offset, seconds_ahead
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table
 from viewstamp.cli.target import Target
 
@@ -117,6 +118,12 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             warnings.append(
                 f"CHAOS: {node['id']} was told to suffer: {fault['fault']}{peers}: viewstamp chaos heal ends it"
             )
+    for node in nodes:
+        if node["role"] == "leader" and (ahead := seconds_ahead(node)):
+            warnings.append(
+                f"log time is {in_words(ahead)} ahead of the clocks, and goes on at half the rate of real time until "
+                "that is outlived: viewstamp doctor says what it means"
+            )
     warnings += [f"DIVERGED: {sentence}" for sentence in divergences(nodes)]
     return warnings
 
@@ -179,10 +186,10 @@ def _print_logs(nodes: Sequence[Mapping[str, Any]]) -> None:
         return
     print()
     rows = [
-        (node["id"], _megabytes(node), _seconds(node), node["last_snapshot_index"], node["durability"])
+        (node["id"], _megabytes(node), _seconds(node), node["last_snapshot_index"], offset(node), node["durability"])
         for node in nodes
     ]
-    print_table(["node", "log", "restart", "snapshot", "durability"], rows)
+    print_table(["node", "log", "restart", "snapshot", "clock", "durability"], rows)
 
 
 def _seconds(node: Mapping[str, Any]) -> str | None:

@@ -260,6 +260,9 @@ class TimeoutsSection:
     election_ms: int = field(default=300, metadata=_integer(10, 600_000))
     """How long a follower waits before it campaigns: between this and twice this, at random."""
 
+    clock_bound_s: float = field(default=10.0, metadata=_seconds(1, 86_400))
+    """How far the time of records may be from the clocks of a majority of the voters, by the leader's own clock."""
+
     request_s: float = field(default=30.0, metadata=_seconds(0.1, 3600))
     """How long a node works on a request before it answers that it could not."""
 

@@ -92,6 +92,7 @@ def node_options(settings: NodeSettings) -> Options:
         ),
         scrub=ScrubOptions(bytes_per_second=settings.limits.scrub_bytes_per_second),
         tick_seconds=timeouts.tick_ms / 1000,
+        clock_bound_seconds=timeouts.clock_bound_s,
         request_seconds=timeouts.request_s,
     )
 

@@ -8,6 +8,8 @@ from viewstamp.host.seam import Clock
 
 __all__ = ["RealClock"]
 
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 
 class RealClock(Clock):
     """The operating system's clocks. Durations come from the monotonic one only: the other may jump."""
@@ -15,6 +17,10 @@ class RealClock(Clock):
     def monotonic(self) -> float:
         """Return seconds since some fixed moment, the same scale as the event loop's ``time()``."""
         return time.monotonic()
+
+    def uptime(self) -> float:
+        """Return seconds since the machine was started, suspended or not, where the system counts them (Linux)."""
+        return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
 
     def wall_us(self) -> int:
         """Return microseconds since 1970, UTC, as the machine has it."""

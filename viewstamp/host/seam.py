@@ -36,11 +36,15 @@ ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
 
 
 class Clock(Protocol):
-    """Two clocks: one that never jumps, for durations, and one that people read."""
+    """Clocks for durations, which never jump, and one that people read."""
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment; never goes back."""
         ...
+
+    def uptime(self) -> float:
+        """Return seconds since some fixed moment, those included for which the machine was suspended."""
+        return self.monotonic()
 
     def wall_us(self) -> int:
         """Return microseconds since 1970, UTC; may jump."""

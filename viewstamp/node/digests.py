@@ -8,9 +8,10 @@ and the odd one out stops: that is whoever disagrees with a majority; where no m
 
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
-* report, follower → leader: ``end``, ``chain``, ``lineage``; and of a bounded log ``left`` and ``log_end``, for
-  ``room.py``. Of members that run different versions of a class the lineages differ, as do the chains although all is
-  well: nothing is compared until they run the same again
+* report, follower → leader: ``end``, ``chain``, ``lineage``; of a bounded log also ``left`` and ``log_end``, for
+  ``room.py``. When a link is made and once a second, to every member: also ``clock``, microseconds since 1970, for
+  ``log_clock.py``. Of members that run different versions of a class the lineages differ, as do the chains although
+  all is well: nothing is compared until they run the same again
 * verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
   leader is, the other sends it a verdict with its own trail.
 """
@@ -18,6 +19,7 @@ Messages, msgpack maps in DIGEST frames; all may be lost:
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId
+from viewstamp.node.log_clock import LogClock
 from viewstamp.node.room import Room
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.shown import shown
@@ -39,6 +42,9 @@ __all__ = ["Digests"]
 _REMEMBERED = 8192
 """Batches whose chains are remembered: a report that is older is not compared, the next one is."""
 _LOOK_SECONDS = 0.25
+_LOOKS_PER_CLOCK = 4
+_TIME_END = 1 << 62
+"""No clock shows so many microseconds since 1970; what is added to them still fits into 64 bits."""
 _PATIENCE_SECONDS = 2.0
 _TRAIL_MAX = 65_536
 
@@ -69,6 +75,7 @@ class Digests(AsyncActor[None]):
         machine: StateMachine,
         room: Room,
         clock: Clock,
+        log_clock: LogClock,
         *,
         send: Callable[[NodeId, dict[str, object]], None],
         fail: Callable[[DivergedError], None],
@@ -78,6 +85,7 @@ class Digests(AsyncActor[None]):
         self._machine = machine
         self._room = room
         self._clock = clock
+        self._log_clock = log_clock
         self._send = send
         self._fail = fail
         self._chains: deque[tuple[Index, int, int]] = deque(maxlen=_REMEMBERED)
@@ -97,8 +105,11 @@ class Digests(AsyncActor[None]):
 
     async def run(self) -> None:
         """Report, or judge, now and then: for ever."""
-        while True:
+        for look in itertools.count(1):
             await asyncio.sleep(_LOOK_SECONDS)
+            if look % _LOOKS_PER_CLOCK == 0:
+                for member in self._raft.core.membership.addresses:
+                    self.report_clock(member)
             leader = self._raft.leader
             if leader == self._me:
                 self.judge(self._raft.core.membership)
@@ -115,6 +126,15 @@ class Digests(AsyncActor[None]):
             self._reported = (leader, end, left)
             report: dict[str, object] = {"end": end, "chain": chain, "lineage": lineage}
             self._send(leader, report if left is None else {**report, "left": left, "log_end": self._room.end})
+
+    def report_clock(self, member: NodeId) -> None:
+        """Tell a member the time here; beside it stands a report, without which an older version ends the connection.
+
+        To all members and not to the leader alone: whoever leads next has to know a majority's clocks by then.
+        """
+        if member != self._me:
+            end, chain, lineage = self._chains[-1] if self._chains else (Index(0), 0, 0)
+            self._send(member, {"end": end, "chain": chain, "lineage": lineage, "clock": max(0, self._clock.wall_us())})
 
     def judge(self, membership: Membership) -> None:
         """On the leader: compare what members have reported with what was applied here; learners are judged too.
@@ -155,6 +175,8 @@ class Digests(AsyncActor[None]):
                 peer = self._peers.setdefault(source, _Peer())
                 peer.end = Index(int(body["end"]))
                 peer.chain, peer.lineage = int(body["chain"]), int(body["lineage"])
+                if "clock" in body:
+                    self._log_clock.heard(source, _time(body["clock"]))
                 if "left" in body:
                     self._room.heard(source, int(body["left"]), Index(int(body["log_end"])))
                 return
@@ -205,3 +227,10 @@ class Digests(AsyncActor[None]):
             else:
                 high = middle
         return self._chains[low][1:] if low < len(self._chains) and self._chains[low][0] == end else None
+
+
+def _time(value: object) -> int:
+    """Return ``value`` if it can be a time; else raise ValueError."""
+    if type(value) is not int or not 0 <= value < _TIME_END:
+        raise ValueError(f"{shown(value)} is no time")
+    return value

@@ -390,12 +390,15 @@ class Node:
             explain_full=self.snapshotter.explain_full,
             is_behind=lambda: snapshotter.is_behind,
             clock=host.clock,
+            clock_bound_seconds=options.clock_bound_seconds,
             tick_seconds=options.tick_seconds,
             read_retry_ticks=options.core.election_timeout_ticks,
             log=self._log,
         )
         room = self.replica.room
-        self.digests = Digests(raft, self.machine, room, host.clock, send=peering.send_digest, fail=self._system.fail)
+        clock, send, fail = self.replica.log_clock, peering.send_digest, self._system.fail
+        self.digests = Digests(raft, self.machine, room, host.clock, clock, send=send, fail=fail)
+        peering.on_connected = self.digests.report_clock
         applier.on_applied = self.digests.note
         self.replica.on_change = self._on_change
         self._on_change()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from viewstamp.consensus import core as consensus
 from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.log_clock import BOUND_SECONDS
 from viewstamp.node.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots import SnapshotOptions
@@ -33,5 +34,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     tick_seconds: float = 0.01
+    clock_bound_seconds: float = BOUND_SECONDS
+    """How far log time may be from the clocks of a majority."""
     request_seconds: float = 30.0
     peer_unsent_bytes_max: int = 32 * 1024 * 1024

@@ -67,6 +67,8 @@ class Peering:
         self._remember = remember
         self._on_lost = on_lost
         self._on_lost_disk = on_lost_disk
+        self.on_connected: Callable[[NodeId], None] = lambda peer: None
+        """Called when a link is made, before anything else is sent by it."""
         self._network = network
         self._entropy = entropy
         self._unsent_bytes_max = unsent_bytes_max
@@ -138,6 +140,7 @@ class Peering:
                 unsent_bytes_max=self._unsent_bytes_max,
                 on_lost=self._on_lost,
                 on_lost_disk=self._on_lost_disk,
+                on_connected=lambda peer: self.on_connected(peer),
                 log=self._log,
             )
             self._links[peer] = link

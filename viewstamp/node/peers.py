@@ -49,6 +49,7 @@ class PeerLink(AsyncActor[None]):
         unsent_bytes_max: int,
         on_lost: Callable[[NodeId], None],
         on_lost_disk: Callable[[LostDiskError], None],
+        on_connected: Callable[[NodeId], None],
         log: Log,
     ) -> None:
         self.is_over = False
@@ -56,6 +57,7 @@ class PeerLink(AsyncActor[None]):
         self._on_lost = on_lost
         """Hears that the connection has ended and nobody answers there any more: the process seems to be dead."""
         self._on_lost_disk = on_lost_disk
+        self._on_connected = on_connected
         self.peer = peer
         self._address = address
         self._is_meant = is_meant
@@ -104,6 +106,7 @@ class PeerLink(AsyncActor[None]):
             delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
             self._log.info("= peer connected", address=address)
             self._connection = connection
+            self._on_connected(self.peer)
             try:
                 reason = await session.closed
             finally:

@@ -40,6 +40,7 @@ from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.changes import ChangeMembers, Changes, Transfer
 from viewstamp.node.identity import joining_change
+from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.pace import Pace
 from viewstamp.node.room import Room
@@ -216,6 +217,7 @@ class Replica(Actor[Item]):
         explain_full: Callable[[], str],
         is_behind: Callable[[], bool],
         clock: Clock,
+        clock_bound_seconds: float,
         tick_seconds: float,
         read_retry_ticks: int,
         log: Log,
@@ -250,6 +252,8 @@ class Replica(Actor[Item]):
         self.pace = Pace()
         """How late this member is; others only look."""
         self._clock = clock
+        self.log_clock = LogClock(clock, raft.core, bound_seconds=clock_bound_seconds, log=log)
+        """The time that records get; it has to be given the reports of other members."""
         self._tick_seconds = tick_seconds
         self._tick_due = 0.0
         """When the next tick should come."""
@@ -435,7 +439,7 @@ class Replica(Actor[Item]):
         self.pace.ticked(now, now - self._tick_due)
         self._schedule_tick()
         self._ticks += 1
-        self.raft.tick(self._clock.wall_us(), has_room=self._can_lead())
+        self.raft.tick(self.log_clock.tick(), has_room=self._can_lead())
         if self.is_leading and self._ticks % self._upkeep_ticks == 0:
             core = self.raft.core
             batch = self.applier.machine.upkeep(core.log_time, max(core.log_time, core.wall_us))
@@ -622,6 +626,7 @@ class Replica(Actor[Item]):
             "led_terms": self.led_terms,
             "silent_until": list(core.silent_until) if core.silent_until is not None else None,
             "full": self._full_now(),
+            "clock": self.log_clock.status,
             **self.pace.status(self._clock.monotonic()),
         }
 

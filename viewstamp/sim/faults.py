@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.disk import DiskOptions
+from viewstamp.sim.loop import SimulatedClock
 from viewstamp.sim.operator import Operator
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Faults"]
 
 _CALLS_UNTIL_CRASH_MAX = 40
+_JUMPS_US = (5_000_000, 3_600_000_000, 73 * 365 * 24 * 3_600_000_000)
+"""The wall clock jumps by as much at most: five seconds, an hour, 73 years."""
 _LOOK_SECONDS = 0.005
 """How often is looked for a new leader to strike."""
 
@@ -172,8 +175,14 @@ class Faults:
                 self._full_log(member)
 
     def _clock(self, member: Member) -> None:
-        """The wall clock jumps, up to an hour either way."""
-        member.clock.wall_offset_us += self._entropy.randint(-3_600_000_000, 3_600_000_000)
+        """The wall clock jumps by seconds, hours or decades, either way; of so many machines only as the swarm says."""
+        known = self._world.off_clocks
+        if member.name not in known and len(known) >= self._world.swarm.off_clocks_max:
+            member = next(each for each in (*self._world.members, *self._world.retired) if each.name in known)
+        known.setdefault(member.name)
+        jump_us = self._entropy.choice(_JUMPS_US)
+        offset_us = member.clock.wall_offset_us + self._entropy.randint(-jump_us, jump_us)
+        member.clock.wall_offset_us = max(offset_us, -SimulatedClock.WALL_START_US)  # Not before 1970.
 
     def _drift(self, member: Member) -> None:
         """The member's clocks go at another rate from now on: a tenth slower or quicker at most."""

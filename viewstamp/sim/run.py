@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from viewstamp.sim.checkers.exactly_once import check_appends, check_calls
 from viewstamp.sim.checkers.linearizability import Answer, Log, Operation, judge
 from viewstamp.sim.checkers.liveness import check_liveness
+from viewstamp.sim.checkers.log_time import check_advances
 from viewstamp.sim.checkers.replicas import check_replicas, check_states
 from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.checkers.violation import Violation
@@ -112,6 +113,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     workload.stop()
     faults.operator.finish()
     check_liveness(world, lambda: workload.is_done and faults.operator.is_done)
+    check_advances(world)
     loop.check()
     contents = {member.id: contents_of(member) for member in world.members}
     check_replicas(contents)

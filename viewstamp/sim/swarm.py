@@ -65,6 +65,8 @@ class Swarm:
     """The mean time after which a client is killed, and followed by a new one; 0 = it stays to the end."""
     faults: dict[str, float] = field(default_factory=lambda: dict.fromkeys(FAULTS, 1.0))
     """How often each kind of fault happens, relative to the others; 0 or missing = never."""
+    off_clocks_max: int = 100
+    """So many machines at most have wall clocks that jump."""
     links: LinkOptions = field(default_factory=LinkOptions)
     disk_stall: float = 0.0
     disk_mean: float = 0.0003
@@ -152,4 +154,5 @@ def draw_swarm(entropy: random.Random) -> Swarm:
         keep_seconds=entropy.choice((1, 5, 3600)),
         staged_bytes_max=entropy.choice((64 * 1024, 1 << 30)),
         trim_chance=entropy.choice((0.0, 0.0, 0.3)),
+        off_clocks_max=entropy.choice((1, 1, 100)),
     )

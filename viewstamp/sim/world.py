@@ -25,6 +25,7 @@ from viewstamp.node.snapshots import SnapshotOptions
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.durability import DurabilityChecker
+from viewstamp.sim.checkers.log_time import LogTimeChecker
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.damage import Damages
 from viewstamp.sim.disk import UNLIMITED_BYTES, DiskOptions, SimulatedDisk
@@ -117,11 +118,14 @@ class World:
         self.checker = ConsensusChecker(self)
         self.damages = Damages(self)
         self.durability = DurabilityChecker(self, self.checker.facts)
+        self.log_times = LogTimeChecker(self)
         self.loop.after_event = self._after_event
         self.full_logs: dict[str, None] = {}
         """The members whose log stream cannot be written at present: every line raises OSError in who logs."""
         self.retired: list[Member] = []
         self._joined = 0
+        self.off_clocks: dict[str, None] = {}
+        """The machines whose wall clocks have jumped."""
         self.is_calm = False
         for member in self.members:
             self.calm_disk(member)
@@ -287,13 +291,21 @@ class World:
         return Streams(classes={"journal": Journal}, staged_bytes_max=self.swarm.staged_bytes_max)
 
     def _after_event(self) -> None:
-        self.durability.after_event(is_changed=self.checker.after_event())
+        is_changed = self.checker.after_event()
+        self.durability.after_event(is_changed=is_changed)
+        if is_changed:
+            self.log_times.look()
 
     # -- Looking ------------------------------------------------------------------------------------------------
 
     def note(self, who: str, glyph: str, text: str) -> None:
         """Add a line to the trace."""
         self.loop.trace.note(self.loop.time(), who, glyph, text)
+
+    @property
+    def true_us(self) -> int:
+        """What a clock shows that is right: microseconds since 1970."""
+        return SimulatedClock.WALL_START_US + int(self.loop.time() * 1e6)
 
     @property
     def leader(self) -> Member | None:

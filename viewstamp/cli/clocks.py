@@ -1,0 +1,79 @@
+"""Clocks, for ``viewstamp status`` and ``viewstamp doctor``: how far each node's is off, and log time ahead of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+__all__ = ["CLOCK_SECONDS", "Trouble", "clock_trouble", "in_words", "log_time_trouble", "offset", "seconds_ahead"]
+
+CLOCK_SECONDS: Final = 1.0
+"""Clocks may differ by so much; what it took to ask the members comes on top."""
+
+Trouble = tuple[str, str, str]
+"""(node, sentence, remedy); node "" = the cluster."""
+
+
+def clock_trouble(nodes: Sequence[Mapping[str, Any]], seconds: float) -> Iterator[Trouble]:
+    """Find clocks that are off, of nodes that answer; asking them took ``seconds`` at most."""
+    bound = max((node["clock"]["bound_seconds"] for node in nodes if node.get("clock")), default=10.0)
+    for node in nodes:
+        clock = node.get("clock") or {}
+        if clock.get("is_alone") and abs(clock.get("offset_seconds") or 0) > bound:
+            yield (
+                str(node["id"]),
+                f"the clock of {node['id']} has jumped by {in_words(clock['offset_seconds'])} while it ran; ten "
+                "minutes after the jump records get its time, and what is kept by age is counted by it",
+                "if that clock is wrong, set it right by NTP before the ten minutes are over",
+            )
+    clocks = sorted((node["clock_us"] / 1e6, str(node["id"])) for node in nodes if node.get("clock_us"))
+    if len(clocks) < 2:
+        return
+    middle = clocks[(len(clocks) - 1) // 2]
+    for shown, name in clocks:
+        difference = shown - middle[0]
+        if abs(difference) > CLOCK_SECONDS + seconds:
+            yield (
+                name,
+                f"the clock of {name} is {abs(difference):.1f} s {'ahead of' if difference > 0 else 'behind'} "
+                f"that of {middle[1]}: times in the log, and what is kept by age, are off by as much while it leads, "
+                f"but by {bound:g} s at most as long as a majority's clocks are right",
+                "have both machines' clocks set by NTP",
+            )
+
+
+def log_time_trouble(leader: Mapping[str, Any] | None, seconds: float) -> Iterator[Trouble]:
+    """Find a log whose newest record is ahead of the clocks; asking the leader took ``seconds`` at most."""
+    ahead = seconds_ahead(leader or {})
+    if leader is not None and ahead > seconds:
+        yield (
+            "",
+            f"the newest record is {in_words(ahead)} ahead of the clocks, by {leader['id']}: a clock was wrong, or "
+            f"those of a majority are behind. Until it is outlived, in {in_words(2 * ahead)} at the latest, log "
+            "time goes on at half the rate, and leases, sessions and what is kept by age last twice as long",
+            "have every machine's clock set by NTP; if that is too long to wait: docs/operating.md, Clocks",
+        )
+
+
+def seconds_ahead(node: Mapping[str, Any]) -> float:
+    """Return how far log time is ahead of the clocks, as a node reports it; 0 within its bound."""
+    clock = node.get("clock") or {"ahead_seconds": 0.0, "bound_seconds": 0.0}
+    ahead = float(clock["ahead_seconds"])
+    return ahead if ahead > clock["bound_seconds"] + CLOCK_SECONDS else 0.0
+
+
+def offset(node: Mapping[str, Any]) -> str | None:
+    """Return how far a node's clock is from a majority's, as text; None = it does not know."""
+    found = (node.get("clock") or {}).get("offset_seconds")
+    return None if found is None else f"{'-' if found < 0 else '+'}{in_words(found)}"
+
+
+def in_words(seconds: float) -> str:
+    """Return a length of time in its two largest units, such as "2 h 5 min"."""
+    units = [("years", 365 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
+    left = abs(seconds)
+    for (unit, size), (below, below_size) in pairwise(units):
+        if left >= size:
+            return f"{left // size:.0f} {unit} {left % size // below_size:.0f} {below}"
+    return f"{left:.1f} s"

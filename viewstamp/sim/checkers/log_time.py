@@ -1,0 +1,89 @@
+"""Log time: no clock of a minority moves it away, and it never stands still.
+
+| invariant | sentence |
+| --- | --- |
+| LogTimeBounded | as long as the clocks of a majority of the voters have always been right, no record is stamped \
+later than the true time plus the bound, and what drift adds |
+| LogTimeAdvances | in a group at rest the time that its leader would stamp goes on, at nearly half the rate of real \
+time at least, whatever its clock shows |
+
+A clock that was wrong once counts as wrong for the rest of the run: somebody may still hold its report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from viewstamp.consensus import standing
+from viewstamp.sim.checkers.violation import Violation
+
+if TYPE_CHECKING:
+    from viewstamp.sim.world import Member, World
+
+__all__ = ["LogTimeChecker", "check_advances"]
+
+_RIGHT_US: Final = 1_000_000
+"""A clock that is off by less is right."""
+_SLACK_US: Final = 10_000_000
+"""What drift of a tenth adds to reports that are extrapolated for the length of a run."""
+_WATCHED_SECONDS: Final = 2.0
+_ADVANCE_MIN: Final = 0.4
+"""Half the rate of real time, less a tenth of drift, and some ticks."""
+
+
+class LogTimeChecker:
+    """Looks at every record that a leader stamps."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._wrong: set[str] = set()
+        """The machines whose clocks have been wrong."""
+        self._is_spoiled = False
+        """Whether the clocks of a majority have been wrong: from then on log time may be anywhere."""
+        self._seen: dict[str, int] = {}
+        self.checked = 0
+        """Records that were found within the bound."""
+
+    def look(self) -> None:
+        """Look at the newest records of all that lead. Raises Violation."""
+        if self._is_spoiled:
+            return
+        true_us = self._world.true_us
+        for member in self._world.members:
+            if abs(member.clock.wall_us() - true_us) > _RIGHT_US:
+                self._wrong.add(member.name)
+        for member in self._world.members:
+            node = member.node
+            if node is None or node.replica is None or node.replica.raft.core.leader != node.me:
+                continue
+            core = node.replica.raft.core
+            right = [each.id for each in self._world.members if each.name not in self._wrong]
+            if not standing.is_majority(core.membership, right):
+                self._is_spoiled = True
+                return
+            if core.log.end != self._seen.get(member.name):
+                self._seen[member.name] = core.log.end
+                self._check(member, core.log_time - true_us)
+
+    def _check(self, member: Member, ahead_us: int) -> None:
+        node = member.node
+        assert node is not None, "it leads"
+        if ahead_us > round(node.options.clock_bound_seconds * 1e6) + _SLACK_US:
+            raise Violation("LogTimeBounded", f"{member.id} stamps a record {ahead_us / 1e6:.1f} s ahead of the time")
+        self.checked += 1
+
+
+def check_advances(world: World) -> None:
+    """Let a group at rest go on for a moment, and see its leader's log time do so. Raises Violation."""
+    leader = world.leader
+    assert leader is not None, "it has settled"
+    assert leader.node is not None, "it leads"
+    assert leader.node.replica is not None, "it has started"
+    core = leader.node.replica.raft.core
+    before, term = core.wall_us, core.term
+    world.loop.run_until(lambda: False, seconds=_WATCHED_SECONDS)
+    if (core.leader, core.term) == (leader.id, term) and core.wall_us - before < _ADVANCE_MIN * _WATCHED_SECONDS * 1e6:
+        raise Violation(
+            "LogTimeAdvances",
+            f"in {_WATCHED_SECONDS:g} s log time of {leader.id} went on by {(core.wall_us - before) / 1e6:.3f} s",
+        )
