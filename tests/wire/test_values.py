@@ -133,7 +133,7 @@ SELF.append(SELF)
         ((1, {threading.Lock()}), "value[1] element is a lock"),
         ({Colour.RED: 1}, "value key <Colour.RED: 1> is a Colour: pass its .value"),
         (collections.defaultdict(int), "value is a defaultdict: make it a plain dict"),
-        (collections.OrderedDict(), "value is a OrderedDict: make it a plain dict"),
+        (collections.OrderedDict(), "value is an OrderedDict: make it a plain dict"),
         ([Point(1)], "value[0] is a Point: make it a plain tuple"),
         (Name("x"), "value is a Name: make it a plain str"),
         (datetime(2026, 1, 1), "value is a datetime without a time zone: make it aware, datetime.now(timezone.utc)"),

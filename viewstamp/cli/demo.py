@@ -194,7 +194,9 @@ class _Demo:
             node.send_signal(signal.SIGKILL)
         for node in doomed:
             await node.wait_gone(WAIT_SECONDS)
-        self._show.note(f"killed {' and '.join(node.id for node in doomed)} (SIGKILL), of which {leader.id} led")
+        followers = [node.id for node in doomed if node is not leader]
+        also = f" and {', '.join(followers)}" if followers else ""
+        self._show.note(f"killed the leader {leader.id}{also} with SIGKILL")
         return Kill([str(node.id) for node in doomed], term, moment)
 
     async def _bring_back(self, kill: Kill) -> None:

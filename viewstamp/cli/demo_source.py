@@ -24,9 +24,10 @@ class Source:
     @classmethod
     def prepare(cls, directory: str, file: Path | None, show: Show) -> Source:
         """Count the lines of ``file``, or write the flights into a file of their own first."""
-        from viewstamp.cli.flights import FLIGHTS, flights
+        from viewstamp.cli.flights import FLIGHTS, check_installed, flights
 
         if file is None:
+            check_installed()
             show.phase(f"reading {FLIGHTS:,} flights")
             path = os.path.join(directory, "flights.jsonl")
             try:

@@ -17,7 +17,7 @@ from typing import Final
 
 from viewstamp.errors import ConfigError
 
-__all__ = ["FLIGHTS", "flights"]
+__all__ = ["FLIGHTS", "check_installed", "flights"]
 
 FLIGHTS: Final = 336_776
 """How many there are."""
@@ -35,6 +35,11 @@ def flights() -> Iterator[bytes]:
     """
     with zipfile.ZipFile(_archive()) as archive, archive.open("flights.csv") as stream:
         yield from _ordered(csv.reader(io.TextIOWrapper(stream, encoding="utf-8", newline="")))
+
+
+def check_installed() -> None:
+    """Raise ConfigError if the package with the data is not installed."""
+    _archive()
 
 
 def _archive() -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,43 +17,22 @@ from viewstamp.cli.options import (
     print_json,
     print_table,
 )
+from viewstamp.cli.quantities import parse_age, parse_bytes, show_age
 from viewstamp.cli.target import Target
 
 if TYPE_CHECKING:
     from viewstamp.client.results import TopicInfo
 
-__all__ = ["app", "parse_age", "show_age"]
+__all__ = ["app"]
 
 app = typer.Typer(cls=CommandGroup, help="Make, list and trim topics.", no_args_is_help=True)
-
-SECONDS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-
-
-def parse_age(text: str) -> float:
-    """Return the seconds of a text such as ``7d``, ``12h``, ``30m``, ``45s``; 0 alone needs no unit.
-
-    A number without a unit is refused: who means 7 days by ``7`` would lose what is older than 7 seconds.
-    """
-    if text.strip() == "0":
-        return 0.0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text.strip())
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is no age; write 7d, 12h, 30m or 45s, or 0 for no bound")
-    return float(match[1]) * SECONDS[match[2]]
-
-
-def show_age(seconds: float) -> str:
-    """Write seconds in the largest unit that needs no fraction."""
-    for unit, size in SECONDS.items():
-        if seconds % size == 0 and seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:g}s"
-
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="1 to 128 of A-Z a-z 0-9 . _ -")]
 RetainBytesOption = Annotated[
     int | None,
-    typer.Option("--retain-bytes", metavar="N", min=0, help="Drop the oldest records beyond so many bytes; 0 = never."),
+    typer.Option(
+        "--retain-bytes", metavar="SIZE", parser=parse_bytes, help="Drop the oldest beyond 64MiB, ...; 0 = never."
+    ),
 ]
 RetainAgeOption = Annotated[
     float | None,

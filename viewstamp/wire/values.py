@@ -235,11 +235,15 @@ def _reason(value: object) -> str:
     if kind in _ENCODERS:
         return ""
     if isinstance(value, Enum):
-        return f"is a {kind.__name__}: pass its .value"
+        return f"is {_article(kind)} {kind.__name__}: pass its .value"
     for plain in (bool, int, float, str, bytes, list, tuple, dict, set, frozenset, datetime, date):
         if isinstance(value, plain):
-            return f"is a {kind.__name__}: make it a plain {plain.__name__}"
-    return f"is a {kind.__name__}"
+            return f"is {_article(kind)} {kind.__name__}: make it a plain {plain.__name__}"
+    return f"is {_article(kind)} {kind.__name__}"
+
+
+def _article(kind: type) -> str:
+    return "an" if kind.__name__[0].lower() in "aeiou" else "a"
 
 
 def _reason_of_datetime(value: datetime) -> str:
