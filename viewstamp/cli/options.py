@@ -79,16 +79,32 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print aligned columns; numbers to the right. Plain text, so that other programs can cut it."""
-    texts = [[_text(cell) for cell in row] for row in rows]
-    widths = [max(len(row[at]) for row in [list(columns), *texts]) for at in range(len(columns))]
-    numeric = [bool(texts) and all(_is_number(row[at]) for row in texts) for at in range(len(columns))]
-    for row in [list(columns), *texts]:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+    """Print aligned columns, numbers to the right, as plain text.
+
+    On a terminal that is too narrow, the columns that do not fit follow in further tables, each of which begins with
+    the first column again. In a pipe there is always one table, because other programs cut it.
+    """
+    texts = [list(columns), *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[at]) for row in texts) for at in range(len(columns))]
+    numeric = [len(texts) > 1 and all(_is_number(row[at]) for row in texts[1:]) for at in range(len(columns))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for number, part in enumerate(_parts(widths, room)):
+        if number:
+            print()
+        for row in texts:
+            cells = [row[at].rjust(widths[at]) if numeric[at] else row[at].ljust(widths[at]) for at in part]
+            print("  ".join(cells).rstrip())
+
+
+def _parts(widths: Sequence[int], room: int | None) -> list[list[int]]:
+    """Return which columns stand in which table, so that each table fits into ``room`` characters; None = one table."""
+    parts: list[list[int]] = [[0]]
+    for at in range(1, len(widths)):
+        taken = sum(widths[each] + 2 for each in parts[-1])
+        if room is not None and len(parts[-1]) > 1 and taken + widths[at] > room:
+            parts.append([0])
+        parts[-1].append(at)
+    return parts
 
 
 def program() -> str:
