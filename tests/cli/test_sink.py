@@ -55,8 +55,8 @@ def test_sinks_are_listed_with_their_last_batch_and_what_is_staged(
     assert run(cluster, "list") == 0
     text = capsys.readouterr().out
     assert table(text) == [
-        ["sink", "batch", "committed", "attempts", "sealed", "bytes"],
-        ["lake", "7", COMMITTED, "1", "1", "120"],
+        ["sink", "batch", "committed", "topics", "attempts", "sealed", "bytes"],
+        ["lake", "7", COMMITTED, "orders", "1", "1", "120"],
     ]
     assert run(cluster, "list", "--output", "json") == 0
     (sink,) = json.loads(capsys.readouterr().out)["sinks"]

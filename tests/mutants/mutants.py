@@ -362,6 +362,17 @@ def forget_staging() -> AbstractContextManager[None]:
     return patched(Staging, image=image)
 
 
+def forget_busy_sinks() -> AbstractContextManager[None]:
+    original = Staging.expire
+
+    def expire(self: Staging, log_time: int, log_bytes: int) -> None:
+        for sink in [sink for sink in self.sinks.values() if log_time > sink.forget_at]:
+            self._drop(attempt for attempt in self.attempts.values() if attempt.sink == sink.name)
+        original(self, log_time, log_bytes)
+
+    return patched(Staging, expire=expire)
+
+
 def forget_idle_commits() -> AbstractContextManager[None]:
     original = Staging.image
 
@@ -454,6 +465,7 @@ MUTANTS: dict[str, Mutant] = {
         Mutant("reset-without-recount", "a new owner's batches are compared with the old one's", reset_without_recount),
         Mutant("keep-leftovers", "a COMMIT leaves everything that was staged", keep_leftovers),
         Mutant("forget-staging", "a snapshot leaves out what is staged", forget_staging),
+        Mutant("forget-busy-sinks", "a sink is forgotten while attempts of it are left", forget_busy_sinks),
         Mutant("forget-idle-commits", "a snapshot leaves out which COMMITs had no effect", forget_idle_commits),
         Mutant("drop-what-is-staged", "the log is dropped below what is staged", drop_what_is_staged),
         Mutant("drop-what-was-staged", "the log is kept from the COMMIT on only", drop_what_was_staged),

@@ -180,6 +180,7 @@ RECORDS: tuple[Record, ...] = (
         Seed("late commits", 1),
         "NothingLeftStaged",
     ),
+    Record("forget-busy-sinks", Case("tests/streams/test_staging.py::test_a_sink_with_attempts_is_not_forgotten")),
     Record(
         "forget-staging",
         Case("tests/streams/test_staging.py::test_a_snapshot_at_any_moment_carries_the_sinks_on"),

@@ -16,7 +16,7 @@ import time
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -47,7 +47,7 @@ class Standalone:
         workers = {process.pid for process in self._processes[1:]}
         found = {}
         for pid, parent, command in _processes():
-            if parent in workers and "CoarseGrainedExecutorBackend" in command:
+            if parent in workers and "org.apache.spark.executor.CoarseGrainedExecutorBackend" in command:
                 found[pid] = command[command.index("--hostname") + 1]
         return found
 
@@ -55,9 +55,9 @@ class Standalone:
         self,
         program: Path,
         *arguments: str,
-        conf: dict[str, str],
-        python: Path,
-        environment: dict[str, str] | None = None,
+        conf: Mapping[str, str],
+        python: Path | str,
+        environment: Mapping[str, str],
         py_files: Sequence[Path] = (),
         directory: Path,
     ) -> subprocess.Popen[str]:
@@ -81,7 +81,7 @@ class Standalone:
         return subprocess.Popen(
             [*command, str(program), *arguments],
             cwd=directory,
-            env=_environment() | {"PYSPARK_PYTHON": str(python)} | (environment or {}),
+            env=_environment() | {"PYSPARK_PYTHON": str(python), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

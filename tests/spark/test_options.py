@@ -107,7 +107,10 @@ def test_a_path_is_no_topic() -> None:
 def test_an_option_like_none_gets_the_list() -> None:
     with pytest.raises(ConfigError, match="the sink has no option zzz") as raised:
         sink(zzz="1")
-    assert raised.value.remedy == "there are cluster, topic, sinkId, sinkReset, txnId, batchId, format, connectSeconds"
+    assert (
+        raised.value.remedy
+        == "there are cluster, topic, sinkId, sinkReset, txnId, txnKeepDays, batchId, format, connectSeconds"
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,6 +152,7 @@ def test_a_wrong_value_of_a_reader_is_named_with_its_remedy(option: str, value: 
         ("sinkReset", "yes", "true or false"),
         ("batchId", "-1", "a whole number from 0 on"),
         ("batchId", "x", "a whole number from 0 on"),
+        ("txnKeepDays", "36501", "from 0, which means for ever, to 36500"),
         ("format", "avro", "json or msgpack"),
     ],
 )
@@ -185,6 +189,7 @@ def test_what_does_nothing_for_a_reader_is_refused(streaming: bool, options: dic
     ("streaming", "options"),
     [
         (True, {"txnId": "t"}),
+        (False, {"txnKeepDays": "1"}),
         (True, {"batchId": "1"}),
         (True, {"sinkReset": "true"}),
         (False, {"sinkReset": "true", "txnId": "t"}),

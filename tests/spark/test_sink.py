@@ -109,6 +109,7 @@ def test_a_transaction_that_is_written_again_lands_once(
     save(numbers(spark, 100, 2), cluster.addresses, topic=topic, txnId=name)
     save(numbers(spark, 100, 3), cluster.addresses, topic=topic, txnId=name)
     assert cluster.values(topic) == texts(100)
+    assert sinks(cluster)[name].forget_seconds == 30 * 86_400, "else 10,000 of them would fill the list for ever"
     save(numbers(spark, 100, 2), cluster.addresses, topic=topic, txnId=f"{name}-another")
     assert cluster.values(topic) == texts(100) * 2
 
@@ -178,6 +179,14 @@ def test_a_topic_is_never_overwritten(spark: SparkSession, cluster: RunningClust
     assert '.mode("append")' in text
 
 
+@pytest.mark.parametrize(("days", "seconds"), [("0", 0), ("7", 7 * 86_400)])
+def test_a_transaction_is_kept_as_long_as_the_option_says(
+    spark: SparkSession, cluster: RunningCluster, topic: str, days: str, seconds: int
+) -> None:
+    save(numbers(spark, 1), cluster.addresses, topic=topic, txnId=f"kept-{topic}", txnKeepDays=days)
+    assert sinks(cluster)[f"kept-{topic}"].forget_seconds == seconds
+
+
 def test_a_write_that_fails_before_any_attempt_reports_nothing_else(
     cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,6 +213,7 @@ def test_a_stream_lands_each_file_once_over_restarts(
         assert cluster.values(topic) == expected
     sink = sinks(cluster)[query.id]
     assert (sink.owner, sink.run, sink.batch, sink.attempts) == (query.id, query.runId, 3, 0)
+    assert sink.forget_seconds == 0, "a query is remembered for ever"
 
 
 def test_a_file_becomes_visible_at_once(

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from tests.spark.cluster import RunningCluster
 from viewstamp.client import Client
 from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
+from viewstamp.spark import lag
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
 from viewstamp.spark.stream_source import StreamReader, decode_positions, encode_positions, share, stream_reader
@@ -273,14 +274,13 @@ class Collected:
 
     def __init__(self) -> None:
         self.batches: dict[int, list[tuple[str, int]]] = {}
+        self.lags: list[dict[str, int]] = []
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         self.batches[batch] = sorted((row.topic, row.position) for row in rows.collect())
 
 
-def run(
-    spark: SparkSession, cluster: RunningCluster, topic: str, checkpoint: Path, **options: object
-) -> dict[int, list[tuple[str, int]]]:
+def run(spark: SparkSession, cluster: RunningCluster, topic: str, checkpoint: Path, **options: object) -> Collected:
     """Run a query over what is there now; return its micro-batches."""
     rows = spark.readStream.format("viewstamp").option("cluster", cluster.addresses).option("topic", topic)
     rows = rows.options(**{name: str(value) for name, value in options.items()})
@@ -288,7 +288,8 @@ def run(
     writer: Any = rows.load().select("topic", "position").writeStream.foreachBatch(collected)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(SECONDS_MAX), "the query does not end"
-    return collected.batches
+    collected.lags = [lag(progress) for progress in query.recentProgress if progress["numInputRows"]]
+    return collected
 
 
 @pytest.mark.slow
@@ -299,15 +300,17 @@ def test_a_query_goes_on_from_its_checkpoint(
     topic, other = new_topic(), new_topic()
     append(cluster, topic, 20)
     limit = {"maxRecordsPerTrigger": 7}
-    first = run(spark, cluster, topic, tmp_path, **limit)
+    collected = run(spark, cluster, topic, tmp_path, **limit)
+    assert collected.lags == [{topic: 13}, {topic: 6}, {topic: 0}]
+    first = collected.batches
     assert {batch: len(rows) for batch, rows in first.items()} == {0: 7, 1: 7, 2: 6}
     append(cluster, topic, 10)
     append(cluster, other, 2)
-    second = run(spark, cluster, f"{topic},{other}", tmp_path, **limit, startingPosition="earliest")
+    second = run(spark, cluster, f"{topic},{other}", tmp_path, **limit, startingPosition="earliest").batches
     read = [row for batch in (first | second).values() for row in batch]
     assert sorted(read) == sorted([*((topic, n) for n in range(1, 31)), (other, 1), (other, 2)])
     assert len(read) == len(set(read))
-    assert run(spark, cluster, f"{topic},{other}", tmp_path, **limit) == {}
+    assert run(spark, cluster, f"{topic},{other}", tmp_path, **limit).batches == {}
     written = (tmp_path / "offsets" / "1").read_text().splitlines()[-1]
     assert written == json.dumps({"v": 1, topic: 15})
 
@@ -323,4 +326,4 @@ def test_a_query_whose_positions_were_trimmed_fails_with_the_remedy(
     cluster.run(lambda client: client.trim_topic(topic, 8))
     with pytest.raises(Exception, match=f"(?s)position 6 of topic {topic} .* kept is 8.*failOnDataLoss=false"):
         run(spark, cluster, topic, tmp_path)
-    assert run(spark, cluster, topic, tmp_path, failOnDataLoss="false") == {1: [(topic, n) for n in (8, 9, 10)]}
+    assert run(spark, cluster, topic, tmp_path, failOnDataLoss="false").batches == {1: [(topic, n) for n in (8, 9, 10)]}

@@ -31,6 +31,7 @@ from viewstamp.errors import (
 )
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults
 from viewstamp.streams import Streams
+from viewstamp.streams.staging import Sink, Staging
 from viewstamp.wire.batch import Kind
 
 SECOND = 1_000_000
@@ -358,6 +359,61 @@ def test_a_forgotten_sink_begins_anew(log: Log, stager: Stager) -> None:
     with pytest.raises(RequestError, match="no sink"):
         log.run(forget())
     assert log.machine.query("list_sinks") == []
+
+
+def sink_names(log: Log) -> list[str]:
+    return [sink["name"] for sink in log.machine.query("list_sinks")]
+
+
+def test_a_sink_of_one_write_is_forgotten_when_its_time_is_over(log: Log, stager: Stager) -> None:
+    """Nobody forgets them by hand, and there is room for ten thousand."""
+    topic = log.topic()
+    log.run(begin("kept"))
+    log.run(abort("kept"))
+    part = stager.sealed((topic, 3), forget_seconds=100)
+    log.seconds += 90
+    stager.commit(part)
+    assert stager.sink()["forget_seconds"] == 100
+    log.seconds += 99
+    log.session()
+    assert sink_names(log) == ["kept", "s"]
+    log.seconds += 2
+    log.session()
+    assert sink_names(log) == ["kept"]
+    with pytest.raises(StagingError, match="nothing was staged"):
+        log.propose(commit(part))
+
+
+def test_a_sink_with_attempts_is_not_forgotten(log: Log, stager: Stager) -> None:
+    """Its commit may be on its way."""
+    topic = log.topic()
+    part = stager.sealed((topic, 3), forget_seconds=100)
+    log.seconds += 1000
+    log.session()
+    assert stager.commit(part)["ranges"] == [["orders", 1, 3]]
+    log.run(begin(batch=1, forget_seconds=100))
+    log.seconds += 1000
+    log.session()
+    assert sink_names(log) == ["s"]
+    log.seconds += 2601
+    log.session()
+    assert sink_names(log) == [], "its attempt is too old, too"
+
+
+def test_a_snapshot_of_a_release_that_kept_every_sink_is_read(log: Log, stager: Stager) -> None:
+    stager.commit(stager.sealed((log.topic(), 3)))
+    image = Staging()
+    (sink,) = log.machine.query("list_sinks")
+    old = Sink("s", "q")
+    old.batch = 0
+    image.sinks = {"s": old}
+    stored = image.image()
+    stored[0] = [each[:9] for each in stored[0]]
+    restored_staging = Staging.from_image(stored)
+    assert restored_staging.describe(restored_staging.sink("s"))["forget_seconds"] == 0
+    restored_staging.expire(10**18, 0)
+    assert list(restored_staging.sinks) == ["s"]
+    assert sink["forget_seconds"] == 0
 
 
 # The admission view.

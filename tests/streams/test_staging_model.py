@@ -78,6 +78,8 @@ class Sink:
     batch: int = -1
     answer: dict[str, Any] | None = None
     """What the COMMIT of ``batch`` was told."""
+    forget_seconds: int = 0
+    used: int = 0
 
 
 @dataclass
@@ -112,6 +114,11 @@ class Model:
         is_due = any(self.log_bytes >= attempt.gone_at for attempt in self.tries.values())
         if batch.log_time >= self.next_second or is_due:
             self._drop(lambda t: batch.log_time - t.time > t.keep_seconds * SECOND or self.log_bytes >= t.gone_at)
+            busy = {attempt.sink for attempt in self.tries.values()}
+            for name, sink in list(self.sinks.items()):
+                is_old = sink.forget_seconds and batch.log_time > sink.used + sink.forget_seconds * SECOND
+                if is_old and name not in busy:
+                    del self.sinks[name]
         self.next_second = max(self.next_second, (batch.log_time // SECOND + 1) * SECOND)
         answer = self._apply(batch)
         self.log_bytes += batch.size
@@ -172,8 +179,10 @@ class Model:
             return judged
         name, owner, run = fields["sink"], fields["owner"], fields["run"]
         sink = self.sinks.setdefault(name, Sink(owner))
+        sink.forget_seconds, sink.used = fields.get("forget_seconds", 0), batch.log_time
         if owner != sink.owner:
-            self.sinks[name] = sink = Sink(owner, former_owners=sink.former_owners | {sink.owner})
+            times = {"forget_seconds": sink.forget_seconds, "used": sink.used}
+            self.sinks[name] = sink = Sink(owner, former_owners=sink.former_owners | {sink.owner}, **times)
             self._drop(lambda t: t.sink == name)
         if run != sink.run:
             sink.former_runs |= {sink.run} if sink.run else set()
@@ -256,7 +265,7 @@ class Model:
             for each in self.tries[number].held:
                 self._append(each.topic, each, batch)
         sink = self.sinks[request.sink]
-        sink.batch, sink.answer = request.batch, answer
+        sink.batch, sink.answer, sink.used = request.batch, answer, batch.log_time
         self._drop(lambda t: t.sink == request.sink and t.batch <= request.batch)
         self.commits += 1
 
@@ -467,6 +476,7 @@ class History:
             reset=self.entropy.random() < 0.5,
             keep_seconds=self.entropy.choice((2, 3600)),
             keep_bytes=self.entropy.choice((0, 0, 100_000)),
+            **self.entropy.choice(({}, {}, {"forget_seconds": 3})),
         )
         self._propose(batch, self.model.judge_begin(msgpack.unpackb(batch.values()[0])))
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+_TOPICS_SHOWN = 3
+"""Topics of a sink in a line of the list; ``sink describe`` shows all of them."""
+
 app = typer.Typer(cls=CommandGroup, help="List, describe and forget sinks.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A sink; see: viewstamp sink list")]
@@ -39,13 +42,13 @@ def list_sinks(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the sinks: the last batch that each has committed, and what is staged and not committed."""
+    """List the sinks: the last batch of each, the topics that it went to, and what is staged and not committed."""
     sinks = Target.resolve(directory, cluster).ask(lambda client: client.list_sinks(timeout=timeout))
     if output is Output.JSON:
         print_json({"sinks": [_described(sink) for sink in sinks]})
     else:
-        rows = [(s.name, _batch(s), _time(s), s.attempts, s.sealed, s.bytes) for s in sinks]
-        print_table(["sink", "batch", "committed", "attempts", "sealed", "bytes"], rows)
+        rows = [(s.name, _batch(s), _time(s), _topics(s), s.attempts, s.sealed, s.bytes) for s in sinks]
+        print_table(["sink", "batch", "committed", "topics", "attempts", "sealed", "bytes"], rows)
 
 
 @app.command()
@@ -64,6 +67,8 @@ def describe(
     kept = f", kept {sink.keep_seconds:g} s" if sink.attempts else ""
     facts = [("owner", sink.owner or None), ("run", sink.run or None), ("batch", _batch(sink))]
     facts += [("committed", _time(sink)), ("index", sink.index or None)]
+    if sink.forget_seconds:
+        facts += [("kept", f"{sink.forget_seconds:,.0f} s after its last attempt or commit")]
     facts += [("attempts", f"{sink.attempts}, {sink.sealed} of them sealed: {sink.bytes:,} bytes{kept}")]
     print_table(["sink", sink.name], facts)
     if sink.ranges:
@@ -122,6 +127,13 @@ def _described(sink: SinkInfo) -> dict[str, object]:
 
 def _batch(sink: SinkInfo) -> int | None:
     return None if sink.batch < 0 else sink.batch
+
+
+def _topics(sink: SinkInfo) -> str | None:
+    """Return the topics of the last batch, shortened to the first ones; None = there is none, or they are not kept."""
+    names = [each.topic for each in sink.ranges or []]
+    more = f", and {len(names) - _TOPICS_SHOWN} more" if len(names) > _TOPICS_SHOWN else ""
+    return ", ".join(names[:_TOPICS_SHOWN]) + more or None
 
 
 def _time(sink: SinkInfo) -> str | None:

@@ -261,7 +261,11 @@ def _is_commit(value: object) -> bool:
 def _is_sink(value: object) -> bool:
     numbers = ("batch", "index", "log_time", "attempts", "sealed", "bytes")
     checks = {"name": _is_text, "owner": _is_text, "run": _is_text, "ranges": _is_ranges, "keep_seconds": _is_number}
-    return _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
+    return (
+        isinstance(value, dict)
+        and _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
+        and _is_number(value.get("forget_seconds", 0))
+    )
 
 
 def _is_membership(value: object) -> bool:

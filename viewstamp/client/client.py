@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, cast, overload
 
@@ -533,7 +534,14 @@ class BaseClient(Administrator):
     # Sinks.
 
     def sink(
-        self, name: str, *, owner: str = "", run: str = "", reset: bool = False, keep_seconds: float = 3600.0
+        self,
+        name: str,
+        *,
+        owner: str = "",
+        run: str = "",
+        reset: bool = False,
+        keep_seconds: float = 3600.0,
+        forget_seconds: float = math.inf,
     ) -> Sink:
         """Return a sink to write whole batches to, each exactly once. Nothing is asked before the first call.
 
@@ -544,6 +552,9 @@ class BaseClient(Administrator):
           reset: take the sink over from another owner, for good; its batches are numbered anew.
           keep_seconds: what is staged goes after so long without activity, in whole seconds of the log's time; earlier
             where a limited log needs the room.
+          forget_seconds: whole seconds of log time after the latest attempt or commit until the cluster forgets the
+            sink; ``math.inf`` = it is kept until ``forget_sink``. For sinks that write only one batch each. A batch
+            that is written again after this time is there twice.
 
         Raises:
           RequestError: a name is no text, or the seconds are not above 0.
@@ -558,6 +569,7 @@ class BaseClient(Administrator):
             run=run,
             reset=reset,
             keep_seconds=keep_seconds,
+            forget_seconds=forget_seconds,
         )
 
     # Reading.

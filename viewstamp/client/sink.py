@@ -89,7 +89,8 @@ class SinkInfo:
 
     ``batch`` is the last one committed, -1 = none; ``index`` and ``timestamp`` (microseconds since 1970) are that
     commit's, ``ranges`` where its records stand. ``attempts`` are staging or sealed, ``sealed`` of them are, and hold
-    ``bytes`` that are not visible; without activity they are dropped after ``keep_seconds`` of log time.
+    ``bytes`` that are not visible; without activity they are dropped after ``keep_seconds`` of log time. The sink is
+    forgotten ``forget_seconds`` of log time after its latest attempt or commit; 0 = it is kept.
     """
 
     name: str
@@ -103,6 +104,7 @@ class SinkInfo:
     attempts: int
     sealed: int
     bytes: int
+    forget_seconds: float = 0.0
 
 
 class Sink:
@@ -129,13 +131,17 @@ class Sink:
         run: str,
         reset: bool,
         keep_seconds: float,
+        forget_seconds: float,
     ) -> None:
         self.name = as_text(name, "the name of a sink")
         self.owner = as_text(owner, "the owner of a sink")
         self.run = as_text(run, "the run of a sink") or _random_name(entropy)
         if not 0 < keep_seconds < math.inf:
             raise RequestError(f"keep_seconds={keep_seconds!r}", remedy="give a number of seconds above 0")
+        if not forget_seconds > 0:
+            raise RequestError(f"forget_seconds={forget_seconds!r}", remedy="give a number of seconds above 0")
         self._reset = reset
+        self._forget_seconds = 0 if forget_seconds == math.inf else math.ceil(forget_seconds)
         self._keep_seconds = math.ceil(keep_seconds)
         self._client = client
         self._shell = shell
@@ -169,6 +175,8 @@ class Sink:
             "reset": self._reset,
             "keep_seconds": self._keep_seconds,
         }
+        if self._forget_seconds:
+            body["forget_seconds"] = self._forget_seconds
         frame = await self._client.ask_leader(FrameKind.BEGIN_ATTEMPT, body, timeout)
         attempt, commit = frame.body["attempt"], frame.body.get("commit")
         if attempt:
@@ -422,6 +430,7 @@ def sink_info(sink: dict[str, Any]) -> SinkInfo:
         attempts=sink["attempts"],
         sealed=sink["sealed"],
         bytes=sink["bytes"],
+        forget_seconds=sink.get("forget_seconds", 0),  # absent = a node of a release that keeps every sink
     )
 
 

@@ -22,6 +22,7 @@ The parts
   * ``connection.py``: one client a process and cluster, for code that is not async.
   * ``rows.py``: rows to records; ``sink.py``: the writers.
   * ``records.py``: records to rows, without a copy; ``source.py``, ``stream_source.py``: the readers.
+  * ``progress.py``: how far a query is behind. ``installed.py``: whether Spark is there, and new enough.
   * ``wal_source.py``: ``format("viewstamp-wal")``, the segment files of nodes that do not run.
 
 What is assumed
@@ -37,5 +38,6 @@ What it deliberately lacks: writers of single rows, and continuous or real-time 
 
 from viewstamp.spark.java import ensure_java
 from viewstamp.spark.local_spark import register, session
+from viewstamp.spark.progress import lag
 
-__all__ = ["ensure_java", "register", "session"]
+__all__ = ["ensure_java", "lag", "register", "session"]

@@ -68,6 +68,8 @@ class SinkOptions:
     """Batch writes only: the number of the batch within ``sink_id``, as ``foreachBatch`` tells it."""
     format: Literal["", "json", "msgpack"] = ""
     """How a whole row becomes one value; "" = the column ``value`` is the value."""
+    txn_keep_days: int = 30
+    """How many days the cluster remembers ``txn_id``; 0 = until somebody has it forgotten."""
     connect_seconds: int = CONNECT_SECONDS
     """How long the driver waits for a cluster of which every address refuses connections."""
     filled_in: tuple[str, ...] = ()
@@ -93,8 +95,15 @@ class SinkOptions:
             given["filledIn"] = (*_FILLED_IN, "topic") if "topic" in given else _FILLED_IN
         if "sinkReset" in given and "sinkId" not in given:
             raise ConfigError("sinkReset stands without sinkId", remedy="name the sink that is to be reset: sinkId")
+        if "txnKeepDays" in given and "txnId" not in given:
+            raise ConfigError("txnKeepDays stands without txnId", remedy="name the write: txnId")
         if streaming:
-            _refuse(given, ("txnId", "batchId"), "a streaming sink", "leave it out: a stream numbers its own batches")
+            _refuse(
+                given,
+                ("txnId", "txnKeepDays", "batchId"),
+                "a streaming sink",
+                "leave it out: a stream numbers its own batches",
+            )
         elif "txnId" in given and ("sinkId" in given or "batchId" in given):
             raise ConfigError("txnId stands beside sinkId or batchId", remedy="name a write by txnId alone, or by both")
         elif ("sinkId" in given) != ("batchId" in given):
@@ -275,6 +284,12 @@ def _count(value: str) -> int:
     return _whole(value, 1)
 
 
+def _days(value: str) -> int:
+    if _whole(value) > 36_500:
+        raise ValueError("write a whole number of days from 0, which means for ever, to 36500")
+    return int(value)
+
+
 def _partitions(value: str) -> int:
     count = _whole(value, 1)
     if count > PARTITIONS_MAX:
@@ -369,6 +384,7 @@ _SINK: Final[Mapping[str, _Check]] = {
     "sinkId": _text,
     "sinkReset": _flag,
     "txnId": _text,
+    "txnKeepDays": _days,
     "batchId": _whole,
     "format": _format,
     "connectSeconds": _whole,

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,7 @@ _COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 """What Spark runs in the process that commits and aborts micro-batches, with new writers. These are not checked again:
 an abort would wait for a cluster that does not answer, and fail, and hide why there is one."""
 
+_DAY = 86_400.0
 _TRANSACTION = "transaction"
 """The owner of what no query writes."""
 _BLOCK_BYTES = 1024 * 1024
@@ -158,8 +160,8 @@ class BatchWriter(DataSourceArrowWriter):
     def _forget(self) -> None:
         """Forget a sink that was made for this write alone, and that nobody will ask for again.
 
-        Where this fails, or a copy of a task that Spark gave up begins anew behind it, the log goes on knowing the
-        sink by name: some hundred bytes. What such a task stages is dropped by its age.
+        If this fails, or a copy of a task that Spark gave up begins an attempt after it, the cluster forgets the sink
+        after a day, and drops by its age what such a task has staged.
         """
         if not self._options.txn_id and self._options.batch_id is None:
             with _only_helps("forgetting the sink of this write"), contextlib.suppress(RequestError):
@@ -261,8 +263,21 @@ def _abort(options: SinkOptions, target: Target | None) -> None:
 
 def _sink(options: SinkOptions, target: Target) -> Sink:
     return connection(options.cluster).client.sink(
-        target.sink, owner=target.owner, run=target.run, reset=options.sink_reset
+        target.sink,
+        owner=target.owner,
+        run=target.run,
+        reset=options.sink_reset,
+        forget_seconds=_forget_seconds(options, target),
     )
+
+
+def _forget_seconds(options: SinkOptions, target: Target) -> float:
+    """Return after how many seconds the cluster forgets the sink: one that writes a single batch, never a query's."""
+    if target.owner != _TRANSACTION:
+        return math.inf
+    if not options.txn_id:
+        return _DAY
+    return options.txn_keep_days * _DAY or math.inf
 
 
 def _only_staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -18,7 +18,7 @@ from crc32c import crc32c
 from viewstamp.errors import FencedError, RequestError, StagingError
 from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
-from viewstamp.wire.staged import ENTRY_SIZE, CommitRequest, decode_fields, pack_entry
+from viewstamp.wire.staged import ENTRY_SIZE, CommitRequest, decode_fields, decode_optional, pack_entry
 
 __all__ = ["SINKS_MAX", "Attempt", "Sink", "Staging"]
 
@@ -26,6 +26,9 @@ SINKS_MAX = 10_000
 RANGES_MAX = 1000
 """Of a COMMIT over more topics than these the ranges are not kept."""
 _NEVER = 1 << 62
+_SINK_FIELDS_BEFORE = ("batch", "former_owners", "former_runs", "index", "log_time", "name", "owner", "ranges", "run")
+"""Fields of a sink in snapshots of releases that kept every sink until FORGET_SINK, in their order."""
+_SINK_FIELDS = (*_SINK_FIELDS_BEFORE, "forget_seconds", "used_time")
 _FORMER_MAX = 64
 """How many former runs and owners of a sink are known as such: the newest."""
 
@@ -38,7 +41,19 @@ class Sink:
       * ``run`` is not in ``former_runs``, ``owner`` not in ``former_owners``
     """
 
-    __slots__ = ("batch", "former_owners", "former_runs", "index", "log_time", "name", "owner", "ranges", "run")
+    __slots__ = (
+        "batch",
+        "forget_seconds",
+        "former_owners",
+        "former_runs",
+        "index",
+        "log_time",
+        "name",
+        "owner",
+        "ranges",
+        "run",
+        "used_time",
+    )
 
     def __init__(self, name: str, owner: str) -> None:
         self.name = name
@@ -53,6 +68,18 @@ class Sink:
         self.log_time = 0
         self.ranges: list[list[Any]] | None = None
         """[topic's name, first position, count] of that COMMIT; None = too many to keep."""
+        self.forget_seconds = 0
+        """The sink is forgotten when no attempt is left and this much log time has passed since ``used_time``.
+
+        0 = it is kept until FORGET_SINK. Sinks that write one batch each ask for it: nobody would forget them by hand.
+        """
+        self.used_time = 0
+        """Log time of the latest BEGIN or COMMIT."""
+
+    @property
+    def forget_at(self) -> int:
+        """Log time behind which the sink is forgotten if no attempt is left."""
+        return self.used_time + self.forget_seconds * 1_000_000 if self.forget_seconds else _NEVER
 
     def committed(self, batch: int, *, duplicate: bool) -> dict[str, object]:
         """Return what is said of a batch that is committed."""
@@ -68,13 +95,14 @@ class Sink:
 
     def image(self) -> list[object]:
         """Return the state as plain values."""
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in _SINK_FIELDS]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> Sink:
         """Rebuild what :meth:`image` returned."""
         sink = cls("", "")
-        for name, value in zip(cls.__slots__, image, strict=True):
+        fields = _SINK_FIELDS_BEFORE if len(image) == len(_SINK_FIELDS_BEFORE) else _SINK_FIELDS
+        for name, value in zip(fields, image, strict=True):
             setattr(sink, name, value)
         return sink
 
@@ -139,6 +167,7 @@ class Staging:
     Invariants:
       * an attempt's sink exists; its batch is above the sink's; it was begun by the sink's present owner and run
       * ``bytes`` is the sum over the attempts
+      * ``next_forget_at`` is at most the lowest ``forget_at`` of all sinks
     """
 
     def __init__(self) -> None:
@@ -148,6 +177,8 @@ class Staging:
         """What is staged and not committed."""
         self.next_gone_at = _NEVER
         """The lowest ``gone_at`` of all attempts."""
+        self.next_forget_at = _NEVER
+        """No sink is forgotten before this log time."""
         self.idle_commits = array("Q")
         """The indices of COMMITs in the log that had no effect, rising: a reader of the log passes over them."""
 
@@ -161,6 +192,7 @@ class Staging:
           RequestError: it cannot be read, or there would be too many sinks.
         """
         name, owner, run, number, reset = decode_fields(batch, sink=str, owner=str, run=str, batch=int, reset=bool)
+        decode_optional(batch, "forget_seconds", 0)
         sink = self.sinks.get(name)
         if sink is None:
             if len(self.sinks) >= SINKS_MAX:
@@ -196,6 +228,8 @@ class Staging:
         sink = self.sinks.get(name)
         if sink is None:
             sink = self.sinks[name] = Sink(name, owner)
+        sink.forget_seconds = decode_optional(batch, "forget_seconds", 0)
+        self._use(sink, batch.log_time)
         if owner != sink.owner:
             sink.former_owners = [*sink.former_owners, sink.owner][-_FORMER_MAX:]
             sink.owner, sink.run, sink.former_runs, sink.batch, sink.ranges = owner, "", [], -1, None
@@ -295,6 +329,7 @@ class Staging:
         """Note that a COMMIT had its effect; all that was staged up to its batch goes."""
         sink.batch, sink.index, sink.log_time = number, batch.first_index, batch.log_time
         sink.ranges = ranges if len(ranges) <= RANGES_MAX else None
+        self._use(sink, batch.log_time)
         self._drop(
             attempt for attempt in self.attempts.values() if attempt.sink == sink.name and attempt.batch <= number
         )
@@ -313,12 +348,20 @@ class Staging:
         return {}
 
     def expire(self, log_time: int, log_bytes: int) -> None:
-        """Drop the attempts to which nothing has happened for too long, and those over which the log has gone on."""
+        """Drop the attempts to which nothing has happened for too long, and those over which the log has gone on.
+
+        Then forget the sinks of one write that have not been used for as long as their latest BEGIN asked for.
+        """
         self._drop(
             attempt
             for attempt in self.attempts.values()
             if log_time - attempt.log_time > attempt.keep_seconds * 1_000_000 or log_bytes >= attempt.gone_at
         )
+        if log_time > self.next_forget_at:
+            busy = {attempt.sink for attempt in self.attempts.values()}
+            for sink in [sink for sink in self.sinks.values() if log_time > sink.forget_at and sink.name not in busy]:
+                del self.sinks[sink.name]
+            self.next_forget_at = min((sink.forget_at for sink in self.sinks.values()), default=_NEVER)
 
     # Looking.
 
@@ -345,6 +388,7 @@ class Staging:
             "log_time": sink.log_time,
             "ranges": sink.ranges,
             "keep_seconds": max((attempt.keep_seconds for attempt in attempts), default=0),
+            "forget_seconds": sink.forget_seconds,
             "attempts": len(attempts),
             "sealed": sum(attempt.is_sealed for attempt in attempts),
             "bytes": sum(attempt.bytes for attempt in attempts),
@@ -369,8 +413,13 @@ class Staging:
         staging.attempts = {attempt.id: attempt for attempt in map(Attempt.from_image, image[1])}
         staging.bytes = sum(attempt.bytes for attempt in staging.attempts.values())
         staging.next_gone_at = min((attempt.gone_at for attempt in staging.attempts.values()), default=_NEVER)
+        staging.next_forget_at = min((sink.forget_at for sink in staging.sinks.values()), default=_NEVER)
         staging.idle_commits = array("Q", image[2])
         return staging
+
+    def _use(self, sink: Sink, log_time: int) -> None:
+        sink.used_time = log_time
+        self.next_forget_at = min(self.next_forget_at, sink.forget_at)
 
     def _attempt(self, attempt_id: int) -> Attempt:
         attempt = self.attempts.get(attempt_id)

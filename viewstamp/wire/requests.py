@@ -31,7 +31,8 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | READ_SNAPSHOT   | peer → node   | id, end, term, offset, bytes_max                                       |         |
 | READ_LOG        | peer → node   | id, start, end, bytes_max                                              |         |
 | STAGE           | client → node | id                                                                     | 1 batch |
-| BEGIN_ATTEMPT   | client → node | id, sink, owner, run, batch, name, reset (bool), keep_seconds          |         |
+| BEGIN_ATTEMPT   | client → node | id, sink, owner, run, batch, name, reset (bool), keep_seconds,         |         |
+|                 |               | forget_seconds (absent or 0: the sink is kept until FORGET_SINK)       |         |
 | SEAL_ATTEMPT    | client → node | id, attempt, batches, checksum                                         |         |
 | ABORT_ATTEMPTS  | client → node | id, sink, run, batch, attempt (0 = all of them)                         |         |
 | COMMIT          | client → node | id, sink, owner, run, batch, parts                                     |         |
@@ -86,7 +87,7 @@ What OK carries beside ``id``:
   little-endian: index u64, topic id u32, record count u32, size u32. The crc32c over the entries of an attempt, in
   the order of their indices, is ``checksum`` of SEAL_ATTEMPT
 * LIST_SINKS: ``sinks``, DESCRIBE_SINK: ``sink``: {name, owner, run, batch (the last committed, -1 = none), index and
-  log_time (of that COMMIT), ranges, keep_seconds, attempts, sealed, bytes (what is staged)}
+  log_time (of that COMMIT), ranges, keep_seconds, forget_seconds, attempts, sealed, bytes (what is staged)}
 * SPLIT_TOPIC: ``positions``: rising, from ``start`` to ``end``, with about ``bytes`` bytes between two of them
 * FIND_TIME: ``position``: at or before the first record of this log time or later
 * CHANGE_MEMBERS: ``membership`` = {generation, voters, learners, outgoing, joining}, once the change is committed; who

@@ -23,6 +23,7 @@ __all__ = [
     "Entry",
     "decode_commit",
     "decode_fields",
+    "decode_optional",
     "entries_of",
     "pack_entry",
 ]
@@ -92,6 +93,16 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
                 remedy=f"take a name of at most {NAME_BYTES_MAX} bytes",
             )
     return [fields[name] for name in wanted]
+
+
+def decode_optional(batch: Batch, name: str, default: int) -> int:
+    """Return a number of a command's map that older releases do not write, or ``default``.
+
+    Raises:
+      RequestError: it is there and is no number in [0, 2^63).
+    """
+    fields: Any = msgpack.unpackb(batch.values()[0])
+    return decode_fields(batch, **{name: int})[0] if name in fields else default
 
 
 def decode_commit(batch: Batch) -> CommitRequest:

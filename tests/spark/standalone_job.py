@@ -1,0 +1,96 @@
+"""A driver for a standalone cluster of Spark: writes a stream to a topic and reads it back, as a batch and as a stream.
+
+It runs where no package of the tests is found, and its tasks find nothing of this file either: what they call is
+pickled by value, because it is in ``__main__``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+BATCHES = 3
+ROWS = 1600
+"""Of one micro-batch; two partitions have half of them each."""
+PADDING = "." * 2000
+
+
+def put_files(directory: Path) -> None:
+    directory.mkdir()
+    for batch in range(BATCHES):
+        values = [f"{batch}-{row} {PADDING}" for row in range(ROWS)]
+        pa.parquet.write_table(pa.table({"value": values}), directory / f"{batch}.parquet")
+        os.utime(directory / f"{batch}.parquet", (1_700_000_000 + batch, 1_700_000_000 + batch))
+
+
+def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
+    """Return a step that hands all rows on; the first attempt at partition 0 of batch 1 then waits for its end.
+
+    By then the rows of this attempt are staged. It leaves a file with the process id of its executor; every attempt
+    leaves one with its number.
+    """
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+        from pathlib import Path
+
+        context = TaskContext.get()
+        assert context is not None
+        batch, partition, attempt = (
+            context.getLocalProperty("streaming.sql.batchId"),
+            context.partitionId(),
+            context.attemptNumber(),
+        )
+        yield from batches
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        executor = daemon.rpartition(")")[2].split()[1]
+        (Path(directory) / f"attempt-{batch}-{partition}-{attempt}").write_text(executor)
+        if (batch, partition, attempt) == ("1", 0, 0):
+            for _ in range(10 * seconds):
+                time.sleep(0.1)
+
+    return step
+
+
+def main() -> None:
+    """Run it: CLUSTER TOPIC DIRECTORY SECONDS."""
+    cluster, topic, directory, seconds = sys.argv[1:]
+    spark = SparkSession.builder.appName("standalone").getOrCreate()
+    import viewstamp
+
+    if ".zip" in viewstamp.__file__:
+        from viewstamp.spark import register
+
+        register(spark)
+    options = {"cluster": cluster, "topic": topic}
+    put_files(Path(directory, "files"))
+    rows = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(f"{directory}/files")
+    rows = rows.repartition(2).mapInArrow(linger(directory, int(seconds)), "value string")
+    writer = rows.writeStream.format("viewstamp").options(**options, sinkId=topic)
+    query = writer.option("checkpointLocation", f"{directory}/written").trigger(availableNow=True).start()
+    query.awaitTermination()
+    records = spark.read.format("viewstamp").options(**options).load()
+    found = records.selectExpr("count(*) AS count", "count(DISTINCT value) AS different").first()
+    reader = spark.readStream.format("viewstamp").options(**options).load().writeStream.format("noop")
+    query = reader.option("checkpointLocation", f"{directory}/read").trigger(availableNow=True).start()
+    query.awaitTermination()
+    result = {
+        "package": viewstamp.__file__,
+        "count": found["count"],
+        "different": found["different"],
+        "streamed": sum(progress["numInputRows"] for progress in query.recentProgress),
+    }
+    Path(directory, "result.json").write_text(json.dumps(result), encoding="utf-8")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

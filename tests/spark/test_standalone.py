@@ -1,0 +1,189 @@
+"""On a standalone cluster of Spark: how the package gets to the executors, and executors that are lost or slow.
+
+One of these is part of the suite; ``VIEWSTAMP_SOAK=1`` runs all. Each starts a driver of its own, half a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.spark.cluster import RunningCluster
+from tests.spark.standalone import Standalone, make_environment, make_wheel, running_standalone
+from tests.spark.standalone_job import BATCHES, ROWS
+
+pytestmark = pytest.mark.slow
+
+AT_LENGTH = pytest.mark.skipif(not os.environ.get("VIEWSTAMP_SOAK"), reason="VIEWSTAMP_SOAK=1 runs all")
+SECONDS_MAX = 300
+JOB = Path(__file__).with_name("standalone_job.py")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("standalone")
+
+
+@pytest.fixture(scope="module")
+def standalone(directory: Path) -> Iterator[Standalone]:
+    with running_standalone(directory) as standalone:
+        yield standalone
+
+
+@pytest.fixture(scope="module")
+def wheel(directory: Path) -> Path:
+    return make_wheel(directory / "viewstamp.zip")
+
+
+@dataclass
+class Delivery:
+    """How the package gets to the executors."""
+
+    python: Path | str
+    """What executors run, and the driver too unless ``environment`` says otherwise."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    py_files: Sequence[Path] = ()
+
+
+@pytest.fixture(scope="module")
+def installed(directory: Path, wheel: Path) -> Delivery:
+    """A wheel in the environment of the executors, and of the driver."""
+    return Delivery(make_environment(directory / "environment", wheel))
+
+
+@pytest.fixture(scope="module")
+def archived(directory: Path, installed: Delivery) -> Delivery:
+    """An archive of such an environment, unpacked by Spark beside each executor."""
+    archive = shutil.make_archive(str(directory / "archive"), "gztar", directory / "environment")
+    return Delivery(
+        "./environment/bin/python",
+        conf={"spark.archives": f"{archive}#environment"},
+        environment={"PYSPARK_DRIVER_PYTHON": str(installed.python)},
+    )
+
+
+@pytest.fixture(scope="module")
+def shipped(directory: Path, wheel: Path) -> Delivery:
+    """The wheel as ``--py-files``, where the environment has what it needs and not the package."""
+    return Delivery(make_environment(directory / "bare", None), py_files=[wheel])
+
+
+class Job:
+    """A driver that runs."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
+        self._process = process
+        self.directory = directory
+
+    def wait_for(self, file: str) -> str:
+        """Wait until a task has left this file, and return what is in it."""
+        path = self.directory / file
+        deadline = time.monotonic() + SECONDS_MAX
+        while not (path.exists() and path.read_text()):
+            assert self._process.poll() is None, self._process.communicate()[0]
+            assert time.monotonic() < deadline, f"{file} never came"
+            time.sleep(0.05)
+        return path.read_text()
+
+    def result(self) -> dict[str, object]:
+        output, _ = self._process.communicate(timeout=SECONDS_MAX)
+        assert self._process.returncode == 0, output
+        found: dict[str, object] = json.loads((self.directory / "result.json").read_text(encoding="utf-8"))
+        return found
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(standalone: Standalone, cluster: RunningCluster, topic: str, tmp_path: Path) -> Iterator[Start]:
+    """Start the job; what is left of it at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(delivery: Delivery, seconds: int = 0, **conf: str) -> Job:
+        process = standalone.submit(
+            JOB,
+            cluster.addresses,
+            topic,
+            str(tmp_path),
+            str(seconds),
+            conf={**delivery.conf, **{name.replace("_", "."): value for name, value in conf.items()}},
+            python=delivery.python,
+            environment=delivery.environment,
+            py_files=delivery.py_files,
+            directory=tmp_path,
+        )
+        started.append(process)
+        return Job(process, tmp_path)
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def check(cluster: RunningCluster, topic: str, job: Job) -> dict[str, object]:
+    """Each row is there once, each reader saw it once, and nothing is left staged."""
+    found = job.result()
+    assert (found["count"], found["different"], found["streamed"]) == (BATCHES * ROWS,) * 3
+    assert len(set(cluster.values(topic))) == BATCHES * ROWS
+    sink = cluster.run(lambda client: client.describe_sink(topic))
+    assert (sink.batch, sink.attempts, sink.bytes) == (BATCHES - 1, 0, 0)
+    return found
+
+
+def test_an_executor_is_lost_in_the_middle_of_a_write(
+    start: Start, installed: Delivery, standalone: Standalone, cluster: RunningCluster, topic: str
+) -> None:
+    """The task is tried again on another executor, under another attempt; what the lost one staged is dropped."""
+    job = start(installed, seconds=SECONDS_MAX)
+    executor = int(job.wait_for("attempt-1-0-0"))
+    assert executor in standalone.executors()
+    os.kill(executor, signal.SIGKILL)
+    assert "/site-packages/" in str(check(cluster, topic, job)["package"])
+    assert (job.directory / "attempt-1-0-1").exists()
+
+
+@AT_LENGTH
+def test_the_package_comes_in_an_archive_of_an_environment(
+    start: Start, archived: Delivery, cluster: RunningCluster, topic: str
+) -> None:
+    check(cluster, topic, start(archived))
+
+
+@AT_LENGTH
+def test_the_package_comes_with_py_files(start: Start, shipped: Delivery, cluster: RunningCluster, topic: str) -> None:
+    """After register(spark), which makes the process find it that plans a streaming source."""
+    assert "viewstamp.zip/" in str(check(cluster, topic, start(shipped))["package"])
+
+
+@AT_LENGTH
+def test_a_slow_task_is_overtaken_by_a_speculative_copy(
+    start: Start, installed: Delivery, standalone: Standalone, cluster: RunningCluster, topic: str
+) -> None:
+    """Both have staged the same rows. The commit names the attempt that was sealed, and drops the other one."""
+    job = start(
+        installed,
+        seconds=SECONDS_MAX,
+        spark_speculation="true",
+        spark_speculation_interval="100ms",
+        spark_speculation_multiplier="1.1",
+        spark_speculation_quantile="0.1",
+    )
+    slow = int(job.wait_for("attempt-1-0-0"))
+    copy = int(job.wait_for("attempt-1-0-1"))
+    hosts = standalone.executors()
+    assert hosts[slow] != hosts[copy], "Spark starts a copy on another host"
+    check(cluster, topic, job)
