@@ -34,8 +34,8 @@ def put_files(directory: Path) -> None:
 def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
     """Return a step that hands all rows on; the first attempt at partition 0 of batch 1 then waits for its end.
 
-    By then the rows of this attempt are staged. It leaves a file with the process id of its executor; every attempt
-    leaves one with its number.
+    By then the rows of this attempt are staged. Each attempt leaves a file with its number and the process id of its
+    executor.
     """
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -44,14 +44,12 @@ def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
 
         context = TaskContext.get()
         assert context is not None
-        batch, partition, attempt = (
-            context.getLocalProperty("streaming.sql.batchId"),
-            context.partitionId(),
-            context.attemptNumber(),
-        )
+        batch, partition = context.getLocalProperty("streaming.sql.batchId"), context.partitionId()
         yield from batches
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
         executor = daemon.rpartition(")")[2].split()[1]
+        # Numbered by the order of their ends: Spark counts anew when it runs a stage again.
+        attempt = len(list(Path(directory).glob(f"attempt-{batch}-{partition}-*")))
         (Path(directory) / f"attempt-{batch}-{partition}-{attempt}").write_text(executor)
         if (batch, partition, attempt) == ("1", 0, 0):
             for _ in range(10 * seconds):
