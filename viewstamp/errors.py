@@ -20,6 +20,7 @@ The class tells the caller what to do next. The message names the values, and ``
         StagingError            staged records are gone or differ from what the caller named: stage them again
         FencedError             another run, or another owner, has taken the sink over
       CommandError              the command was applied and raised this: that is its result, on every member
+        ResultTooLargeError     the command was applied, or the query run; its result is over the limit
       ConfigError               the settings are wrong: file, key, value, what is allowed
         OutdatedCodeError       the log holds a command that this member's code does not have
       PeerError                 the other side broke the protocol; the connection ends
@@ -59,6 +60,7 @@ __all__ = [
     "PositionMismatchError",
     "RecordTooLargeError",
     "RequestError",
+    "ResultTooLargeError",
     "StagingError",
     "StaleSessionError",
     "StorageError",
@@ -236,6 +238,13 @@ class CommandError(ViewstampError):
     def __init__(self, message: str = "", *, kind: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.kind = kind or type(self).__name__
+
+
+class ResultTooLargeError(CommandError):
+    """The result of a command or query takes more bytes than the limit, so it was dropped.
+
+    A command was applied all the same, on every member: calling it again applies it again.
+    """
 
 
 class ConfigError(ViewstampError):

@@ -608,6 +608,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
     ),
     Record(
+        "limit-by-oneself",
+        Case("tests/streams/test_commands.py::test_the_limit_of_a_result_is_the_leaders_and_travels_with_the_batch"),
+    ),
+    Record(
         "log-before-failed",
         Case("tests/node/test_fail_stop.py::test_failed_is_set_before_anything_is_logged"),
     ),

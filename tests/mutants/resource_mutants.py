@@ -8,8 +8,12 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.actors import Failure
+from viewstamp.actors.replicated import ActorHost
 from viewstamp.host.log import SafeLog
+from viewstamp.ids import Position
 from viewstamp.node.node import Node
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.commands import Command
 
 __all__ = ["RESOURCE_MUTANTS"]
 
@@ -31,10 +35,25 @@ def log_before_failed() -> AbstractContextManager[None]:
     return patched(Node, _on_failed=on_failed)
 
 
+def limit_by_oneself() -> AbstractContextManager[None]:
+    """A member decides by its own setting, and not by what the leader wrote into the batch."""
+    original = ActorHost.apply
+
+    def apply(self: ActorHost, batch: Batch, commands: list[Command]) -> list[bytes]:
+        written, batch.first_position = batch.first_position, Position(self._result_bytes_max)
+        try:
+            return original(self, batch, commands)
+        finally:
+            batch.first_position = written
+
+    return patched(ActorHost, apply=apply)
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("log-that-raises", "a line that cannot be logged raises", log_that_raises, rule="§10"),
+        Mutant("limit-by-oneself", "a member limits results by its own setting", limit_by_oneself, rule="§6"),
         Mutant("log-before-failed", "a failure is logged before it is final", log_before_failed, rule="§10"),
     )
 }

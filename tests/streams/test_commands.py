@@ -12,6 +12,7 @@ from viewstamp.actors.replicated import ActorHost
 from viewstamp.errors import (
     OutdatedCodeError,
     RequestError,
+    ResultTooLargeError,
     StaleSessionError,
     TrimmedError,
     UnavailableError,
@@ -23,6 +24,7 @@ from viewstamp.streams import Streams
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import RECEIPTS_MAX, RESULT_BYTES_MAX, RESULTS_MAX
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.commands import decode_result
 
 
 @pytest.fixture
@@ -169,7 +171,8 @@ def test_results_of_the_newest_batches_are_kept_and_receipts_for_longer(log: Log
         log.machine.query("outcome", session=session, sequence=1)
 
 
-def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_always(log: Log) -> None:
+def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_always() -> None:
+    log = Log(Streams(CLASSES, call_result_bytes_max=4 * RESULT_BYTES_MAX))
     session = log.session()
     third = RESULT_BYTES_MAX // 3
 
@@ -319,3 +322,33 @@ def test_a_leader_keeps_what_it_has_read_only_until_it_is_applied() -> None:
     view.keep_commands(batch, read)
     assert view.take_commands(batch) is read
     assert view.take_commands(batch) is None
+
+
+def test_the_limit_of_a_result_is_the_leaders_and_travels_with_the_batch() -> None:
+    """Members with other settings decide the same, now and at every replay: else they would diverge."""
+    log = Log(Streams(CLASSES, call_result_bytes_max=1000))
+    session = log.session()
+    results = run(log, session, 1, call("pad", 2000), call("pad", 500), call("add", 1)).results
+    assert results is not None
+    with pytest.raises(ResultTooLargeError, match=r"counter.pad\(\) was carried out; its result of 2,0"):
+        decode_result(results[0])
+    assert decode_result(results[1]) == b"x" * 500
+    for other in (1, 1_000_000):
+        follower = Streams(CLASSES, call_result_bytes_max=other)
+        for batch in log.applied:
+            follower.apply(batch)
+        assert follower.chain == log.machine.chain
+        assert follower.query("outcome", session=session, sequence=1) == log.machine.query(
+            "outcome", session=session, sequence=1
+        )
+
+
+def test_a_batch_of_a_release_without_a_limit_is_applied_without_one() -> None:
+    log = Log(Streams(CLASSES, call_result_bytes_max=1000))
+    session = log.session()
+    log.propose(commands(session, 1, call("pad", 2000)))
+    log.unapplied[0].first_position = Position(0)
+    result = log.apply()
+    assert isinstance(result, CommandResults)
+    assert result.results is not None
+    assert decode_result(result.results[0]) == b"x" * 2000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from viewstamp.errors import FrameError
 from viewstamp.wire.batch import Buffer
-from viewstamp.wire.frame import FRAME_BYTES_MAX, FrameDecoder, encode_frame
+from viewstamp.wire.frame import FRAME_BYTES_MAX, FrameDecoder, TooLarge, encode_frame
 from viewstamp.wire.requests import FrameKind
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=8) | st.binary(max_size=8)
@@ -255,3 +255,25 @@ def test_after_an_error_the_decoder_is_finished() -> None:
         decoder.feed(bytes(30))
     with pytest.raises(FrameError):
         decoder.feed(join(encode_frame(FrameKind.OK, {})))
+
+
+@pytest.mark.parametrize("step", [1, 7, 63, 1000, 1 << 20])
+def test_a_decoder_that_skips_what_is_too_large_goes_on_behind_it(step: int) -> None:
+    frames = [
+        encode_frame(30, {"id": 1, "receipt": None}),
+        encode_frame(30, {"id": 2, "receipt": None, "results": [b"x" * 3000]}),
+        encode_frame(30, {"id": 3, "receipt": None}, [b"y" * 3000]),
+        encode_frame(30, [b"x" * 3000]),
+        encode_frame(30, {"id": 4, "receipt": None}),
+    ]
+    data = b"".join(bytes(buffer) for frame in frames for buffer in frame)
+    decoder = FrameDecoder(1000, skips_too_large=True)
+    found = [frame for at in range(0, len(data), step) for frame in decoder.feed(data[at : at + step])]
+    sizes = [sum(map(len, frame)) for frame in frames]
+    assert [frame.body for frame in found] == [
+        {"id": 1, "receipt": None},
+        TooLarge(sizes[1], 2),
+        TooLarge(sizes[2], 3),
+        TooLarge(sizes[3], None),
+        {"id": 4, "receipt": None},
+    ]

@@ -13,10 +13,12 @@ from viewstamp.errors import (
     CommandError,
     ConfigError,
     DivergedError,
+    FrameError,
     NotLeaderError,
     OutcomeUnknownError,
     PeerError,
     PositionMismatchError,
+    ResultTooLargeError,
     TrimmedError,
     UnavailableError,
     ViewstampError,
@@ -25,11 +27,12 @@ from viewstamp.errors import (
 from viewstamp.host.address import parse_address
 from viewstamp.host.seam import Buffer
 from viewstamp.ids import NodeId
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.commands import TOO_LARGE_REMEDY
+from viewstamp.wire.frame import Frame, FrameDecoder, TooLarge, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 from viewstamp.wire.shown import shown
 
-__all__ = ["ERRORS", "Link", "error_from", "open_link", "parse_addresses"]
+__all__ = ["ERRORS", "Link", "error_from", "open_link", "parse_addresses", "too_large"]
 
 ERRORS: dict[str, type[ViewstampError]] = {
     error.__name__: error
@@ -148,7 +151,7 @@ class Link:
         """Called after the frames of one chunk were delivered."""
         self._shell = shell
         self._request_ids = request_ids
-        self._decoder = FrameDecoder(frame_bytes_max)
+        self._decoder = FrameDecoder(frame_bytes_max, skips_too_large=True)
         self._connection: Wire | None = None
         self._asked: dict[int, tuple[FrameKind, Future[Frame]]] = {}
         self._given_up: dict[int, bool] = {}
@@ -195,7 +198,24 @@ class Link:
                 future.exception()  # Marks it as retrieved: nobody may be waiting for the handshake any more.
         self._asked.clear()
 
+    def _on_too_large(self, frame: Frame) -> None:
+        """Settle the one request whose answer is too large for this client; the connection goes on."""
+        size, request = frame.body
+        if request is None or frame.kind != FrameKind.OK:
+            raise FrameError(f"{self.address} sent a frame of {size:,} bytes that is no answer, which is too large")
+        if self._given_up.pop(request, False):
+            return
+        _, future = self._asked.get(request, (None, None))
+        if future is None:
+            if self.on_answer is not None:
+                self.on_answer(self, frame)
+        elif not future.done():
+            future.set_exception(too_large(size))
+
     def _on_frame(self, frame: Frame) -> None:
+        if type(frame.body) is TooLarge:
+            self._on_too_large(frame)
+            return
         if frame.kind == FrameKind.OK or frame.kind == FrameKind.ERROR:
             if frame.kind == FrameKind.ERROR:
                 self._hear_members(frame.body)
@@ -352,6 +372,14 @@ async def open_link(
         link.abort()
         raise
     return link
+
+
+def too_large(size: int) -> ResultTooLargeError:
+    """Return what a caller gets whose answer is larger than this client takes."""
+    return ResultTooLargeError(
+        f"the answer takes {size:,} bytes, more than this client takes; what was asked was carried out",
+        remedy=TOO_LARGE_REMEDY,
+    )
 
 
 def _was_answered(future: Future[Frame]) -> bool:

@@ -44,7 +44,8 @@ def fenced(offset: int, count: int) -> ViewstampError:
 def not_kept(offset: int, count: int) -> ViewstampError:
     """Return what is told of a command that was applied, and whose result is gone."""
     return StaleSessionError(
-        "the command was applied, but so long ago that its result is not kept any more",
+        "the command was applied, but so long ago that its result is not kept any more, or the results of its batch are"
+        " too large for one answer",
         remedy="do not call again: ask the actor by a query what the command has done",
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from viewstamp.client.addresses import Addresses
 from viewstamp.client.checks import as_seconds, check_topic, read_receipt, read_results
-from viewstamp.client.connection import Link, error_from, parse_addresses
+from viewstamp.client.connection import Link, error_from, parse_addresses, too_large
 from viewstamp.client.draft import COMMANDS, Draft, Settled
 from viewstamp.client.draft import Receipt as BatchReceipt
 from viewstamp.client.leader import LeaderSearch
@@ -26,7 +26,7 @@ from viewstamp.errors import OutcomeUnknownError, PeerError, RequestError, Unava
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.commands import Interface
-from viewstamp.wire.frame import Frame
+from viewstamp.wire.frame import Frame, TooLarge
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Sender", "Waiter", "actor_place"]
@@ -372,8 +372,11 @@ class Sender:
         if link is not self._leading.link:
             return  # It was asked again elsewhere, and only that answer counts.
         body = frame.body
-        request_id = body["id"]
         session = self._session
+        if type(body) is TooLarge:
+            self._on_too_large(link, body)
+            return
+        request_id = body["id"]
         if frame.kind == FrameKind.OK:
             receipt = read_receipt(body["receipt"])
             results = read_results(body.get("results"))
@@ -396,6 +399,19 @@ class Sender:
             self._shell.call_later(self._search.delay(), self._resume)
         else:
             self._schedule_pump()
+
+    def _on_too_large(self, link: Link, body: TooLarge) -> None:
+        assert body.request is not None, "the link has looked"
+        settled = self._session.on_too_large(body.request, lambda offset, count: too_large(body.size))
+        for draft, _, _ in settled:
+            for watcher in draft.watchers:
+                if not watcher.done():
+                    watcher.set_exception(too_large(body.size))
+            draft.watchers = []
+        self._settle(settled)
+        link.has_led = True
+        self._search.succeeded()
+        self._schedule_pump()
 
     def _resume(self) -> None:
         self._session.resume()

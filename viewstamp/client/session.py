@@ -445,7 +445,11 @@ class Session(Generic[WaiterT]):
         return settled
 
     def on_outcome(
-        self, request_id: int, receipt: Receipt | None, results: list[bytes] | None = None
+        self,
+        request_id: int,
+        receipt: Receipt | None,
+        results: list[bytes] | None = None,
+        too_large: Callable[[int, int], ViewstampError] | None = None,
     ) -> list[Settled[WaiterT]]:
         """Take the answer to an OUTCOME: this node leads. Refused batches are decided, those behind them can pass.
 
@@ -467,9 +471,22 @@ class Session(Generic[WaiterT]):
                 settled += self._answer(sent, applied, fenced, results)
             else:
                 self._retire(sent)
-                settled += self._settle_refused(sent)
+                error = too_large if sent is last else None
+                settled += self._settle_refused(sent) if error is None else self._settle(sent, None, error)
         self._rewind()
         return settled
+
+    def on_too_large(self, request_id: int, error: Callable[[int, int], ViewstampError]) -> list[Settled[WaiterT]]:
+        """Take an answer OK that was dropped for its size: the batch was applied, and its callers get ``error``."""
+        if self.is_fence(request_id):
+            return self.on_outcome(request_id, None, None, error)
+        sent = self._by_request.pop(request_id, None)
+        if sent is None or sent.answered:
+            return []
+        sent.open -= 1
+        self._probing = False
+        self._retire(sent)
+        return self._settle(sent, None, error)
 
     def on_refused(self, request_id: int, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
         """Take the refusal of a request of this session, and say what to do."""

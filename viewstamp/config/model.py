@@ -237,6 +237,9 @@ class LimitsSection:
     in_flight_bytes_max: int = field(default=64 * MIB, metadata=_integer(KIB, 16 * GIB))
     """Appends taken from clients and not answered yet, all together; more are refused as overload."""
 
+    result_bytes_max: int = field(default=MIB, metadata=_integer(4 * KIB, 64 * MIB))
+    """The largest result, or error text, of one command or query of an actor; of commands the leader's counts."""
+
     staged_bytes_max: int = field(default=GIB, metadata=_integer(MIB, 1024 * GIB))
     """What sinks may have staged and not committed, all together; at most an eighth of a limited log."""
 
@@ -356,10 +359,12 @@ class NodeSettings:
         frame_bytes_min = limits.batch_bytes_max + 64 * KIB
         # A batch of one record has a header, an offsets table and padding around it.
         batch_bytes_min = limits.record_bytes_max + 4 * KIB
+        result_frame_min = limits.result_bytes_max + 64 * KIB
         limited = wal.bytes_max or sys.maxsize
         for section, key, value, minimum, why in (
             ("limits", "batch_bytes_max", limits.batch_bytes_max, batch_bytes_min, "record_bytes_max + 4096"),
             ("limits", "frame_bytes_max", limits.frame_bytes_max, frame_bytes_min, "batch_bytes_max + 65536"),
+            ("limits", "frame_bytes_max", limits.frame_bytes_max, result_frame_min, "result_bytes_max + 65536"),
             ("limits", "in_flight_bytes_max", limits.in_flight_bytes_max, limits.batch_bytes_max, "batch_bytes_max"),
             ("wal", "queue_bytes_max", wal.queue_bytes_max, limits.batch_bytes_max, "[limits] batch_bytes_max"),
             ("wal", "bytes_max", limited, _SEGMENTS_MIN * wal.segment_bytes, f"{_SEGMENTS_MIN} * segment_bytes"),

@@ -104,6 +104,9 @@ def compose_node(settings: NodeSettings, host: Host, log: Log, actors: Actors = 
         # What is staged holds the log: the rest is for what frees it, commits and snapshots.
         staged_bytes_max = min(staged_bytes_max, settings.wal.bytes_max // 8)
     machine = Streams(
-        classes=actors, staged_bytes_max=staged_bytes_max, session_seconds=settings.limits.session_seconds
+        classes=actors,
+        staged_bytes_max=staged_bytes_max,
+        session_seconds=settings.limits.session_seconds,
+        call_result_bytes_max=settings.limits.result_bytes_max,
     )
     return Node(node_options(settings), host, machine, log)

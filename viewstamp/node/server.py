@@ -599,7 +599,15 @@ class _ServerConnection:
             self._error(request, UnavailableError("no answer in time", remedy="try again, perhaps on another node"))
 
     def _ok(self, request: int, fields: dict[str, object], payload: list[Buffer] | None = None) -> None:
-        self._send(encode_frame(FrameKind.OK, {"id": request, **fields}, payload or ()))
+        frame = encode_frame(FrameKind.OK, {"id": request, **fields}, payload or ())
+        size, limit = len(frame[0]), self._server.limits.frame_bytes_max
+        if size <= limit:
+            self._send(frame)
+        elif fields.get("results"):
+            self._ok(request, {**fields, "results": None})  # Applied, and nobody could take what it came to.
+        else:
+            message = f"the answer takes {size:,} bytes, over the limit of {limit:,} bytes for a frame"
+            self._error(request, RequestError(message, remedy="ask for less"))
 
     def _error(self, request: int, error: ViewstampError) -> None:
         members = member_fields(self._service.membership) if isinstance(error, NotLeaderError) else {}

@@ -59,7 +59,10 @@ for "not applied, and fenced"."""
 
 @dataclass(slots=True)
 class Accepted:
-    """Append the batch to the log; ``first_position`` goes into its header (0 where it holds no topic's records).
+    """Append the batch to the log with ``first_position`` in its header.
+
+    Of a batch of commands that is the limit of each result in bytes; 0 where it holds neither commands nor a topic's
+    records.
 
     ``instead``: append this one in its place; its result is what the caller of the proposed one is told.
     """

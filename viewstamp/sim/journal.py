@@ -21,11 +21,14 @@ class Journal(ReplicatedActor):
 
     @command
     def put(self, entry: str, padding: bytes) -> int:
-        """Write an entry down; every seventh is refused with an error all the same. The padding only fills the log."""
+        """Write an entry down; every seventh is refused with an error all the same. The padding only fills the log.
+
+        The error repeats it, so that its text is over the limit that some members have for a result.
+        """
         self.entries.append(entry)
         self.drawn = self.random.randrange(1 << 30)
         if len(self.entries) % 7 == 0:
-            raise TornError(str(len(self.entries)))
+            raise TornError(f"{len(self.entries)} {padding.hex()}")
         return len(self.entries)
 
     @query

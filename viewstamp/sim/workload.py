@@ -203,7 +203,7 @@ class Workload:
         try:
             number = await journal.put(call.entry, padding)
         except TornError as error:
-            number = int(error.message)
+            number = int(error.message.partition(" ")[0])
         except OutcomeUnknownError as error:
             await self._find_out_call(client, call, error)
             return

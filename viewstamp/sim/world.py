@@ -42,6 +42,7 @@ __all__ = ["Member", "World"]
 _TICK_SECONDS = 0.02
 _RESTART_SECONDS = 0.3
 _MACHINES_TO_COME = 4
+_RESULT_BYTES_MIN = 4096
 
 
 class Member:
@@ -288,7 +289,10 @@ class World:
         )
 
     def _make_journals(self, _: NodeId) -> StateMachine:
-        return Streams(classes={"journal": Journal}, staged_bytes_max=self.swarm.staged_bytes_max)
+        # Members have different limits, of which the leader's has to hold for all, at every replay.
+        limit = self.entropy.choice((_RESULT_BYTES_MIN, 1 << 20))
+        swarm = self.swarm
+        return Streams({"journal": Journal}, staged_bytes_max=swarm.staged_bytes_max, call_result_bytes_max=limit)
 
     def _after_event(self) -> None:
         is_changed = self.checker.after_event()

@@ -11,6 +11,7 @@ from typing import Any, cast
 from crc32c import crc32c
 
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor
+from viewstamp.actors.replicated.host import RESULT_BYTES_MAX as CALL_RESULT_BYTES_MAX
 from viewstamp.actors.replicated.host import Prepared
 from viewstamp.errors import (
     FrameError,
@@ -60,7 +61,8 @@ class Streams:
     """Topics, sessions and actors behind ``node.state_machine.StateMachine``; the package's docstring specifies it.
 
     ``sessions_max``, ``result_bytes_max`` and ``topics_max`` are part of the replicated behaviour: they must be equal
-    on all members. ``session_seconds`` is after how long without use a leader lets a session go, and
+    on all members. ``call_result_bytes_max``, the limit of one result, is the leader's and travels with each batch of
+    commands. ``session_seconds`` is after how long without use a leader lets a session go, and
     ``staged_bytes_max`` what it lets sinks stage, all together. Never awaits.
     """
 
@@ -73,10 +75,12 @@ class Streams:
         result_bytes_max: int = RESULT_BYTES_MAX,
         topics_max: int = TOPICS_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
+        call_result_bytes_max: int = CALL_RESULT_BYTES_MAX,
     ) -> None:
         """Take the classes of actors by the names that callers use. Raises as ``ActorHost`` does."""
         assert sessions_max >= 1
-        self._actors = ActorHost(classes or {})
+        self._actors = ActorHost(classes or {}, result_bytes_max=call_result_bytes_max)
+        self._commands_accepted = Accepted(Position(call_result_bytes_max))
         self._sessions_max = sessions_max
         self._session_us = round(session_seconds * 1e6)
         self._result_bytes_max = result_bytes_max
@@ -211,7 +215,7 @@ class Streams:
             view.check_kept(session.id)
             view.use(session, sequence, fence=False)
             view.keep_commands(batch, commands)
-            return _NO_POSITION
+            return self._commands_accepted
         topic = self._state.topic(batch.topic)
         if batch.kind is Kind.STAGED:
             self._check_staged(view, batch)

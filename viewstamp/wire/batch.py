@@ -31,6 +31,9 @@ significant first, = record i has a key). A record's headers are one msgpack map
 Servers never decode the body: everything per record is paid by the client that made the batch and by
 the reader that wants it.
 
+Of a batch of COMMANDS, "first position" is the limit of each result in bytes, as set by the leader that admitted it;
+0 = no limit, as in batches of releases that had none.
+
 A STAGED batch holds records that have no position yet: a COMMIT, later in the log, gives them theirs. Its stored
 first position is 0 for ever; who is shown it gets a header with the position and the COMMIT's log time
 (:meth:`Batch.placed`), before the same body.

@@ -5,7 +5,8 @@ A COMMANDS batch holds one command a record; its result comes back as bytes of t
 
     command     [actor, key, version, method, arguments, named]
     result      [value]
-    failure     [kind, message]          the command raised: kind is the name of the exception's class
+    failure     [kind, message]          the command raised: kind is the name of the exception's class; or its result
+                                         was over the limit: kind is ResultTooLargeError
     arguments   [arguments, named]       of a query, and of a change as a watcher gets it
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from viewstamp.errors import CommandError, RequestError, UnknownActorError
+from viewstamp.errors import CommandError, RequestError, ResultTooLargeError, UnknownActorError
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.shown import shown
 from viewstamp.wire.values import UNPACK_ERRORS, pack, unpack, unpack_all
@@ -25,6 +26,7 @@ from viewstamp.wire.values import UNPACK_ERRORS, pack, unpack, unpack_all
 __all__ = [
     "NO_NAMED",
     "NO_RESULT",
+    "TOO_LARGE_REMEDY",
     "Command",
     "Interface",
     "Method",
@@ -38,6 +40,7 @@ __all__ = [
     "encode_failure",
     "encode_head",
     "encode_result",
+    "encode_too_large",
 ]
 
 
@@ -77,6 +80,11 @@ NO_NAMED = b"\x80"
 """No named arguments, as bytes."""
 NO_RESULT = b"\x91\xc0"
 """The result of a command that returned None."""
+TOO_LARGE_REMEDY = (
+    "do not call a command again for its result: read what it did by a query, in pieces; or raise [limits]"
+    " result_bytes_max"
+)
+"""What to do about a ResultTooLargeError."""
 
 
 def encode_command(
@@ -177,6 +185,12 @@ def encode_failure(kind: str, message: str) -> bytes:
     return pack([kind, message.encode(errors="backslashreplace").decode()])
 
 
+def encode_too_large(call: str, size: int, limit: int, what: str) -> bytes:
+    """Return the failure that stands for a result of ``size`` bytes; ``what`` is what ``limit`` bounds."""
+    message = f"{call} was carried out; its result of {size:,} bytes was dropped: {what} may take {limit:,} bytes"
+    return encode_failure(ResultTooLargeError.__name__, message)
+
+
 def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None = None) -> Any:
     """Return what a command or a query returned, or raise what it raised.
 
@@ -196,6 +210,8 @@ def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None 
         raise RequestError(f"no result: {shown(fields)} is neither [value] nor [kind, message]")
     kind, message = fields
     known = (errors or {}).get(kind)
+    if known is None and kind == ResultTooLargeError.__name__:
+        raise ResultTooLargeError(message, kind=kind, remedy=TOO_LARGE_REMEDY)
     if known is None:
         raise CommandError(message if kind == CommandError.__name__ else f"{kind}: {message}", kind=kind)
     error = known.__new__(known, message)

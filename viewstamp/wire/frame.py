@@ -26,7 +26,7 @@ from crc32c import crc32c
 from viewstamp.errors import FrameError
 from viewstamp.wire.batch import Buffer
 
-__all__ = ["FRAME_BYTES_MAX", "FRAME_HEADER_SIZE", "Frame", "FrameDecoder", "encode_frame"]
+__all__ = ["FRAME_BYTES_MAX", "FRAME_HEADER_SIZE", "Frame", "FrameDecoder", "TooLarge", "encode_frame"]
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """The default limit of one frame, header included."""
@@ -37,6 +37,17 @@ _CHECKED = struct.Struct("<B3x II")
 _CHECKED_START = 8
 FRAME_HEADER_SIZE = _HEADER.size
 assert FRAME_HEADER_SIZE == 20
+
+
+_HEAD = 64
+"""Bytes of the body of a frame that is too large that are looked at: the request's id stands first in it."""
+
+
+class TooLarge(NamedTuple):
+    """The body of a frame over the limit, in its place: nothing of it was kept. ``request`` None = it names none."""
+
+    size: int
+    request: int | None
 
 
 class Frame(NamedTuple):
@@ -66,8 +77,16 @@ class FrameDecoder:
       * after a FrameError the decoder is finished: the connection must end
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, skips_too_large: bool = False) -> None:
+        """Take frames of up to ``frame_bytes_max`` bytes.
+
+        ``skips_too_large``: a larger one is read over and dropped, and stands in the result of ``feed`` with the body
+        :class:`TooLarge`. Otherwise it is an error.
+        """
         self._frame_bytes_max = frame_bytes_max
+        self._skips = skips_too_large
+        self._to_skip = 0
+        """Bytes still to come of a frame that is too large."""
         self._chunks: list[Buffer] = []
         self._held = 0
         self._wanted = 0
@@ -79,6 +98,12 @@ class FrameDecoder:
         Raises:
           FrameError: not a frame of ours, damaged, or over the limit; the connection must be closed.
         """
+        if self._to_skip:
+            skipped = min(self._to_skip, len(chunk))
+            self._to_skip -= skipped
+            chunk = memoryview(chunk)[skipped:]
+            if not chunk:
+                return []
         self._chunks.append(chunk)
         self._held += len(chunk)
         if self._held < self._wanted:
@@ -92,6 +117,16 @@ class FrameDecoder:
                 raise _not_ours(magic)
             body_end = at + FRAME_HEADER_SIZE + body_size
             end = body_end + payload_size
+            if end - at > self._frame_bytes_max and self._skips:
+                head_end = at + FRAME_HEADER_SIZE + min(body_size, _HEAD)
+                if head_end > self._held:
+                    self._wanted = head_end - at
+                    break
+                request = _request_of(view[at + FRAME_HEADER_SIZE : head_end])
+                frames.append(Frame(kind, TooLarge(end - at, request), view[:0]))
+                self._to_skip = max(0, end - self._held)
+                at = min(end, self._held)
+                continue
             if end - at > self._frame_bytes_max:
                 raise FrameError(
                     f"a frame of {end - at} bytes is over the limit of {self._frame_bytes_max}",
@@ -117,6 +152,18 @@ class FrameDecoder:
         self._held -= at
         self._chunks = [view[at:]] if self._held else []
         return frames
+
+
+def _request_of(head: memoryview) -> int | None:
+    """Return the ``id`` with which the body of an answer begins; None = it does not."""
+    fields = msgpack.Unpacker(max_buffer_size=_HEAD)
+    fields.feed(head)
+    try:
+        if fields.read_map_header() and fields.unpack() == "id" and type(request := fields.unpack()) is int:
+            return request
+    except (ValueError, msgpack.exceptions.UnpackException):
+        pass
+    return None
 
 
 def _not_ours(start: bytes) -> FrameError:

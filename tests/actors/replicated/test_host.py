@@ -10,7 +10,8 @@ import pytest
 
 from tests.actors.replicated.calls import START, apply, ask, batch_of, call
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor, command, query
-from viewstamp.errors import CommandError, OutdatedCodeError, RequestError, UnknownActorError
+from viewstamp.errors import CommandError, OutdatedCodeError, RequestError, ResultTooLargeError, UnknownActorError
+from viewstamp.ids import Position
 from viewstamp.wire.commands import NO_RESULT, decode_result, encode_arguments
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -375,3 +376,93 @@ def test_an_argument_that_the_state_keeps_is_the_members_own(host: ActorHost) ->
     apply(keeper, 1, ("k", "", "keep", [1]), ("k", "", "add", 2))
     assert keeper.describe_index(1) == "k.keep([1])"
     assert [decode_result(change[6]) for change in keeper.changes("k", None, 1)[0]] == [None, [1, 2]]
+
+
+class Large(ReplicatedActor):
+    """Returns, or raises, what is too large, after it has changed its state."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @command
+    def give(self, size: int) -> str:
+        self.calls += 1
+        return "x" * size
+
+    @command
+    def refuse(self, size: int) -> None:
+        self.calls += 1
+        raise TooMuchError("y" * size)
+
+    @command
+    def mumble(self, how: str) -> None:
+        self.calls += 1
+        raise {"text": UnspeakableError(), "number": KeyError(10**5000)}[how]
+
+    @query
+    def look(self, size: int) -> str:
+        if size < 0:
+            raise TooMuchError("z" * -size)
+        return "x" * size
+
+    @query
+    def called(self) -> int:
+        return self.calls
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def limited(limit: int, *calls: tuple[str, object]) -> tuple[ActorHost, list[bytes]]:
+    """Apply one batch, admitted by a leader with this limit."""
+    host = ActorHost({"large": Large}, result_bytes_max=1000)
+    batch = batch_of(1, *(("large", "", method, argument) for method, argument in calls))
+    batch.first_position = Position(limit)
+    return host, host.apply(batch, host.decode(batch))
+
+
+def test_a_result_over_the_limit_is_dropped_and_the_command_stays_applied() -> None:
+    host, (fits, large) = limited(1000, ("give", 990), ("give", 1001))
+    assert decode_result(fits) == "x" * 990
+    with pytest.raises(ResultTooLargeError, match=r"was carried out; its result of 1,005 bytes") as caught:
+        decode_result(large)
+    assert caught.value.kind == "ResultTooLargeError"
+    assert "do not call a command again" in caught.value.remedy
+    assert ask(host, "large", "", "called") == 2
+
+
+def test_the_text_of_an_error_is_cut() -> None:
+    _, (refusal,) = limited(4096, ("refuse", 70_000_000))
+    assert len(refusal) < 4096
+    with pytest.raises(CommandError, match=r"TooMuchError: y+\.\.\. \(70,000,000 characters\)"):
+        decode_result(refusal)
+
+
+@pytest.mark.parametrize(("how", "kind"), [("text", "UnspeakableError"), ("number", "KeyError")])
+def test_an_error_whose_text_cannot_be_had_is_a_result_all_the_same(how: str, kind: str) -> None:
+    """It would stop every member, and again at each replay."""
+    _, (refusal,) = limited(4096, ("mumble", how))
+    with pytest.raises(CommandError) as caught:
+        decode_result(refusal)
+    assert caught.value.kind == kind
+
+
+def test_the_results_of_a_batch_are_limited_together() -> None:
+    """They are one answer, and are kept together."""
+    host, results = limited(1000, *[("give", 900)] * 30, ("give", 10))
+    kept = [result for result in results[:-1] if b"ResultTooLargeError" not in result]
+    assert 10 < len(kept) < 20
+    assert sum(map(len, results)) < 20_000
+    assert decode_result(results[-1]) == "x" * 10
+    assert ask(host, "large", "", "called") == 31
+
+
+def test_what_a_query_answers_is_limited_too() -> None:
+    host = ActorHost({"large": Large}, result_bytes_max=5000)
+    assert ask(host, "large", "", "look", 4000) == "x" * 4000
+    with pytest.raises(ResultTooLargeError):
+        ask(host, "large", "", "look", 5000)
+    with pytest.raises(CommandError, match=r"TooMuchError: z+\.\.\. \(1,000,000 characters\)"):
+        ask(host, "large", "", "look", -1_000_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,10 +35,18 @@ from viewstamp.wire.commands import (
     decode_commands,
     encode_failure,
     encode_result,
+    encode_too_large,
 )
 from viewstamp.wire.values import PACK_ERRORS, make_packer
 
-__all__ = ["ActorHost", "Prepared"]
+__all__ = ["RESULT_BYTES_MAX", "ActorHost", "Prepared"]
+
+RESULT_BYTES_MAX = 1024 * 1024
+"""The default limit of the packed result, or error, of one command or query, in bytes."""
+_SMALL_RESULT = 256
+"""Bytes of a result that is never dropped: the error would not be shorter."""
+_RESULTS_IN_BATCH = 16
+"""The results of all commands of one batch may take so many times the limit of one."""
 
 _PLACE = struct.Struct("<Qq")
 _CHAIN = struct.Struct("<Q")
@@ -59,8 +68,14 @@ class ActorHost:
         classes: Mapping[str, type[ReplicatedActor]],
         *,
         changes_bytes_max: int = CHANGES_BYTES_MAX,
+        result_bytes_max: int = RESULT_BYTES_MAX,
     ) -> None:
         """Take the classes by the names that callers use.
+
+        Args:
+          classes: name to class.
+          changes_bytes_max: what the newest changes take that are kept for watchers.
+          result_bytes_max: the limit of the result of a query here. That of a command comes with its batch.
 
         Raises:
           TypeError: a class is no ``ReplicatedActor``, or its ``__init__`` asks for arguments.
@@ -70,6 +85,7 @@ class ActorHost:
         for name, cls in self._classes.items():
             _check(name, cls)
         self._changes_bytes_max = changes_bytes_max
+        self._result_bytes_max = result_bytes_max
         self._pack_small = make_packer()
         self._chain = 0
         self._trail: deque[tuple[int, list[int]]] = deque()
@@ -117,6 +133,11 @@ class ActorHost:
     def apply(self, batch: Batch, commands: list[Command]) -> list[bytes]:
         """Apply a committed batch and return the packed results, one for each command.
 
+        The ``first_position`` of a batch of commands is the limit of each result in bytes, set by the leader that
+        admitted the batch; 0 = no limit, in logs of older releases. So every member, at every replay, and whatever its
+        own settings, decides the same. A command whose result is over the limit has changed the state, and that stays:
+        what stands in the place of the result is an error that says so.
+
         Raises:
           OutdatedCodeError: this member's code does not know one of the commands, or can not take over a state. The
             node stops; with newer code it goes on from here.
@@ -125,6 +146,7 @@ class ActorHost:
         """
         moment = self._moment
         moment.log_time = batch.log_time
+        limit = int(batch.first_position) or sys.maxsize
         all_hosted, era, pack_small = self._hosted, self._era, self._pack_small
         cut = None if self._cut is None or self._cut.is_closed else self._cut
         self._begin_batch(batch)
@@ -163,11 +185,13 @@ class ActorHost:
                         data = result = pack_small([value])
                     except PACK_ERRORS:
                         data = result = encode_result(value)  # raises, and says why
+                    if len(data) > limit:
+                        data = result = encode_too_large(f"{name}.{method}()", len(data), limit, "a result")
             except MACHINE_FAILURES as error:
                 error.add_note(f"raised by {describe_command(command)} at index {index}, as no result of it")
                 raise
             except Exception as error:
-                data = result = _failure(error)
+                data = result = _failure(error, limit)
             if instance is not None and actor is not None:
                 credit = instance.credit + CREDIT
                 if credit >= instance.size or instance.era != era:
@@ -178,7 +202,7 @@ class ActorHost:
                         else:
                             state = hosted.pack_state(actor)
                     except PACK_ERRORS as error:
-                        data = result = _failure(hosted.unpackable(actor.__dict__) if is_plain else error)
+                        data = result = _failure(hosted.unpackable(actor.__dict__) if is_plain else error, limit)
                     else:
                         data = result + state
                         instance.size = len(state)
@@ -195,6 +219,8 @@ class ActorHost:
         moment.index = moment.version = 0
         self._end_batch(touched)
         self._follow(batch.end - len(totals), totals)
+        if sum(map(len, results)) > _RESULTS_IN_BATCH * limit:
+            results = _within(commands, results, _RESULTS_IN_BATCH * limit)
         self._changes.add(batch, results)
         if self.on_change is not None:
             self.on_change(batch.end)
@@ -279,6 +305,7 @@ class ActorHost:
         Raises:
           UnknownActorError: no such actor or query, or it takes other arguments.
           RequestError: the arguments are no packed arguments, or the result can not be packed.
+          A result over ``result_bytes_max`` is dropped, and the answer is an error that says so.
           OutdatedCodeError: the class can not take over the state of a snapshot.
         """
         hosted = self._named(name)
@@ -291,8 +318,11 @@ class ActorHost:
                 actor = self._imagine(hosted, key)
             value = hosted.queries[method](actor, *positional, **named)
         except Exception as error:
-            return _failure(error)
-        return encode_result(value)
+            return _failure(error, self._result_bytes_max)
+        result = encode_result(value)
+        if len(result) > self._result_bytes_max:
+            return encode_too_large(f"{name}.{method}()", len(result), self._result_bytes_max, "a result")
+        return result
 
     def _imagine(self, hosted: Hosted, key: str) -> ReplicatedActor:
         """Make an instance as a first command would, to be forgotten; so its constructor may draw dice and ids."""
@@ -498,10 +528,33 @@ def _check(name: str, cls: type[ReplicatedActor]) -> None:
     check_constructor(cls)
 
 
-def _failure(error: Exception) -> bytes:
-    """Return the result that stands for an exception."""
-    kind = error.kind if isinstance(error, CommandError) else type(error).__name__
-    return encode_failure(kind, str(error))
+def _failure(error: Exception, limit: int) -> bytes:
+    """Return the result that stands for an exception, of about ``limit`` bytes at most."""
+    kind = str(error.kind) if isinstance(error, CommandError) else type(error).__name__
+    try:
+        text = str(error)
+    except Exception as defect:
+        # The actor's code, or a number too long to be written: it must not take every member down, at each replay.
+        text = f"its text raises {type(defect).__name__}"
+    return encode_failure(_cut(kind, limit // 8), _cut(text, limit // 8))
+
+
+def _cut(text: str, characters: int) -> str:
+    """Return ``text`` with at most so many characters, each of which packs into 10 bytes at most, and mostly in one."""
+    return text if len(text) <= characters else f"{text[:characters]}... ({len(text):,} characters)"
+
+
+def _within(commands: Iterable[Command], results: list[bytes], limit: int) -> list[bytes]:
+    """Return the results of a batch, from the first on those that take ``limit`` bytes together."""
+    kept, left = [], limit
+    for command, result in zip(commands, results, strict=True):
+        size = len(result)
+        if size > left and size > _SMALL_RESULT:
+            call = f"{command.actor}.{command.method}()"
+            result = encode_too_large(call, size, limit, "all results of its batch")
+        left -= len(result)
+        kept.append(result)
+    return kept
 
 
 def _listed(names: Iterable[str]) -> str:
