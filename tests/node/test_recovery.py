@@ -1,16 +1,19 @@
 """What recovery demands of the files before a core may run on them."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.node.damage import segments
 from tests.node.group import CLUSTER, SMALL, Group
 from viewstamp.errors import CorruptionError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.snapshot_store import SnapshotStore
-from viewstamp.wal.control_file import ControlFile
+from viewstamp.wal.control_file import ControlFile, read_control_state
+from viewstamp.wal.verify import verify
 from viewstamp.wal.wal import Wal
 
 
@@ -30,7 +33,10 @@ async def test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is
 
 
 @pytest.mark.slow
-async def test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history(
+    tmp_path: Path, is_marked: bool
+) -> None:
     """A death between the two last writes of an installation leaves it with the history of the log of before."""
     directory = str(tmp_path / "n1")
     async with Group(tmp_path, 1) as group:
@@ -45,8 +51,57 @@ async def test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_
         wal.abandon()
         control = ControlFile.open(disk, directory)
         assert control.state is not None
-        control.write(replace(control.state, history=((0, 1),)))
+        mark = (snapshot.term, snapshot.end) if is_marked else None
+        control.write(replace(control.state, history=((0, 1),), installing=mark, commit_hint=0))
+        if not is_marked:
+            with pytest.raises(CorruptionError, match="contradicts the snapshot .* was not being installed"):
+                await group.start("n1")
+            return
         await group.run("n1")
+        assert read_control_state(disk, directory).installing is None  # type: ignore[union-attr]
         replica = group.nodes[NodeId("n1")].replica
         assert replica is not None
         assert replica.raft.core.history.term_at(Index(snapshot.end - 1)) == snapshot.term
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 6_000])
+async def test_an_only_voter_that_lost_the_end_of_its_log_below_its_snapshot_changes_nothing(
+    tmp_path: Path, at: int
+) -> None:
+    """Before: the log was reset to the snapshot, what was intact was dropped, and its records were gone."""
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("t")
+        for number in range(20):
+            await client.append("t", b"%d" % number + b"." * 1000)
+        await group.nodes[NodeId("n1")].create_snapshot()
+        await group.stop("n1")
+        (path,) = segments(tmp_path / "n1")
+        os.truncate(path, at)
+        before = files_of(tmp_path / "n1")
+        assert verify(RealDisk(), str(tmp_path / "n1")).verdict == "corruption"
+        with pytest.raises(CorruptionError, match="n1 is the only voter"):
+            await group.start("n1")
+        assert {**files_of(tmp_path / "n1"), "lock": b""} == {**before, "lock": b""}
+
+
+@pytest.mark.slow
+async def test_an_only_voter_whose_only_segment_is_emptied_after_a_clean_stop_refuses_to_start(tmp_path: Path) -> None:
+    """Before: it started empty and said that all was well."""
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        await group.client().create_topic("t")
+        await group.stop("n1")
+        (path,) = segments(tmp_path / "n1")
+        os.truncate(path, 0)
+        assert verify(RealDisk(), str(tmp_path / "n1")).verdict == "corruption"
+        with pytest.raises(CorruptionError, match="n1 is the only voter"):
+            await group.start("n1")
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """What every file below a directory holds, but the two control files: opening one writes it again."""
+    paths = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("control-")]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}

@@ -16,6 +16,7 @@ from viewstamp.ids import Index, Position, Term
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.format import is_replaced_name
 from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch, build_batch
 
@@ -71,8 +72,9 @@ def names_of(disk: SimulatedDisk, kind: str) -> list[str]:
 
 
 def bytes_on(disk: SimulatedDisk) -> int:
-    """The bytes of all segments and spares."""
-    names = [name for name in disk.list_directory(DIRECTORY) if "mark" not in name]
+    """The bytes of all segments and spares: what the bound of a log is about."""
+    names = disk.list_directory(DIRECTORY)
+    names = [name for name in names if "mark" not in name and not is_replaced_name(name)]
     return sum(len(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in names)
 
 

@@ -25,7 +25,7 @@ from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.wal import truncation
-from viewstamp.wal.format import segment_name
+from viewstamp.wal.format import replaced_name, segment_name
 from viewstamp.wal.reader import inspect, read_batches
 from viewstamp.wal.truncation import MARK_NAME, Mark, place_mark
 from viewstamp.wal.verify import verify
@@ -137,6 +137,37 @@ def test_a_reset_on_a_full_disk_succeeds_and_only_writing_waits_for_room(disk: S
     assert again.end == 100
     with pytest.raises(StorageFullError):
         again.check_room(50_000)
+
+
+def test_the_old_segments_are_set_aside_until_the_next_reset_or_until_they_are_dropped(disk: SimulatedDisk) -> None:
+    wal = write_log(disk, [[batch] for batch in BATCHES])
+    old = {name: bytes(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in names_of(disk, "segment")}
+    before = wal.bytes_allocated
+    wal.reset_now(Index(100), Term(7))
+    kept = {name.replace("replaced", "segment"): name for name in names_of(disk, "replaced")}
+    assert {name: bytes(disk.volume.find(f"{DIRECTORY}/{kept[name]}").data) for name in kept} == old
+    assert wal.bytes_allocated < before, "they do not count, or a bounded log could take nothing"
+    wal.append_now([make_batch(100, term=7)])
+    wal.abandon()
+    again, found = open_wal(disk, first_index=Index(100))
+    assert found == contents([make_batch(100, term=7)])
+    assert len(names_of(disk, "replaced")) == len(old)
+    again.reset_now(Index(200), Term(8))
+    assert names_of(disk, "replaced") == [replaced_name(len(old) + 1)]
+    again.drop_replaced()
+    again._work_now()
+    assert names_of(disk, "replaced") == []
+    assert again.failure is None
+
+
+def test_a_disk_that_needs_the_room_takes_what_was_set_aside(disk: SimulatedDisk) -> None:
+    wal = write_log(disk, [[batch] for batch in BATCHES])
+    wal.reset_now(Index(100), Term(7))
+    assert names_of(disk, "replaced")
+    disk.capacity_bytes = disk.volume.bytes_used() + 100
+    for batch in make_batches(100, 6, term=7, size=4000):
+        wal.append_now([batch])
+    assert names_of(disk, "replaced") == []
 
 
 # -- the mark ----------------------------------------------------------------------------------------------------

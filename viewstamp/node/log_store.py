@@ -1,7 +1,23 @@
-"""The one translator between the core's writes and the WAL with its control file."""
+"""The one translator between the core's writes and the WAL with its control file.
+
+The commit hint (``ControlState.commit_hint``) goes with every control write, and is written for its own sake when the
+log is idle, every two seconds at least while it is not, with each new segment and snapshot, and at a clean stop
+(``wal/upkeep.py``). It is min(commit end, synced end), taken on the writer thread inside the job that stores it, and
+the writer syncs before every job. So:
+
+* power fails before the job: the old hint, which was true, and the log only grew;
+* between the log's sync and the first copy, or between the two copies: the old hint or the new one. Both are below
+  what the log's sync has returned for. The control file's own rules say which of its copies counts;
+* a truncation handed over before the job has been carried out, one handed over behind it has not: neither cuts what is
+  committed, and the hint is never above the commit end (protocol rule 8);
+* a sync fails: the writer does nothing any more, jobs neither.
+
+A node that loses nothing durable therefore never finds its log below its hint.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,13 +42,16 @@ class LogStore:
     those before it. A failed write is final; the WAL reports it once and refuses everything afterwards.
 
     Invariants:
-      * ``state`` is what the control file will hold once all writes so far are durable
+      * the stored commit hint never falls, and is at most what was synced when it was stored
     """
 
     def __init__(self, wal: Wal, control: ControlFile, state: ControlState) -> None:
         self._wal = wal
         self._control = control
         self.state = state
+        """What the control file will hold, but for the commit hint, which the writer thread fills in."""
+        self._reset: tuple[Term, Index] | None = None
+        """(term, end) of a reset that was handed over, and whose history was not yet."""
 
     @property
     def durable_state(self) -> ControlState | None:
@@ -59,6 +78,55 @@ class LogStore:
         """Let the next group carry what is committed: never more than is durable here (protocol rule 8)."""
         self._wal.commit_hint = commit_end
 
+    def keep_hint(self, end: int) -> None:
+        """Store a commit hint that the log has made out, if it is news. Blocking, on the writer thread.
+
+        Raises:
+          StorageError: final.
+        """
+        state = self._control.state
+        assert state is not None, "a node that runs has a control file"
+        if end > state.commit_hint:
+            self._control.write(replace(state, commit_hint=end))
+
+    async def store_hint(self) -> None:
+        """Store how much is committed and durable here; on return it is.
+
+        Cancelled, it may be stored all the same.
+
+        Raises:
+          StorageError: final.
+          ClosedError: the log is closed.
+        """
+        await self._do(lambda: self.keep_hint(self._wal.durable_commit_end))
+
+    async def mark_installing(self, end: Index, term: Term) -> None:
+        """Store that a leader's snapshot is about to get its name here; on return it is durable.
+
+        Cancelled, it may be stored all the same: a mark without a file has no effect (``wal/known_end.py``).
+
+        Raises:
+          StorageError: final.
+          ClosedError: the log is closed.
+        """
+        self.state = state = replace(self.state, installing=(term, end))
+        await self._do(lambda: self._write(state))
+
+    async def _do(self, job: Callable[[], None]) -> None:
+        """Run a job on the writer thread, behind everything handed over so far, and wait for it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self._wal.run(job, done)
+        await future
+
     def _queue(self, write: Write, done: Done) -> None:
         match write:
             case AppendLog(batches):
@@ -67,17 +135,37 @@ class LogStore:
             case TruncateLog(end):
                 self._wal.truncate(end, done)
             case ResetLog(end, term):
+                self._reset = (term, end)
                 self._wal.reset(end, term, done)
             case WriteTerm(term, vote):
                 self._write_control(replace(self.state, term=term, vote=vote), done)
             case EndSilence():
                 self._write_control(replace(self.state, silent_until=None), done)
             case WriteHistory(history):
-                self._write_control(replace(self.state, history=history.starts), done)
+                self._write_history(history, done)
 
-    def _write_control(self, state: ControlState, done: Done) -> None:
+    def _write_history(self, history: TermHistory, done: Done) -> None:
+        """Store a history; behind a reset it ends the installation, and all below the snapshot's end is committed."""
+        state = replace(self.state, history=history.starts)
+        reset, self._reset = self._reset, None
+        if reset is None:
+            self._write_control(state, done)
+            return
+        term, end = reset
+        if state.installing is not None and state.installing <= (term, end):
+            state = replace(state, installing=None)  # Not that of a newer one, which is being fetched by now.
+        self._write_control(state, done, floor=end)
+
+    def _write_control(self, state: ControlState, done: Done, *, floor: int = 0) -> None:
         self.state = state
-        self._wal.run(partial(self._control.write, state), done)
+        self._wal.run(partial(self._write, state, floor), done)
+
+    def _write(self, state: ControlState, floor: int = 0) -> None:
+        """Write a state with the newest commit hint, ``floor`` at least; on the writer thread, where all is synced."""
+        stored = self._control.state
+        before = stored.commit_hint if stored is not None else 0
+        hint = max(before, self._wal.durable_commit_end, floor)
+        self._control.write(replace(state, commit_hint=hint))
 
 
 def stored_membership(state: ControlState, hint: Membership) -> MembershipEntry:

@@ -341,7 +341,8 @@ class Node:
         self.incarnation = recovered.incarnation
         self.log_store = recovered.log_store
         self._system = System(str(options.node), on_failed=self._on_failed)
-        wal.start(self._system.fail, now=host.clock.monotonic)
+        log_store = recovered.log_store
+        wal.start(self._system.fail, now=host.clock.monotonic, store_hint=log_store.keep_hint)
         self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node), on_rot=self._on_rot)
         self.snapshotter = snapshotter = Snapshotter(
             recovered.snapshots,
@@ -351,6 +352,7 @@ class Node:
             cluster=options.cluster,
             options=options.snapshots,
             clock=host.clock,
+            store_hint=log_store.store_hint,
             on_trimmed=self._tell_replica,
             load_bytes=recovered.load_bytes,
             load_seconds=recovered.load_seconds,
@@ -362,6 +364,7 @@ class Node:
             hello=self._hello(),
             address=lambda peer: self._peering.address(peer) if self._peering is not None else None,
             network=host.network,
+            mark=log_store.mark_installing,
             on_fetched=self._tell_replica,
             log=self._log,
         )

@@ -4,13 +4,15 @@
 | --- | --- |
 | no snapshot, the log begins at 1 | the log is replayed from 1 |
 | a snapshot, and a log with its last record: the same term by history and header | replayed from the snapshot's end |
-| a snapshot that the log does not reach, or contradicts | it was being installed: see below |
+| such a snapshot that the control file says was being installed | the installation is finished: see below |
+| any other snapshot that the log does not reach | the log lost its end: damage, nothing is changed |
+| any other snapshot that the log contradicts | damage, nothing is changed |
 | a damaged snapshot | set aside; the next older one, as long as the log reaches back to it |
 | no whole snapshot, the log begins above 1 | refused: an empty state would be an invention |
 
-A node that died while a leader's snapshot was being installed has the file, durable, and perhaps still the old log. The
-log is reset to the snapshot's end, and then its history is stored, in this order (protocol rule 19). This can
-be repeated.
+A node that died while a leader's snapshot was being installed has the file, durable, a mark in the control file that
+names it (``wal/known_end.py``), and perhaps still the old log. The log is reset to the snapshot's end, and then its
+history is stored and the mark cleared, in this order (protocol rule 19). This can be repeated.
 
 Everything blocks, and belongs in a lane.
 """
@@ -35,6 +37,7 @@ from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal import wal as wal_module
 from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.known_end import is_being_installed, known_end
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind
 
@@ -155,7 +158,7 @@ def recover(
             wal_options,
             on_batch=on_batch,
             must_exist=state is not None,
-            commit_hint=state.commit_hint if state is not None else 0,
+            commit_hint=known_end(disk, data_dir, state),
             first_index=begin,
             previous_term=applier.applied_term,
             scan_from=begin,
@@ -177,16 +180,19 @@ def recover(
         state = replace(state, history=history.starts)
         control.write(state)
     if snapshot is not None and not _holds(wal, history, snapshot):
+        if not is_being_installed(state, snapshot.end, snapshot.term):
+            raise _contradicted(wal, history, snapshot)
         log.warning("! the log is reset to a snapshot that was being installed", index=snapshot.end - 1)
         assert applier.applied_end == begin, "a log that contradicts a snapshot calls nothing behind it committed"
         replay = _Replay(applier)
         wal.reset_now(snapshot.end, snapshot.term)
         history = TermHistory(snapshot.meta.history)
-        state = replace(state, history=history.starts)
+        state = replace(state, history=history.starts, installing=None, commit_hint=snapshot.end)
         control.write(state)
     else:
-        replay.apply(wal.recovery.commit_hint)
+        replay.apply(max(wal.recovery.commit_hint, state.commit_hint))
         check_history(history, wal, begin, data_dir)
+    wal.commit_hint = max(wal.commit_hint, applier.applied_end)
     base = stored_membership(state, members) if snapshot is None else point_of(snapshot.meta).membership
     return Recovered(
         stored=Stored(
@@ -268,6 +274,22 @@ class _Replay:
 
 def _pair(stored: tuple[int, int] | None) -> tuple[Term, Index] | None:
     return None if stored is None else (Term(stored[0]), Index(stored[1]))
+
+
+def _contradicted(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> CorruptionError:
+    """Describe a log that reaches a snapshot and holds another record at its end; nothing was changed."""
+    last = Index(snapshot.end - 1)
+    described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
+    found = f"term {wal.recovery.previous_term} by the log's headers, term {described} by the term history"
+    return CorruptionError(
+        f"the log in {wal.directory} contradicts the snapshot {snapshot.path}: the record of index {last} has term"
+        f" {snapshot.term} in the snapshot, {found}, and the snapshot was not being installed",
+        path=wal.directory,
+        expected=f"term {snapshot.term} at index {last}",
+        found=found,
+        remedy="nothing was changed; keep the directory, the other members go on without this one. If a snapshot or the"
+        " log was put here from elsewhere, take it out again",
+    )
 
 
 def _orphan(directory: str, found: str) -> CorruptionError:

@@ -41,6 +41,7 @@ from viewstamp.node.remains import Remains
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
+from viewstamp.wal.known_end import known_end
 from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
 from viewstamp.wal.truncation import MARK_NAME
 
@@ -300,7 +301,7 @@ class Repairer:
         snapshot = _newest_whole(store)
         begin = snapshot.end if snapshot is not None else 1
         settle_mark(disk, self._wal)
-        hint = max(control.state.commit_hint, begin)
+        hint = max(known_end(disk, self._data_dir, control.state), begin)
         found = assess(disk, self._wal, begin_max=begin if begin_max is None else begin_max, commit_hint=hint)
         look = _Look(
             control=control,
@@ -329,8 +330,6 @@ class Repairer:
         """Fetch what is known to be committed; cut where more is missing."""
         found, progress = look.found, self.progress
         assert progress is not None, "a repair is under way"
-        for damaged in look.store.damaged:
-            await in_thread(aside.move, damaged.path)
         if not found.parts:
             await in_thread(self._begin_anew, look, aside)
             return
@@ -340,6 +339,8 @@ class Repairer:
             regions = [region for region in regions if region.start <= cut]
             await in_thread(self._fall_silent, look, cut)
             regions[-1] = await in_thread(cut_behind, self._host.disk, found.parts, regions[-1], cut, aside)
+        for damaged in look.store.damaged:  # Behind the pair: their names say up to where the log reached.
+            await in_thread(aside.move, damaged.path)
         if found.mark_is_lost:
             await in_thread(aside.move, f"{self._wal}/{MARK_NAME}")
         progress.bytes_total = sum(region.bytes_lost for region in regions)
@@ -423,8 +424,9 @@ class Repairer:
     def _begin_anew(self, look: _Look, aside: Aside) -> None:
         """Set log and snapshots aside; what is left is who this node is, and what it promised. Blocking."""
         self._fall_silent(look, 0)
-        for stored in look.store.stored:
-            aside.move(stored.path)
+        store = look.store
+        for path in [each.path for each in store.stored] + [each.path for each in store.damaged]:
+            aside.move(path)
         begin_anew(self._host.disk, self._wal, aside)
 
 

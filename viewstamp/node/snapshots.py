@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from viewstamp.actors import AsyncActor
@@ -94,6 +94,7 @@ class Snapshotter(AsyncActor[None]):
         cluster: ClusterId,
         options: SnapshotOptions,
         clock: Clock,
+        store_hint: Callable[[], Awaitable[None]],
         on_trimmed: Callable[[LogTrimmed], None],
         load_bytes: int,
         load_seconds: float,
@@ -106,6 +107,7 @@ class Snapshotter(AsyncActor[None]):
         self._cluster = cluster
         self._options = options
         self._clock = clock
+        self._store_hint = store_hint
         self._on_trimmed = on_trimmed
         self._load_bytes = load_bytes
         self._load_seconds = load_seconds
@@ -323,6 +325,7 @@ class Snapshotter(AsyncActor[None]):
         if isinstance(result, StoredSnapshot):
             seconds = round(self._clock.monotonic() - started, 3)
             self._log.info("= snapshot", index=result.end - 1, bytes=result.size, seconds=seconds)
+            self._wal.drop_replaced()  # What this node holds now is its own again, and applied.
         self._tell(result, asked)
 
     async def _write(self, cut: Cut, meta: SnapshotMeta) -> StoredSnapshot:
@@ -337,15 +340,11 @@ class Snapshotter(AsyncActor[None]):
             await file.abandon()
 
     async def _wait_durable(self) -> None:
-        """Wait until the own log holds durably what has been applied: all of it was handed to the writer before."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Wait until the own log holds durably what has been applied: all of it was handed to the writer before.
 
-        def on_done(error: BaseException | None) -> None:
-            if error is None and not done.done():
-                done.set_result(None)
-
-        self._wal.run(lambda: None, on_done)
-        await done
+        The commit hint says so too, before the snapshot has its name: a snapshot above the hint is never one's own.
+        """
+        await self._store_hint()
 
     def _next_piece(self, cut: Cut) -> bytes | None:
         self._check(cut)

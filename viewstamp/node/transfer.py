@@ -4,13 +4,14 @@ The leader offers (``SnapshotOffer``), again at each heartbeat as long as it hel
 asked for at a time, by offset, so what was received before a connection, or the leader, was lost is not sent twice
 where the next leader has the same file. Whoever pulls is in charge: the other side keeps nothing but the file.
 
-A death leaves the intact beginning of a file, or a whole one that is a snapshot like any other: recovery installs it.
+A death leaves the intact beginning of a file; or the mark (``ControlState.installing``) without a file, which says
+nothing; or the mark and a whole file, which recovery installs. The mark goes with the write that stores the history.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.messages import SnapshotOffer
@@ -26,7 +27,7 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Network
-from viewstamp.ids import NodeId
+from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.questions import PeerSession
 from viewstamp.node.recovery import point_of
 from viewstamp.node.replica import InstallSnapshot
@@ -57,6 +58,7 @@ class SnapshotFetcher(AsyncActor[None]):
         hello: dict[str, object],
         address: Callable[[NodeId], str | None],
         network: Network,
+        mark: Callable[[Index, Term], Awaitable[None]],
         on_fetched: Callable[[InstallSnapshot], None],
         log: Log,
     ) -> None:
@@ -65,6 +67,8 @@ class SnapshotFetcher(AsyncActor[None]):
         self._hello = hello
         self._address = address
         self._network = network
+        self._mark = mark
+        """Stores durably that the snapshot up to an end, of a term, is about to be installed."""
         self._on_fetched = on_fetched
         self._log = log
         self.progress: dict[str, object] = {}
@@ -141,6 +145,8 @@ class SnapshotFetcher(AsyncActor[None]):
                     }
             finally:
                 session.close()
+            # The file has its name from here on, and the log does not reach it: without the mark that would be damage.
+            await self._mark(offer.end, offer.last_term)
             return await incoming.finish()
         finally:
             await incoming.close()

@@ -6,8 +6,8 @@ that it stops and says so, not that nothing is lost. Repaired means: the bytes o
 end) that they reached before, and the member speaks; or its id is no member any more. Where term and vote went too that
 is the only way, unless no record had named the disk that went: the one that is named first is the member's.
 
-What is left alone is the last group of the log where nothing follows it: a disk that loses that one cannot be told from
-a power cut (``viewstamp.wal``, what stays ambiguous).
+What is left alone is the end of the log above the commit hint that the control file holds for certain: a disk that loses
+a part of that cannot be told from a power cut (``viewstamp.wal``, what stays ambiguous). Below it any end may go.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.ids import NodeId, name_of
 from viewstamp.sim.checkers.violation import Violation
-from viewstamp.wal.control_file import CONTROL_NAMES
+from viewstamp.wal.control_file import CONTROL_NAMES, decode_copy
 
 if TYPE_CHECKING:
     import random
@@ -48,12 +48,15 @@ class Damages:
 
     Invariants:
       * BudgetKept: see above
+      * SilentForAReason: only a member whose disk was damaged is ever silent (protocol rule 17)
     """
 
     def __init__(self, world: World) -> None:
         self.present: dict[NodeId, _Damage] = {}
         self.planned: list[frozenset[NodeId]] = []
         """Sets of voters that somebody is about to ask for."""
+        self._damaged_once: set[str] = set()
+        """The machines whose disks were ever damaged, by name."""
         self._world = world
 
     def __contains__(self, member: NodeId) -> bool:
@@ -76,14 +79,19 @@ class Damages:
 
     def do(self, kind: str, member: Member, entropy: random.Random) -> bool:
         """Damage a member's disk, whose process is down or, for "flip", may live; say whether anything was done."""
+        return self.inflict(kind, member, lambda log: DAMAGES[kind](member, log, entropy))
+
+    def inflict(self, kind: str, member: Member, damage: Callable[[DiskLog], bool]) -> bool:
+        """Do what ``damage`` does to a member's disk, if the budget allows it; return whether anything was done."""
         log = self._world.durability.logs[member.name]
         log.look(member.disk.volume)
         if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
             return False
         first, pair = log.first, log.pair
-        if not DAMAGES[kind](member, log, entropy):
+        if not damage(log):
             return False
         member.disk.damages += 1
+        self._damaged_once.add(member.name)
         before = self.present.get(member.id)
         self.present[member.id] = _Damage(
             member,
@@ -97,6 +105,17 @@ class Damages:
             self._world.checker.facts.forget(member.id)
         self._world.note(member.id, "!", f"damage {kind}, held {pair}")
         return True
+
+    def check_silence(self) -> None:
+        """Raise Violation where a member is silent whose disk has never lost anything.
+
+        A commit hint above what is durable would do that after a power cut; on all members at once it ends a group.
+        """
+        for member in self._world.members:
+            replica = member.node.replica if member.node is not None else None
+            if replica is None or replica.raft.core.silent_until is None or member.name in self._damaged_once:
+                continue
+            raise Violation("SilentForAReason", f"{member.id} lost nothing and is silent: {replica.status}")
 
     def settle(self) -> None:
         """Forget those that are repaired. Raises Violation where the budget is not kept."""
@@ -202,6 +221,36 @@ def _drop_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     return True
 
 
+def _lose_tail(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """The newest file of the log has lost its end: zeros stand there, or it is shorter, or empty."""
+    newest = log.newest
+    if newest is None:
+        return False
+    path, written = newest
+    volume = member.disk.volume
+    inode = volume.find(path)
+    at = entropy.choice((0, entropy.randrange(written), entropy.randrange(written)))
+    before = bytes(inode.data)
+    inode.spoil(at, bytes(len(inode.data) - at))
+    log.look(volume)
+    if log.reached >= _certain_hint(member):
+        inode.spoil(0, before)
+        log.look(volume)
+        return False
+    if entropy.random() < 0.5:
+        inode.cut(at)
+    return True
+
+
+def _certain_hint(member: Member) -> int:
+    """Return the commit hint that a power cut now would leave in the control file, at least; 0 = none."""
+    volume = member.disk.volume
+    names = volume.certain_names(member.data_dir)
+    copies = [names[name] for name in CONTROL_NAMES if name in names]
+    states = [decode_copy(bytes(copy.data)) for copy in copies if copy.is_synced]
+    return max((state.commit_hint for state in states if state is not None), default=0)
+
+
 def _lose_control(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     """Term, vote and identity are gone: both copies."""
     if log.end == 1:
@@ -227,6 +276,7 @@ DAMAGES: dict[str, Callable[[Member, DiskLog, random.Random], bool]] = {
     "flip": _flip,
     "tear": _tear,
     "drop-segment": _drop_segment,
+    "lose-tail": _lose_tail,
     "lost-control": _lose_control,
     "lost-disk": _lose_disk,
 }

@@ -22,6 +22,8 @@ __all__ = ["Faults"]
 _CALLS_UNTIL_CRASH_MAX = 40
 _JUMPS_US = (5_000_000, 3_600_000_000, 73 * 365 * 24 * 3_600_000_000)
 """The wall clock jumps by as much at most: five seconds, an hour, 73 years."""
+_STOP_SECONDS = 0.5
+"""How long a node has for a clean stop."""
 _LOOK_SECONDS = 0.005
 """How often is looked for a new leader to strike."""
 
@@ -219,7 +221,22 @@ class Faults:
 
     def _damage(self, kind: str, member: Member) -> None:
         """The disk loses or changes what was durable: most of the time while nobody runs."""
+        if kind == "lose-tail" and member.is_up and self._entropy.random() < 0.5:
+            self._stop_cleanly(member)
+            self._world.loop.call_later(_STOP_SECONDS, self._damage_stopped, kind, member, member.starts)
+            return
         if kind != "flip" or self._entropy.random() < 0.5:
             self._world.take_down(member, power=False)
             self._later(lambda: self._world.bring_up(member))
         self._world.damages.do(kind, member, self._entropy)
+
+    def _stop_cleanly(self, member: Member) -> None:
+        """Have the node stop as on SIGTERM: it writes what it would know at its next start."""
+        if member.node is not None and member.process is not None:
+            member.process.spawn(member.node.stop())
+
+    def _damage_stopped(self, kind: str, member: Member, starts: int) -> None:
+        if member.starts == starts and not member.is_retired:
+            self._world.take_down(member, power=False)
+            self._later(lambda: self._world.bring_up(member))
+            self._world.damages.do(kind, member, self._entropy)

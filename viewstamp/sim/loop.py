@@ -149,8 +149,8 @@ class Process:
             return
         self.is_dead = True
         self._runs = False
+        self._buried = sorted(self._tasks, key=hash)  # First: of a task that has not begun yet only its handle is left.
         self._held.clear()
-        self._buried = sorted(self._tasks, key=hash)
         self._loop.trace.note(self._loop.time(), self.name, "!", "dies")
         callbacks, self._on_death = list(self._on_death), {}
         for callback in callbacks:

@@ -192,6 +192,14 @@ class Inode:
                 changed[start - page * PAGE_SIZE : end - page * PAGE_SIZE] = data[start - offset : end - offset]
                 self._before[page] = bytes(changed)
 
+    def cut(self, size: int) -> None:
+        """Lose everything from ``size`` on, length and all, both of what is read and of what is durable."""
+        self._settle_everything()
+        self._clean.clear()
+        self._note(size)
+        del self.data[size:]
+        self._durable_size = len(self.data)
+
     def certain_size(self) -> int:
         """Return how much from the start on a power cut now would leave just as it is read, whatever it takes."""
         size = min(self._durable_size, len(self.data))

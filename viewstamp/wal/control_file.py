@@ -42,7 +42,7 @@ from viewstamp.errors import ConfigError, CorruptionError, StorageError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
 
-__all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "is_control_lost", "read_control_state"]
+__all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "decode_copy", "is_control_lost", "read_control_state"]
 
 FORMAT_VERSION = 1
 CONTROL_NAMES = ("control-a", "control-b")
@@ -57,11 +57,14 @@ class ControlState:
 
     ``term`` and ``vote`` ("" = none) are one durable write. ``history`` is the stored term history, (term, first
     index) pairs; it may run ahead of the log. ``membership`` is the one at the trimmed prefix, b"" = none.
-    ``commit_hint`` is an end below which all was committed, at most the durable end when it was written. ``peers`` are
+    ``commit_hint`` is an end below which all was committed, at most the durable end when it was written: a log that
+    ends below it has lost records. ``peers`` are
     (node, incarnation) of the peers met so far: one that comes back with another incarnation has lost its disk.
     ``silent_until`` is the pair (last term, end) that the node had advertised, at least, when damage was found: until
     its log reaches it nothing that it says counts (protocol rule 17); None = nothing is missing. ``member_id`` is what
     the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
+    ``installing`` is the pair (last term, end) of the newest snapshot of a leader that is being fetched or installed;
+    stored before the file gets its name, cleared with the history of the snapshot (``wal/known_end.py``); None = none.
     """
 
     cluster_id: str
@@ -75,6 +78,7 @@ class ControlState:
     peers: tuple[tuple[str, str], ...] = ()
     silent_until: tuple[int, int] | None = None
     member_id: str = ""
+    installing: tuple[int, int] | None = None
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -91,6 +95,7 @@ class ControlState:
                 "peers": self.peers,
                 "silent_until": self.silent_until,
                 "member_id": self.member_id,
+                "installing": self.installing,
             }
         )
         return packed
@@ -116,8 +121,9 @@ class ControlState:
                 raise ValueError(f"{name} is none")
         for name in {"history", "peers"} & fields.keys():
             fields[name] = tuple(_pair(each, int if name == "history" else str) for each in fields[name])
-        if fields.get("silent_until") is not None:
-            fields["silent_until"] = _pair(fields["silent_until"], int)
+        for name in ("silent_until", "installing"):
+            if fields.get(name) is not None:
+                fields[name] = _pair(fields[name], int)
         return cls(**fields)
 
 
@@ -133,6 +139,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "peers": (list,),
     "silent_until": (list, type(None)),
     "member_id": (str,),
+    "installing": (list, type(None)),
 }
 
 
@@ -298,6 +305,19 @@ def _read(disk: Disk, path: str) -> _Copy:
         packed = file.read(0, file.size())
     finally:
         file.close()
+    return _decode(packed, path)
+
+
+def decode_copy(packed: bytes) -> ControlState | None:
+    """Return what the bytes of one of the two files say; None = they are not readable. For checkers.
+
+    Raises:
+      ConfigError: they have a newer format.
+    """
+    return _decode(packed, "a control file").state
+
+
+def _decode(packed: bytes, path: str) -> _Copy:
     if len(packed) < _HEADER.size:
         return _Copy(True, problem=f"{len(packed)} bytes")
     magic, checksum, version, body_size = _HEADER.unpack_from(packed)

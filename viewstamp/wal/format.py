@@ -25,8 +25,10 @@ __all__ = [
     "SegmentHeader",
     "SpareKind",
     "batch_checksum",
+    "is_replaced_name",
     "parse_segment_name",
     "parse_spare_name",
+    "replaced_name",
     "segment_name",
     "spare_name",
 ]
@@ -55,6 +57,7 @@ TEMPORARY_NAME = "next.temporary"
 """A new spare before it is complete; left over only by a crash, never read."""
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.segment", re.ASCII)
+_REPLACED = ".replaced"
 _SPARE_NAME = re.compile(r"(\d{20})\.(prepared|dropped)", re.ASCII)
 
 assert SEGMENT_HEADER_SIZE == 64
@@ -70,6 +73,16 @@ def parse_segment_name(name: str) -> int | None:
     """Return the number in a segment's file name; None for any other name."""
     match = _SEGMENT_NAME.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def replaced_name(number: int) -> str:
+    """Return the file name of segment ``number`` of a log that a snapshot has replaced."""
+    return f"{number:020d}{_REPLACED}"
+
+
+def is_replaced_name(name: str) -> bool:
+    """Return whether a file is a segment of a log that a snapshot has replaced."""
+    return name.endswith(_REPLACED)
 
 
 @quick

@@ -6,7 +6,6 @@ Works on the files of a dead node and of a running one; what a running node writ
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from viewstamp.host.seam import Disk
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import GroupHeader, parse_segment_name
+from viewstamp.wal.known_end import known_end, snapshot_names
 from viewstamp.wal.recovery import Found, Survey
 from viewstamp.wal.truncation import MARK_NAME
 from viewstamp.wire.batch import Batch
@@ -24,16 +24,13 @@ __all__ = ["Entry", "inspect", "read_batches", "survey_of"]
 WAL_DIRECTORY = "wal"
 """The log's directory inside a data directory."""
 
-_SNAPSHOT = re.compile(r"(\d{20})-\d+\.snapshot", re.ASCII)
-"""A snapshot's file: the end of what it covers, and the term of the record before that."""
-
 
 def survey_of(disk: Disk, path: str) -> Survey:
     """Return a survey, not yet walked, of a data directory, a log directory or one segment file.
 
-    Where there is a control file it is read too: it says that a log must exist, and what was committed. The log of a
-    data directory must begin at or below the end of one of its snapshots, which their names say; a log alone may
-    begin anywhere.
+    Where there is a control file it is read too: it says that a log must exist, and with the names of the snapshots up
+    to where it must reach (``known_end``). The log of a data directory must begin at or below the end of one of its
+    snapshots, which their names say; a log alone may begin anywhere.
 
     Raises:
       ConfigError: ``path`` is none of these; or a newer format.
@@ -63,13 +60,12 @@ def _has_control_file(disk: Disk, path: str) -> bool:
 
 def _survey_with_control(disk: Disk, data: str, directory: str) -> Survey:
     state = read_control_state(disk, data)
-    ends = [int(found[1]) for name in disk.list_directory(f"{data}/snapshots") if (found := _SNAPSHOT.fullmatch(name))]
     return Survey(
         disk=disk,
         directory=directory,
         must_exist=state is not None,
-        commit_hint=state.commit_hint if state is not None else 0,
-        first_index_max=max(ends, default=1),
+        commit_hint=known_end(disk, data, state),
+        first_index_max=max((end for end, _ in snapshot_names(disk, data)), default=1),
     )
 
 

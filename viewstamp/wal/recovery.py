@@ -159,6 +159,15 @@ class Survey:
         """The index after the last intact record."""
         return self.chain.end if self.chain.end is not None else self.first_index
 
+    @property
+    def _lacks_end(self) -> bool:
+        """Whether the log ends below an end that it has reached once.
+
+        A log of which nothing is written ends where a snapshot says that it may begin, whatever it held before.
+        """
+        end = self.end if self.segments else 1
+        return end < max(self.commit_hint, self.chain.commit_hint)
+
     def recovery(self) -> Recovery:
         """Return the result as a value."""
         return Recovery(
@@ -397,7 +406,7 @@ class Survey:
                 facts.add(Fact.CALLED_DURABLE)
         elif stop.complete:
             facts.add(Fact.ENDS)
-        if not followed and self.end < max(self.commit_hint, self.chain.commit_hint) and self.only is None:
+        if not followed and self._lacks_end and self.only is None:
             facts.add(Fact.BELOW_HINT)
         if decide(facts).verdict == "corruption":
             self._refuse(facts, segment_name(number), stop.location, stop.expected, stop.found)
@@ -410,8 +419,8 @@ class Survey:
     def _check_end(self, present: list[int]) -> None:
         """Look for what is missing behind the last segment."""
         if not self.segments:
-            hidden = self.unused is not None and self.unused != 1 and self.only is None
-            if hidden or self.commit_hint > self.first_index:
+            hidden = self.unused is not None and self.unused != 1
+            if self.only is None and (hidden or self._lacks_end):
                 number = present[0] if present else 1
                 self._refuse({Fact.MISSING}, segment_name(max(1, number - 1)), 0, "a written segment", "no such file")
             return

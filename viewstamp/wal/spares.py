@@ -23,7 +23,14 @@ from typing import NamedTuple
 from viewstamp.errors import StorageError, StorageFullError
 from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.seam import Disk, File
-from viewstamp.wal.format import TEMPORARY_NAME, SpareKind, parse_segment_name, parse_spare_name, spare_name
+from viewstamp.wal.format import (
+    TEMPORARY_NAME,
+    SpareKind,
+    is_replaced_name,
+    parse_segment_name,
+    parse_spare_name,
+    spare_name,
+)
 
 __all__ = ["Prepared", "Spares", "fill_with_zeros"]
 
@@ -71,6 +78,8 @@ class Spares:
         """What each file that could not be removed still takes of the budget."""
         self.allocated = 0
         """Bytes of all segments and spares, zeros included."""
+        self.keeps_replaced = False
+        """Whether segments of a log are there that a snapshot has replaced; they do not count as ``allocated``."""
 
     @classmethod
     def open(cls, disk: Disk, directory: str, segment_bytes: int, bytes_max: int) -> Spares:
@@ -78,6 +87,7 @@ class Spares:
         spares = cls(disk, directory, segment_bytes, bytes_max)
         for name in disk.list_directory(directory):
             path = f"{directory}/{name}"
+            spares.keeps_replaced |= is_replaced_name(name)
             spare = parse_spare_name(name)
             if spare is not None:
                 spares._adopt(path, *spare)
@@ -115,6 +125,21 @@ class Spares:
         if removed:
             self._disk.sync_directory(self._directory)
             self.give(sum(self._stuck_bytes.pop(path, 0) for path in removed))
+
+    def remove_replaced(self) -> bool:
+        """Remove the segments of a log that a snapshot has replaced, if there are any; return whether. Blocking.
+
+        Raises:
+          StorageError: a sync failed; final.
+        """
+        if not self.keeps_replaced:
+            return False
+        self.keeps_replaced = False
+        for name in self._disk.list_directory(self._directory):
+            if is_replaced_name(name):
+                self._garbage.remove(f"{self._directory}/{name}")
+        self._disk.sync_directory(self._directory)
+        return True
 
     def take(self, size: int) -> bool:
         """Take ``size`` bytes from the budget for a file that is about to grow; False where they are not left."""
@@ -193,7 +218,10 @@ class Spares:
         path, length = dropped or (f"{self._directory}/{TEMPORARY_NAME}", 0)
         growth = self._segment_bytes - length
         free = self._disk.free_bytes(self._directory)
-        has_space = free >= growth + (reserve_bytes if dropped is None else 0)
+        needed = growth + (reserve_bytes if dropped is None else 0)
+        if free < needed and self.remove_replaced():
+            free = self._disk.free_bytes(self._directory)
+        has_space = free >= needed
         if not has_space or not self.take(growth):
             if dropped is not None:
                 self._remove(path, length)

@@ -11,7 +11,10 @@ in the middle of groups that later groups call durable. So what is going to be c
 
 A reset, after which the log is empty and begins elsewhere, is the same with another kind of mark, and other steps:
 
-2. all segments are removed, the last one first;
+2. all segments are renamed to ``.replaced``, the last one first, each synced: they are no part of the log any more and
+   stay for somebody who finds that the snapshot should not have been installed. Where the disk is nearly full they are
+   removed at once. ``Spares`` removes them before the next reset, when a spare needs the room, and when the owner says
+   that they are not needed;
 3. the new first segment, a segment header and an empty group: temporary name → write → sync → rename → directory sync.
 
 A recovery that finds the mark reads no further than it says, and does steps 2 to 4 (again); each can be
@@ -41,11 +44,13 @@ from crc32c import crc32c
 from viewstamp.errors import FrameError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
-from viewstamp.wal.format import GroupHeader, SegmentHeader, parse_segment_name, segment_name
+from viewstamp.wal.format import GroupHeader, SegmentHeader, parse_segment_name, replaced_name, segment_name
 
 __all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
 
 MARK_NAME = "truncation.mark"
+_ROOM_BYTES = 1024 * 1024
+"""With less than this free on the disk a replaced log is removed at once: the new one needs the room."""
 _MAGIC = b"VST\x02"
 _MAGICS = (b"VST\x01", _MAGIC)
 _MARK = struct.Struct("<4sI QQQQQ I4xQ")
@@ -135,9 +140,14 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
 def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
     """Steps 2 to 4, as far as they have not been done; durable on return. No file may be open for writing."""
     numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
+    has_room = mark.resets and disk.free_bytes(directory) >= _ROOM_BYTES
     for number in reversed(numbers):
         if number > mark.segment or mark.resets:
-            disk.remove(f"{directory}/{segment_name(number)}")
+            old = f"{directory}/{segment_name(number)}"
+            if mark.resets and has_room:
+                disk.rename(old, f"{directory}/{replaced_name(number)}")
+            else:
+                disk.remove(old)
             disk.sync_directory(directory)
     path = f"{directory}/{segment_name(mark.segment)}"
     if mark.resets:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from viewstamp.errors import (
@@ -25,10 +24,13 @@ from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.format import SpareKind
 from viewstamp.wal.opening import settle_names, take_over
+from viewstamp.wal.options import Options
 from viewstamp.wal.reading import read
 from viewstamp.wal.recovery import Recovery, Survey
+from viewstamp.wal.reservation import Reservation
 from viewstamp.wal.space import Space
 from viewstamp.wal.spares import Prepared, Spares
+from viewstamp.wal.upkeep import Upkeep
 from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Reset, Sync, Trim, Writer
 from viewstamp.wire.batch import Batch
 
@@ -40,43 +42,6 @@ the next segment."""
 
 _HEADERS_SHARE = 16
 """And one byte for so many: a checksum of 4 for each batch, which has at least 96, and the headers of more groups."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Settings of a log.
-
-    ``queue_bytes_max`` bounds what is reserved and not yet complete. ``bytes_max`` bounds all segments and spares
-    together, at every instant, and the log is preallocated to it; at least two segments; 0 = only the disk bounds it.
-    ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of the room, at most a quarter of a segment, are kept for
-    what is urgent. ``idle_seconds`` after the last append the last group is closed by an empty one.
-
-    ``sync_seconds`` 0 = an append is complete when it is durable. Above it, the interval mode: an append is complete
-    when it is written, and durable at most so much later; a power cut takes what was completed since the last sync.
-    """
-
-    segment_bytes: int = 16 * 1024 * 1024
-    queue_bytes_max: int = 64 * 1024 * 1024
-    bytes_max: int = 0
-    reserve_bytes: int = 32 * 1024 * 1024
-    margin_bytes: int = 1024 * 1024
-    idle_seconds: float = 0.25
-    sync_seconds: float = 0.0
-
-
-class Reservation:
-    """A place in the order of the log; to be filled or cancelled.
-
-    Invariants:
-      * ``item`` is set once, by ``fill`` or, as None with ``ready``, by ``cancel``
-    """
-
-    __slots__ = ("cost", "item", "ready")
-
-    def __init__(self, cost: int, item: Item | None = None) -> None:
-        self.cost = cost
-        self.item = item
-        self.ready = item is not None
 
 
 class Wal:
@@ -115,10 +80,18 @@ class Wal:
         self._lane: Lane[Item] | None = None
         self._preparing_lane: Lane[bool] | None = None
         self._is_preparing = False
-        self._idle: asyncio.TimerHandle | None = None
+        self._upkeep = Upkeep(
+            options.idle_seconds,
+            groups=lambda: self._groups,
+            is_busy=lambda: self._queued > 0,
+            close_group=lambda: self._enqueue(Close(False, _ignore)),
+            store_hint=self._store_commit_hint,
+        )
+        self._hint_writer: Callable[[int], None] | None = None
+        self._hint_stored = 0
+        """Up to where the commit hint has been handed to ``_hint_writer``."""
         self._sync_due: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = float
-        self._groups_at_idle = 0
         self._groups = writer.groups
         self._space = Space(
             segment_bytes=options.segment_bytes,
@@ -273,15 +246,25 @@ class Wal:
 
     # -- writing ----------------------------------------------------------------------------------------
 
-    def start(self, on_failed: Callable[[StorageError], None], *, now: Callable[[], float] | None = None) -> None:
+    def start(
+        self,
+        on_failed: Callable[[StorageError], None],
+        *,
+        now: Callable[[], float] | None = None,
+        store_hint: Callable[[int], None] | None = None,
+    ) -> None:
         """Begin to write, with a writer thread that reports to the running loop.
 
-        ``on_failed`` is called once, on the loop, if writing fails: the node must stop then. ``now`` is a monotonic
-        clock in seconds that any thread may ask, for the interval mode; None = the loop's.
+        Args:
+          on_failed: called once, on the loop, if writing fails: the node must stop then.
+          now: a monotonic clock in seconds that any thread may ask, for the interval mode; None = the loop's.
+          store_hint: called on the writer thread with an end below which everything is committed and synced here, to
+            store it durably in another file: when the log is idle, and so that little is above it (``upkeep``).
         """
         assert self._lane is None, "started twice"
         self._now = self._writer.now = now if now is not None else asyncio.get_running_loop().time
         self._on_failed = on_failed
+        self._hint_writer = store_hint
         self._lane = self._disk.lane("wal-writer", self._writer.work, self._on_done)
         self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
         self._prepare_next()
@@ -393,6 +376,7 @@ class Wal:
     def reset(self, end: Index, term: Term, done: Done) -> None:
         """Drop everything, after everything handed over before: the log is empty and begins at ``end``.
 
+        The old segments are set aside until :meth:`drop_replaced`, the next reset, or a disk that needs the room.
         The record before ``end`` had ``term``; what it was is the caller's to have stored. One step for a crash: the
         old log is there, or the empty one. ``done`` as in :meth:`fill`.
 
@@ -401,6 +385,11 @@ class Wal:
         """
         self._check_open()
         self._enqueue(Reset(end, term, done))
+
+    def drop_replaced(self) -> None:
+        """Have the segments removed that the last reset has set aside, if they are still there. Never awaits."""
+        if self._spares.keeps_replaced and self._failure is None and not self._closed:
+            self._enqueue(Job(self._spares.remove_replaced, _ignore))
 
     def reset_now(self, end: Index, term: Term) -> None:
         """Do what :meth:`reset` does on the caller's thread, blocking, on a log not started.
@@ -423,6 +412,14 @@ class Wal:
         self._check_open()
         self._enqueue(Job(job, done))
 
+    @property
+    def durable_commit_end(self) -> int:
+        """The commit hint as a job may store it: at most what is synced here, in the interval mode too.
+
+        Only inside a job of :meth:`run`.
+        """
+        return self._writer.durable_commit_end
+
     async def close(self) -> None:
         """Write what was handed over, close the last group, shorten the open segment, stop. Idempotent.
 
@@ -430,15 +427,16 @@ class Wal:
         """
         if self._closed:
             return
-        for timer in (self._idle, self._sync_due):
-            if timer is not None:
-                timer.cancel()
-        self._idle = self._sync_due = None
+        self._upkeep.stop()
+        if self._sync_due is not None:
+            self._sync_due.cancel()
+            self._sync_due = None
         for reservation in self._waiting:
             if not reservation.ready:
                 reservation.ready = True
                 self._queued -= reservation.cost
         if self._failure is None:
+            self._store_commit_hint()
             self._waiting.append(Reservation(0, Close(True, _ignore)))
         self._pump()
         self._closed = True
@@ -518,6 +516,8 @@ class Wal:
             self._space.dropped += outcome.dropped
             self._measure(outcome.room, outcome.is_whole, outcome.used)
             self._watch_sync(outcome.unsynced_since)
+            if outcome.taken and not self._closed and self._failure is None:
+                self._store_commit_hint()  # The log has gone on in another segment.
         error: StorageError | None = None
         unfinished: list[Trim] = []
         for at, item in enumerate(items):
@@ -545,7 +545,8 @@ class Wal:
         for trim in unfinished:
             self._go_on_trimming(trim)
         self._prepare_next()
-        self._watch_idle()
+        if self._failure is None and not self._closed and self._lane is not None:
+            self._upkeep.watch()
 
     def _go_on_trimming(self, trim: Trim) -> None:
         if self._closed:
@@ -620,22 +621,15 @@ class Wal:
             assert self._lane is not None, "only a started log has a clock"
             self._lane.put(Sync(_ignore))
 
-    # -- closing an idle group --------------------------------------------------------------------------
+    # -- the commit hint --------------------------------------------------------------------------------
 
-    def _watch_idle(self) -> None:
-        """See to it that the last group does not stay the last for long."""
-        if self._idle is None and self._failure is None and not self._closed and self._lane is not None:
-            self._groups_at_idle = self._groups
-            self._idle = asyncio.get_running_loop().call_later(self._options.idle_seconds, self._on_idle)
-
-    def _on_idle(self) -> None:
-        self._idle = None
-        if self._failure is not None or self._closed:
-            return
-        if self._groups != self._groups_at_idle or self._queued:
-            self._watch_idle()
-        else:
-            self._enqueue(Close(False, _ignore))
+    def _store_commit_hint(self) -> None:
+        """Have the commit hint stored, if it has advanced; behind everything that was handed over so far."""
+        end = min(self._commit_hint, self._durable_end)
+        if self._hint_writer is not None and end > self._hint_stored:
+            self._hint_stored = end
+            store = self._hint_writer
+            self._enqueue(Job(lambda: store(self._writer.durable_commit_end), _ignore))
 
     # -- reading ----------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class Sync:
 class Job:
     """Run ``job`` here, after everything before it is durable."""
 
-    job: Callable[[], None]
+    job: Callable[[], object]
     done: Done
 
 
@@ -208,6 +208,11 @@ class Writer:
         """Set from outside; written into each group header, at most the durable end."""
         self.groups = 0
         """How many groups were written and synced, empty ones and seals too."""
+
+    @property
+    def durable_commit_end(self) -> int:
+        """The commit hint, or less: never above what is synced. On the writer thread, in a job."""
+        return min(self.commit_hint, self._durable_end)
 
     @property
     def room(self) -> int:
@@ -395,7 +400,7 @@ class Writer:
             number=self._group,
             location=location,
             durable=self._durable,
-            commit_hint=min(self.commit_hint, self._durable_end),
+            commit_hint=self.durable_commit_end,
             first_index=self._end,
             body_size=size,
             seals=seals,
@@ -533,8 +538,12 @@ class Writer:
         self._dropped += self._spares.drop(segment.path, segment.length)
 
     def _reset(self, end: int, term: int) -> None:
-        """Empty the log; durable on return. The steps are those of ``truncation``."""
+        """Empty the log; durable on return. The steps are those of ``truncation``.
+
+        What an earlier reset has set aside goes first, so that one old log at most is kept.
+        """
         catalogue = self.catalogue
+        self._spares.remove_replaced()
         catalogue.begin_reset(end)
         before = self._length_from(catalogue.segments()[0])
         number = catalogue.last.number + 1
@@ -554,6 +563,7 @@ class Writer:
         self._file = self._disk.open(path)
         length = self._file.size()
         self._spares.give(before - length)
+        self._spares.keeps_replaced = True
         self._group += 1
         self._generation += 1
         self._position = self._allocated = self._held = self._durable = length

@@ -137,6 +137,8 @@ class DiskLog:
         self.end = 1
         self.first = 1
         """The first record in the log; the end where there is none."""
+        self.reached = 1
+        """Up to where the segments alone reach, whatever a snapshot covers."""
         self.has_gap = False
         """Whether something is missing of what the log holds below its newest snapshot: of what topics keep."""
         self.terms: Terms = ()
@@ -193,6 +195,7 @@ class DiskLog:
             terms += [run for run in segment.terms if not terms or run[0] != terms[-1][0]]
         if reached < snapshot_end and reached:
             self.has_gap, terms = True, [(snapshot_term, snapshot_end - 1)]
+        self.reached = max(1, reached)
         self.end = max(reached, snapshot_end)
         self.first = self.first or self.end
         self.terms = tuple(terms)
@@ -227,6 +230,16 @@ class DiskLog:
     def paths(self) -> list[str]:
         """Return the segments that were written, in order."""
         return [f"{self._wal}/{segment_name(number)}" for number, each in self._segments.items() if each.header]
+
+    @property
+    def newest(self) -> tuple[str, int] | None:
+        """The last segment that was written, and how many bytes of it hold groups; None = there is none."""
+        paths = self.paths()
+        if not paths:
+            return None
+        number = parse_segment_name(posixpath.basename(paths[-1]))
+        assert number is not None, "it is one of its own"
+        return paths[-1], self._segments[number].at
 
     def written(self, path: str) -> int:
         """Return up to which byte something that was written later shows that a segment was durable."""
@@ -368,6 +381,7 @@ class DurabilityChecker:
         damages = self._world.damages
         if damages.present:
             damages.settle()
+        damages.check_silence()
         logs = {member.id: self.logs[member.name] for member in members}
         check_durable(self.membership, logs, facts.committed, facts.committed_end, damages.__contains__)
 

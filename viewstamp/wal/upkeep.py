@@ -1,0 +1,80 @@
+"""What a log does by the clock beside its appends: close the last group when it is idle, and store the commit hint.
+
+The last group of a log cannot be told from one whose write a power cut tore, and a lost end cannot be told from a log
+that never was longer. So a log that has been idle for ``idle_seconds`` writes an empty group, and then its owner stores
+durably, in another file, how much of it is committed and synced (the commit hint). A log that is never idle has it
+stored every ``HINT_SECONDS``, and with each new segment.
+
+Everything here only enqueues: the writes are done on the writer thread, in order with all others. Nothing is done for
+an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+__all__ = ["HINT_SECONDS", "Upkeep"]
+
+HINT_SECONDS = 2.0
+"""How often the commit hint of a log that is never idle is stored."""
+
+
+class Upkeep:
+    """The idle timer of one log; belongs on the event loop.
+
+    Invariants:
+      * at most one timer is set
+    """
+
+    def __init__(
+        self,
+        idle_seconds: float,
+        *,
+        groups: Callable[[], int],
+        is_busy: Callable[[], bool],
+        close_group: Callable[[], None],
+        store_hint: Callable[[], None],
+    ) -> None:
+        """Look after a log.
+
+        Args:
+          idle_seconds: how long nothing is written until the last group is closed.
+          groups: how many groups were written so far.
+          is_busy: whether anything waits to be written.
+          close_group: enqueues the empty group.
+          store_hint: enqueues the write of the commit hint, if it has advanced.
+        """
+        self._idle_seconds = idle_seconds
+        self._groups = groups
+        self._is_busy = is_busy
+        self._close_group = close_group
+        self._store_hint = store_hint
+        self._groups_before = 0
+        self._passes_left = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Look again in ``idle_seconds``; nothing happens where a timer is set."""
+        if self._timer is None:
+            self._groups_before = self._groups()
+            self._timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._on_time)
+
+    def stop(self) -> None:
+        """Take the timer away. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._groups() != self._groups_before or self._is_busy():
+            self._passes_left -= 1
+            if self._passes_left < 0:
+                self._passes_left = int(HINT_SECONDS / self._idle_seconds)
+                self._store_hint()
+            self.watch()
+            return
+        self._passes_left = int(HINT_SECONDS / self._idle_seconds)
+        self._close_group()
+        self._store_hint()
