@@ -27,10 +27,12 @@ from viewstamp.node.room import Room
 from viewstamp.node.scrubber import Scrubber
 from viewstamp.node.snapshot_file import SnapshotWriter
 from viewstamp.node.snapshots import Snapshotter
+from viewstamp.wal import known_end, segment, spares
 from viewstamp.wal import recovery as wal_recovery
-from viewstamp.wal import segment, spares
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
+from viewstamp.wal.recovery import Survey
+from viewstamp.wal.wal import Wal
 from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 
@@ -169,6 +171,26 @@ def hint_before_entries() -> AbstractContextManager[None]:
             self._durable_end = before
 
     return patched(Writer, _write_group=write_group)
+
+
+def hint_not_at_idle() -> AbstractContextManager[None]:
+    """How much is committed is stored with other control writes only."""
+    return patched(Wal, _store_commit_hint=lambda self: None)
+
+
+def hint_above_durable() -> AbstractContextManager[None]:
+    """What others have committed is stored as if this disk had it."""
+    return patched(Writer, durable_commit_end=property(lambda self: self.commit_hint))
+
+
+def verdict_without_hint() -> AbstractContextManager[None]:
+    """A lost end of the log reads as a torn tail, or as the end."""
+    return patched(Survey, _lacks_end=property(lambda self: False))
+
+
+def install_unmarked() -> AbstractContextManager[None]:
+    """Every snapshot above the end of the log is taken for one that was being installed."""
+    return everywhere(known_end.is_being_installed, lambda state, end, term: True)
 
 
 def reuse_as_it_is() -> AbstractContextManager[None]:
@@ -390,6 +412,15 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a commit is stored before the entries that it speaks of",
             hint_before_entries,
             rule="§11, rule 8",
+        ),
+        Mutant("hint-not-at-idle", "an idle log does not store its commit hint", hint_not_at_idle, rule="rule 17"),
+        Mutant("hint-above-durable", "the stored hint is above what is synced", hint_above_durable, rule="rule 8"),
+        Mutant("verdict-without-hint", "a lost end reads as a torn tail", verdict_without_hint, rule="rule 17"),
+        Mutant(
+            "install-unmarked",
+            "an unmarked snapshot is taken for one that was being installed",
+            install_unmarked,
+            rule="rule 19",
         ),
         Mutant("reuse-as-it-is", "a recycled segment keeps its old bytes", reuse_as_it_is, rule="§5"),
         Mutant("read-recycled-as-new", "an old group is read as a new one", read_recycled_as_new, rule="§5"),

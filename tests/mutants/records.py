@@ -474,6 +474,26 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group"),
     ),
     Record(
+        "hint-not-at-idle",
+        Case("tests/wal/test_upkeep.py::test_a_log_that_becomes_idle_has_its_hint_stored_once"),
+    ),
+    Record(
+        "hint-above-durable",
+        Case("tests/wal/test_upkeep.py::test_a_commit_hint_above_the_log_is_cut_to_what_is_durable"),
+    ),
+    Record(
+        "verdict-without-hint",
+        Case(
+            "tests/sim/test_lost_tail.py::test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one"
+        ),
+    ),
+    Record(
+        "install-unmarked",
+        Case(
+            "tests/node/test_recovery.py::test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history"
+        ),
+    ),
+    Record(
         "reuse-as-it-is",
         Case("tests/wal/test_trim.py::test_a_dropped_segment_is_overwritten_with_zeros_before_it_is_the_next_one"),
     ),

@@ -54,7 +54,7 @@ async def test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_
         mark = (snapshot.term, snapshot.end) if is_marked else None
         control.write(replace(control.state, history=((0, 1),), installing=mark, commit_hint=0))
         if not is_marked:
-            with pytest.raises(CorruptionError, match="contradicts the snapshot .* was not being installed"):
+            with pytest.raises(CorruptionError, match=r"contradicts the snapshot .* was not being installed"):
                 await group.start("n1")
             return
         await group.run("n1")

@@ -23,6 +23,7 @@ from viewstamp.node.snapshot_file import SnapshotMeta, read_header, read_trailer
 from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
 from viewstamp.wal.format import parse_segment_name, segment_name
+from viewstamp.wal.known_end import is_being_installed, known_end
 from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
 from viewstamp.wire.batch import Kind
 
@@ -229,7 +230,8 @@ class _Assembly:
         state, history = self._read_control()
         mark = self._read_mark()
         snapshots = list(self._read_snapshots())
-        hint = max([state.commit_hint if state is not None else 0, *(scan.commit_hint for scan in self._scans)])
+        known = known_end(self._disk, self._directory, state)
+        hint = max([known, *(scan.commit_hint for scan in self._scans)])
         end = self._take_segments(hint)
         first_index = self._first_index(end)
         if mark is not None and mark.resets:
@@ -242,7 +244,11 @@ class _Assembly:
         newest = snapshots[0] if snapshots else None
         is_reset = newest is not None and not self._holds(newest, end, history)
         if newest is not None and is_reset:
-            # A node that starts like this resets its log to the snapshot, which was being installed.
+            if not is_being_installed(state, newest.meta.end, newest.meta.term):
+                text = f"the log does not hold the last record of {newest.path}, which was not being installed"
+                self._find("contradiction", self._log, 0, text)
+                self._is_certain = False
+            # What the snapshot holds is committed either way; a node that was installing it resets its log to it.
             first_index = end = newest.meta.end
             history = TermHistory(newest.meta.history)
         if newest is None and first_index > 1:

@@ -6,8 +6,8 @@ that it stops and says so, not that nothing is lost. Repaired means: the bytes o
 end) that they reached before, and the member speaks; or its id is no member any more. Where term and vote went too that
 is the only way, unless no record had named the disk that went: the one that is named first is the member's.
 
-What is left alone is the end of the log above the commit hint that the control file holds for certain: a disk that loses
-a part of that cannot be told from a power cut (``viewstamp.wal``, what stays ambiguous). Below it any end may go.
+What is left alone is the end of the log above the commit hint that the control file holds for certain. A disk that
+loses a part of that cannot be told from a power cut (``docs/wal-format.md``, the window). Below it any end may go.
 """
 
 from __future__ import annotations

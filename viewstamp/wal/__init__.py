@@ -5,12 +5,13 @@ Promises
       death of the process at any moment, and a power cut.
     * The order of reservation is the order on disk and the order of completion. A batch is there whole or not at all.
     * Opening finds a prefix of what was handed over, in order, that holds everything acknowledged; or it refuses.
-      It never silently cuts what may have been acknowledged, with one exception that is stated below.
+      It never silently cuts what may have been acknowledged, but for the window that is stated below.
     * ``trim`` drops whole segments from the beginning, and at least the open one stays. What is dropped can never be
       told apart from a file that was lost; so the owner says, at the next start, up to where the log may begin.
     * ``reset`` empties the log, which then begins elsewhere: for a crash, one step.
     * A full disk or log is refused at ``reserve``, before anything is harmed, and the log goes on when there is room.
       With ``bytes_max`` all files of the log together never exceed it, at any instant; what was accepted has its room.
+      (But for what a reset has set aside, and for files that cannot be removed.)
     * A failed write or sync is final: every waiter gets the error, nothing is written afterwards.
     * In the interval mode (``Options.sync_seconds``) the first promise is weaker: an append returns when it is
       *complete*, which is written; it is durable at most ``sync_seconds`` later, and a power cut, but no death of
@@ -27,6 +28,7 @@ Files of a log directory
     ``<20 digits>.prepared``  zeros, allocated and synced: a segment to be, waiting for its name
     ``<20 digits>.dropped``   a segment that was trimmed, to be overwritten with zeros and prepared again
     ``truncation.mark``       a truncation or reset that has been decided and not finished (``wal/truncation.py``)
+    ``<20 digits>.replaced``  a segment of a log that a reset has replaced; no part of the log, and not in ``bytes_max``
     ``*.temporary``           leftovers of a crash, never read
 
 Bytes, little-endian. A segment is a header, then groups; a group is what one write and one sync carry::
@@ -87,8 +89,13 @@ writes segments again from what is left and what others have, when the node says
 ``Recovery``. Before ``open`` returns, what no group calls durable (the last group; in the interval mode those of an
 interval) is written again and synced, since it may have been in the page cache only, and closed by an empty group.
 
-What stays ambiguous is rot in the very last group, if no other followed: it reads as a torn tail. So a log that has
-been idle for ``idle_seconds`` writes an empty group, and so do opening, truncating and closing.
+A power cut may tear the groups that no later group calls durable. A disk that loses acknowledged bytes may lose any
+number of groups from the end, and leave zeros or a shorter file: the log alone cannot show that. So the owner keeps an
+end that the log must reach in other files (``known_end``): the commit hint in the control file and the newest snapshot.
+A log that ends below it is damaged (row 6). The window that remains is what was acknowledged after the last hint: of
+that a lost end reads as a torn tail, or as clean. A log that has been idle for ``idle_seconds`` writes an empty group,
+which closes the last one, and then has the hint stored; so does a clean stop. A log that is never idle has it stored
+every two seconds and with each segment (``upkeep``). Opening and truncating write an empty group, too.
 
 State and invariants (``Wal``): ``first_index <= durable_end <= end``; ``end`` falls with a truncation as soon as it is
 handed over; the commit hint in a group header is at most what was durable when it was written; ``durable_end`` is the
