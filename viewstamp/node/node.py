@@ -339,9 +339,8 @@ class Node:
             raft.know(NodeId(member), incarnation)
         applier = recovered.applier
         self.incarnation = recovered.incarnation
-        self.log_store = recovered.log_store
+        self.log_store = log_store = recovered.log_store
         self._system = System(str(options.node), on_failed=self._on_failed)
-        log_store = recovered.log_store
         wal.start(self._system.fail, now=host.clock.monotonic, store_hint=log_store.keep_hint)
         self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node), on_rot=self._on_rot)
         self.snapshotter = snapshotter = Snapshotter(
