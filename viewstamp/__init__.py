@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         FencedError,
         FrameError,
         LostDiskError,
+        MovedError,
         NoQuorumError,
         NotLeaderError,
         OutcomeToken,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         UnknownTopicError,
         ViewstampError,
         WrongClusterError,
+        WrongNodeError,
     )
     from viewstamp.ids import Viewstamp
     from viewstamp.wire.batch import Record
@@ -81,6 +83,7 @@ __all__ = [
     "FrameError",
     "LostDiskError",
     "Members",
+    "MovedError",
     "NoQuorumError",
     "NotLeaderError",
     "Outcome",
@@ -115,6 +118,7 @@ __all__ = [
     "Viewstamp",
     "ViewstampError",
     "WrongClusterError",
+    "WrongNodeError",
     "command",
     "connect",
     "local_cluster",

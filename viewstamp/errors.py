@@ -23,8 +23,10 @@ The class tells the caller what to do next. The message names the values, and ``
         ResultTooLargeError     the command was applied, or the query run; its result is over the limit
       ConfigError               the settings are wrong: file, key, value, what is allowed
         OutdatedCodeError       the log holds a command that this member's code does not have
+        MovedError              the membership has this node at another address than its settings; nothing was started
       PeerError                 the other side broke the protocol; the connection ends
         WrongClusterError       the other side belongs to another cluster
+          WrongNodeError        the node is not the one that the named directory holds; nothing was sent to it
         LostDiskError           a node came back with another disk than before: it has to join again
         FrameError              bytes that are not a frame of this protocol
       StorageError              a write or a sync failed; final for this node
@@ -36,6 +38,7 @@ The class tells the caller what to do next. The message names the values, and ``
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
@@ -50,6 +53,7 @@ __all__ = [
     "FencedError",
     "FrameError",
     "LostDiskError",
+    "MovedError",
     "NoQuorumError",
     "NotLeaderError",
     "OutcomeToken",
@@ -72,6 +76,7 @@ __all__ = [
     "UnknownTopicError",
     "ViewstampError",
     "WrongClusterError",
+    "WrongNodeError",
 ]
 
 
@@ -260,6 +265,13 @@ class OutdatedCodeError(ConfigError):
     """
 
 
+class MovedError(ConfigError):
+    """A node's settings name another address for it than the membership record does: it has not started.
+
+    It may be a copy of a member, and would pass for that member, because it holds the same identity.
+    """
+
+
 class PeerError(ViewstampError):
     """The other side broke the protocol; the connection ends."""
 
@@ -268,6 +280,15 @@ class PeerError(ViewstampError):
 
 class WrongClusterError(PeerError):
     """The other side belongs to another cluster, or is another node than expected."""
+
+
+class WrongNodeError(WrongClusterError):
+    """The node that answers, or the address that the members name, is not what the caller's directory holds.
+
+    Raised before any request is sent there: a directory may be a copy, and its nodes may name the original's addresses.
+    """
+
+    exit_code = 2
 
 
 class LostDiskError(PeerError):
@@ -329,3 +350,44 @@ class DivergedError(CorruptionError):
     def __init__(self, message: str, *, index: int, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.index = index
+
+
+def unanswered(
+    members: Collection[str],
+    away: Collection[str],
+    reason: str,
+    *,
+    doctor: str = "viewstamp doctor",
+    detail: str = "",
+    is_unknown: bool = False,
+    token: OutcomeToken | None = None,
+) -> ViewstampError:
+    """Return the error for a request that no leader has answered in time: the one wording of all callers.
+
+    It names no duration, because what is left of a deadline says nothing to the caller.
+
+    Args:
+      members: the names of those who could have answered, as far as they are known.
+      away: those of them that do not answer. Without a majority of ``members``, they are the reason.
+      reason: what stands in the way otherwise.
+      doctor: the command that says more.
+      detail: what else the caller should know, in parentheses; "" = nothing.
+      is_unknown: whether the request may have been sent; False = it is certain that nothing was written.
+      token: with ``is_unknown``, to ask for the outcome.
+
+    Returns:
+      OutcomeUnknownError where ``is_unknown``; NoQuorumError without a majority; else UnavailableError.
+    """
+    *others, last = sorted(away, key=lambda name: (len(name), name)) or [""]
+    is_minority = bool(away) and len(members) - len(away) < len(members) // 2 + 1
+    if is_minority:
+        names = f"{', '.join(others)} and {last}" if others else last
+        reason = f"no majority: {names} {'do' if others else 'does'} not answer"
+    suffix = f" ({detail})" if detail and detail != reason else ""
+    if is_unknown:
+        remedy = f"{doctor}; ask what became of it: client.outcome(error.token)" if token is not None else doctor
+        return OutcomeUnknownError(
+            f"{reason}; it may have been written, or may still be{suffix}", token=token, remedy=remedy
+        )
+    error = NoQuorumError if is_minority else UnavailableError
+    return error(f"{reason}; nothing was written{suffix}", remedy=doctor)

@@ -92,6 +92,31 @@ def test_where_no_node_answers_that_is_said_and_how_to_start_them() -> None:
     assert found[1].sentence == "n1 is not running"
 
 
+MOVED = Process(error="the membership has n3 at 127.0.0.1:3, but ...", is_moved=True, address="127.0.0.1:13")
+
+
+def test_a_voter_that_was_moved_is_named_with_both_addresses_and_the_command_that_moves_it() -> None:
+    processes = {**dict.fromkeys(("n1", "n2"), Process(1)), "n3": MOVED}
+    found = only(look(away("n3"), processes=processes, where=" --dir d"), "moved")
+    assert found.sentence == (
+        "the membership has n3 at 127.0.0.1:3, but its settings say 127.0.0.1:13; the others go on, and stop when one "
+        "more does"
+    )
+    assert found.remedy.startswith("where it was moved: viewstamp members add n3 --dir d, which starts it there; else")
+    running = {**processes, "n3": Process(7, address="127.0.0.1:13")}
+    assert only(look(away("n3"), processes=running), "moved").sentence == found.sentence
+
+
+def test_where_all_have_moved_the_old_addresses_are_to_be_put_back() -> None:
+    found = look(*map(away, NAMES), processes=dict.fromkeys(NAMES, MOVED), where=" --dir d")
+    assert [finding.code for finding in found] == ["no_answer", "moved", "moved", "moved"]
+    assert found[0].remedy == (
+        "put the old addresses of n1, n2 and n3 back into their settings, then viewstamp cluster start --dir d"
+    )
+    assert "members add" not in found[1].remedy
+    assert found[1].severity == "error"
+
+
 def test_nobody_leads_because_too_few_are_up_and_each_of_the_others_is_named_with_its_reason() -> None:
     found = leaderless(away("n1"), node("n2", silent_until=[3, 90]))
     assert [finding.code for finding in found] == ["no_leader", "down", "silent"]

@@ -188,4 +188,4 @@ def test_a_reader_gives_up_after_its_timeout(capfd: pytest.CaptureFixture[str]) 
     started = time.monotonic()
     assert main.run(["read", "any", "--cluster", "127.0.0.1:1", "--timeout", "0.2", "--output", "json"]) == 3
     assert time.monotonic() - started < 5
-    assert json.loads(capfd.readouterr().err)["error"] == "UnavailableError"
+    assert json.loads(capfd.readouterr().err)["error"] == "NoQuorumError"

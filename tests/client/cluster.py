@@ -40,6 +40,7 @@ from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.identity_proof import identity_proof
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 CLUSTER = "c1"
@@ -117,6 +118,8 @@ class Node:
     name: str
     listener: Listener | None = None
     address: str = ""
+    incarnation: str | None = ""
+    """What it proves where it is challenged; None = it replays its log."""
     connections: list[Peer] = field(default_factory=list)
     is_silent: bool = False
     """Takes everything and answers nothing."""
@@ -172,6 +175,8 @@ class Cluster:
         self.held: deque[Callable[[], None]] = deque()
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
         self.durability: str | None = None
+        self.told_members: dict[str, str] | None = None
+        """The members that every WELCOME names; None = it names none."""
         self.forgets_results = False
         """Answers to CALL and OUTCOME as if the results were not kept any more."""
         self.unknown: set[str] = set()
@@ -294,6 +299,11 @@ class Peer:
         }
         if self.cluster.durability is not None:
             welcome["durability"] = self.cluster.durability
+        if "challenge" in body:
+            incarnation = self.node.incarnation
+            welcome["proof"] = None if incarnation is None else identity_proof(incarnation, body["challenge"])
+        if self.cluster.told_members is not None:
+            welcome |= {"members": self.cluster.told_members, "generation": 1}
         self.connection.send(encode_frame(FrameKind.WELCOME, welcome))
 
     def on_request(self, frame: Frame) -> None:

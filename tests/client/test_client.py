@@ -679,7 +679,7 @@ async def test_a_token_that_names_more_than_its_batch_holds_is_refused(cluster: 
 
 async def test_creating_a_topic_without_a_leader_is_unavailable_in_time(cluster: Cluster) -> None:
     cluster.leader = None
-    with pytest.raises(UnavailableError, match="no leader answered in time"):
+    with pytest.raises(UnavailableError, match=r"no leader has answered: .*; nothing was written"):
         await cluster.client().create_topic("orders", timeout=0.05)
 
 

@@ -261,7 +261,7 @@ async def test_without_room_in_time_a_block_fails_with_the_reason_and_holds_up_n
     attempt = await begin(sink)
     await attempt.stage("orders", block(b"a"), timeout=0.1)
     await attempt.stage("orders", block(b"b"), timeout=0.1)
-    with pytest.raises(UnavailableError, match=r"(?s)nothing was written within 0.1 s.*staged"):
+    with pytest.raises(UnavailableError, match=r"(?s)staged.*nothing was written"):
         await attempt.seal()
     await client.append("orders", b"goes on", timeout=5)
     assert cluster.values() == [b"first", b"goes on"]
@@ -346,7 +346,9 @@ async def test_an_answer_that_never_comes_is_unknown_and_again_is_harmless(clust
     sealed = await attempt.seal()
     for node in cluster.nodes:
         node.is_silent = True
-    with pytest.raises(OutcomeUnknownError, match="no leader answered"):
+    with pytest.raises(
+        OutcomeUnknownError, match=r"(no majority: .*|no leader has answered: .*); it may have been written"
+    ):
         await sink.commit(0, [sealed], timeout=0.3)
     for node in cluster.nodes:
         node.is_silent = False

@@ -121,7 +121,7 @@ async def test_a_member_that_replays_its_log_counts_as_absent(tmp_path: Path) ->
         await group.start("n1")
         starting = [asyncio.create_task(slow.start(name)) for name in ("n2", "n3")]
         await wait_for(lambda: len(group.board.ports) == 3, lambda: "they do not listen")
-        with pytest.raises(NoQuorumError, match="connected to nobody"):
+        with pytest.raises(NoQuorumError, match="no majority: n2 and n3 do not answer; nothing was written"):
             await group.nodes[NodeId("n1")].wait_running(1.5 * ELECTION_SECONDS)
         replay.release()
         await asyncio.gather(*starting)
@@ -130,9 +130,9 @@ async def test_a_member_that_replays_its_log_counts_as_absent(tmp_path: Path) ->
 
 async def test_a_lone_member_of_a_new_group_stays_configuring_and_refuses_clients(group: Group) -> None:
     await group.start("n1")
-    with pytest.raises(NoQuorumError, match="connected to nobody") as caught:
+    with pytest.raises(NoQuorumError, match="no majority: n2 and n3 do not answer; nothing was written") as caught:
         await group.nodes[NodeId("n1")].wait_running(0.3)
-    assert "majority" in caught.value.remedy
+    assert caught.value.remedy == "viewstamp doctor"
     async with call(group) as caller:
         assert body_of(await caller.ask(FrameKind.STATUS))["status"]["lifecycle"] == "configuring"
         assert await caller.refusal(FrameKind.CREATE_TOPIC, name="orders") in ("UnavailableError", "NotLeaderError")

@@ -16,7 +16,7 @@ import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, TimeoutOption, print_json
 from viewstamp.cli.target import Target, run_async
-from viewstamp.errors import ConfigError, OutcomeUnknownError, ViewstampError
+from viewstamp.errors import ConfigError, OutcomeUnknownError, UnavailableError, ViewstampError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -92,6 +92,10 @@ def append(
     finally:
         _print(topic, appended, output)
     if appended.error is not None:
+        if appended.acknowledged and isinstance(appended.error, UnavailableError):
+            appended.error.message = appended.error.message.replace(
+                "; nothing was written", "; nothing more was written"
+            )
         raise appended.error
     return 0
 
@@ -168,7 +172,8 @@ async def append_chunks(
         if task.cancelled() or isinstance(error, OutcomeUnknownError):
             appended.unknown += count
         if error is not None:
-            appended.error = appended.error or error
+            if appended.error is None or isinstance(error, OutcomeUnknownError):
+                appended.error = error  # That something is unknown says more than that something was not written.
         elif not task.cancelled():
             appended.acknowledge(task.result())
 

@@ -49,6 +49,12 @@ def start(
     for node, faults in in_force(cluster).items():
         say(f"{node} was told to suffer: {', '.join(faults)}; `chaos heal` ends it")
     started = {node.id for node in run_async(cluster.start(timeout))}
+    command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
+    for outsider in cluster.outsiders:
+        say(
+            f"{outsider.id} runs and is no member: `{command} members add {outsider.id}{where}` makes it one, "
+            f"`{command} members remove {outsider.id}{where}` stops it and sets its settings aside"
+        )
     if output is Output.JSON:
         listed = [
             {"id": node.id, "address": node.address, "pid": node.pid(), "started": node.id in started}
@@ -63,7 +69,6 @@ def start(
             for node in cluster.nodes.values()
         ],
     )
-    command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
     print("RUNNING. Try:")
     if any(node.settings.actors for node in cluster.nodes.values()):
         print(f"  {command} actor list{where}")

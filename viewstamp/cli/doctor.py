@@ -6,15 +6,19 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, cluster_flag, print_json, program
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
+from viewstamp.errors import MovedError
 
 if TYPE_CHECKING:
-    from viewstamp.cli.findings import Finding, Process, Report
     from viewstamp.cli.local import LocalCluster
+    from viewstamp.cli.report import Finding, Process, Report
 
 __all__ = ["doctor"]
 
@@ -25,16 +29,33 @@ AGAIN_SECONDS: Final = 1.0
 """What passes by itself has this long to do so: an election takes half a second."""
 
 
-def doctor(directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE) -> int:
-    """Say in sentences what is wrong with a cluster and what to do. Exit 1 if anything is; changes nothing."""
+class FailOn(StrEnum):
+    """Which findings make the command fail."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEVER = "never"
+
+
+def doctor(
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit 1 from this severity on.")] = FailOn.ERROR,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Say in sentences what is wrong with a cluster and what to do. Exit 1 if there is an error; changes nothing."""
     target = Target.resolve(directory, cluster)
     local = _local(directory, cluster)
     found, report = run_async(_examine(target, local, cluster_flag(directory, cluster)))
     if output is Output.JSON:
-        print_json({"healthy": not found, "findings": [asdict(finding) for finding in found]})
+        listed = [{**asdict(finding), "severity": finding.severity} for finding in found]
+        print_json({"healthy": not found, "findings": listed})
     else:
         _print(found, report)
-    return 1 if found else 0
+    from viewstamp.cli.report import ERROR, WARNING
+
+    failing = {FailOn.ERROR: {ERROR}, FailOn.WARNING: {ERROR, WARNING}, FailOn.NEVER: set()}[fail_on]
+    return 1 if any(finding.severity in failing for finding in found) else 0
 
 
 def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
@@ -45,7 +66,8 @@ def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
 
 async def _examine(target: Target, local: LocalCluster | None, where: str) -> tuple[list[Finding], Report]:
     """Ask everybody; where anything seems wrong ask again a moment later, so that nothing is told that has passed."""
-    from viewstamp.cli.findings import Report, findings
+    from viewstamp.cli.findings import findings
+    from viewstamp.cli.report import Report
 
     earlier: list[Mapping[str, Any]] = []
     while True:
@@ -81,14 +103,17 @@ async def _ask(target: Target) -> tuple[list[Mapping[str, Any]], float]:
 
 
 def _process(node: Any) -> Process:
-    from viewstamp.cli.findings import Process
     from viewstamp.cli.process import is_paused
+    from viewstamp.cli.report import Process
 
     pid = node.pid()
     if pid is not None:
-        return Process(pid, is_paused(pid))
+        return Process(pid, is_paused(pid), address=node.address)
     words = node.epitaph()
-    return Process() if words is None else Process(error=words.message, remedy=words.remedy)
+    if words is None:
+        return Process(address=node.address)
+    is_moved = isinstance(words, MovedError)
+    return Process(error=words.message, remedy=words.remedy, is_moved=is_moved, address=node.address)
 
 
 def _print(found: list[Finding], report: Report) -> None:
@@ -98,4 +123,4 @@ def _print(found: list[Finding], report: Report) -> None:
     if not found:
         print("all is well")
     for finding in found:
-        print(f"\n{finding.code}: {finding.sentence}\n  -> {finding.remedy}")
+        print(f"\n{finding.severity}: {finding.code}: {finding.sentence}\n  -> {finding.remedy}")

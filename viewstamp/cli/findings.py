@@ -7,12 +7,12 @@ Each function below looks for one kind of trouble and says it in one sentence. E
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from viewstamp.cli.clocks import clock_trouble, log_time_trouble
+from viewstamp.cli.report import CODES, Finding, Process, Report, leader_of, node_name
 from viewstamp.cli.status import FULL, divergences, member_id
-from viewstamp.ids import name_of
+from viewstamp.ids import NodeId, name_of
 
 __all__ = ["CODES", "Finding", "Process", "Report", "findings"]
 
@@ -20,111 +20,11 @@ MIB: Final = 1024 * 1024
 LATE_MS: Final = 250
 """A loop or a disk that was later than this is near an election timeout, which is 300 ms by default."""
 
-CODES: Final = (
-    "no_answer",
-    "no_leader",
-    "change_stuck",
-    "down",
-    "paused",
-    "hung",
-    "wrong_cluster",
-    "refused",
-    "repairing",
-    "silent",
-    "starting",
-    "unheard",
-    "catching_up",
-    "behind",
-    "no_member",
-    "full",
-    "nearly_full",
-    "slow_disk",
-    "slow_loop",
-    "log_stream",
-    "damaged_snapshot",
-    "stuck_files",
-    "damaged_file",
-    "diverged",
-    "clock",
-    "log_time",
-    "releases",
-    "chaos",
-)
-"""Every code, in the order in which findings are reported."""
-
-
 _NOBODY_HAS_IT: Final = (
     "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes left them, and "
     "restart these (viewstamp replay reads what is left of several nodes together); or wait, where a log is only being "
     "read"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that is wrong: ``sentence`` says what, ``remedy`` what to do; ``node`` "" = the cluster."""
-
-    code: str
-    node: str
-    sentence: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """The process of a local node. ``pid`` None = gone; then ``error`` and ``remedy`` say why, if its log does."""
-
-    pid: int | None = None
-    is_paused: bool = False
-    error: str = ""
-    remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What is known of a cluster.
-
-    ``nodes`` are as in ``viewstamp status --output json``; ``earlier`` the same, a moment before: what is slow is told
-    from what is stuck by it. ``seconds`` is how long asking took at most; ``where`` what a command needs to find the
-    cluster, as it is typed.
-    """
-
-    nodes: Sequence[Mapping[str, Any]]
-    earlier: Sequence[Mapping[str, Any]] = ()
-    processes: Mapping[str, Process] = field(default_factory=dict)
-    seconds: float = 0.0
-    program: str = "viewstamp"
-    where: str = ""
-
-    def command(self, words: str) -> str:
-        """Return a command as it has to be typed."""
-        return f"{self.program} {words}{self.where}"
-
-    @property
-    def up(self) -> list[Mapping[str, Any]]:
-        """The nodes that answer."""
-        return [node for node in self.nodes if node["reachable"]]
-
-    @property
-    def leader(self) -> Mapping[str, Any] | None:
-        """The node that leads in the highest term that anybody knows of."""
-        return _leader(self.up)
-
-    @property
-    def membership(self) -> Mapping[str, Any]:
-        """Who belongs to the group, as the newest record says that anybody has."""
-        told = [node["membership"] for node in self.up if node.get("membership")]
-        told += [{"voters": node["members"], "generation": -1} for node in self.up if node.get("members")]
-        return max(told, key=lambda each: int(each["generation"]), default={})
-
-    def node(self, name: str) -> Mapping[str, Any] | None:
-        """Return what is known of a member; None = nothing at all."""
-        return next((node for node in self.nodes if _is(node, name)), None)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether its processes are on this machine."""
-        return bool(self.processes)
 
 
 def findings(report: Report) -> list[Finding]:
@@ -159,7 +59,7 @@ def _no_leader(report: Report) -> Iterator[Finding]:
 
 def _why_no_leader(report: Report) -> tuple[str, str]:
     """Return what stands in the way, and the remedy; where nobody knows the members yet, by all nodes asked."""
-    for kind, voters in _voter_sets(report.membership) or [("nodes", [_name(node) for node in report.nodes])]:
+    for kind, voters in _voter_sets(report.membership) or [("nodes", [node_name(node) for node in report.nodes])]:
         able = [name for name in voters if not _unable(report, name)]
         needed = len(voters) // 2 + 1
         if len(able) < needed:
@@ -242,14 +142,14 @@ def _change_stuck(report: Report) -> Iterator[Finding]:
 
 def _away(report: Report) -> Iterator[Finding]:
     for node in report.nodes:
-        name, process = _name(node), report.processes.get(_name(node))
-        if node["reachable"]:
+        name, process = node_name(node), report.processes.get(node_name(node))
+        if node["reachable"] or name in _moved(report):
             continue
-        if node.get("error_class") == "WrongClusterError":
+        if node.get("error_class") in ("WrongClusterError", "WrongNodeError"):
             yield Finding(
                 code="wrong_cluster",
                 node=name,
-                sentence=f"at {node['address']} a node of another cluster answers: {node['error']}",
+                sentence=f"at {node['address']} another node answers than should: {node['error']}",
                 remedy="correct the address, or start the member that belongs there",
             )
         elif not node["id"] and report.membership:
@@ -291,6 +191,35 @@ def _away(report: Report) -> Iterator[Finding]:
             )
 
 
+def _moved(report: Report) -> dict[str, str]:
+    """Return the local nodes that the membership has at another address than their settings, and that address.
+
+    "" = the membership is not at hand; what the node has logged names the address.
+    """
+    recorded: dict[str, str] = {}
+    for members in (report.membership.get(kind) or {} for kind in ("outgoing", "learners", "voters")):
+        if isinstance(members, Mapping):
+            recorded |= {name_of(member): str(address) for member, address in members.items()}
+    moved = {}
+    for name, process in report.processes.items():
+        at = recorded.get(NodeId(name), "")
+        if (at and process.address and at != process.address) or (process.is_moved and not at):
+            moved[name] = at
+    return moved
+
+
+def _other_address(report: Report) -> Iterator[Finding]:
+    for name, at in _moved(report).items():
+        process = report.processes[name]
+        sentence = f"the membership has {name} at {at}, but its settings say {process.address}" if at else process.error
+        back = f"put {at or 'the address that the membership has'} back into the settings of {name}"
+        if report.leader is not None:
+            remedy = f"where it was moved: {report.command(f'members add {name}')}, which starts it there; else {back}"
+        else:
+            remedy = f"{back}: without a majority no move can be written down"
+        yield Finding(code="moved", node=name, sentence=f"{sentence}{_cost(report, name)}", remedy=remedy)
+
+
 # A node that answers, and takes no part or not yet.
 
 
@@ -304,16 +233,16 @@ def _refused(report: Report) -> Iterator[Finding]:
         for reason, peers in reasons.items():
             yield Finding(
                 code="refused",
-                node=_name(node),
-                sentence=f"{_name(node)} is refused by {_and(peers)}: {reason}",
+                node=node_name(node),
+                sentence=f"{node_name(node)} is refused by {_and(peers)}: {reason}",
                 remedy="a disk that was replaced comes back as a learner under a new name, by itself or by "
-                f"{report.command(f'members replace {_name(node)}')}; a directory that was moved is put back",
+                f"{report.command(f'members replace {node_name(node)}')}; a directory that was moved is put back",
             )
 
 
 def _not_whole(report: Report) -> Iterator[Finding]:
     for node in report.up:
-        name, repair, silent = _name(node), node.get("repair"), node.get("silent_until")
+        name, repair, silent = node_name(node), node.get("repair"), node.get("silent_until")
         if repair:
             total, done = int(repair.get("bytes_total") or 0), int(repair.get("bytes") or 0)
             sentence = str(repair["sentence"])
@@ -346,7 +275,7 @@ def _not_whole(report: Report) -> Iterator[Finding]:
 
 
 def _for_a_repair(report: Report, node: Mapping[str, Any]) -> str:
-    away = [_name(other) for other in report.nodes if not other["reachable"]]
+    away = [node_name(other) for other in report.nodes if not other["reachable"]]
     if not _waits(node):
         return "wait; it goes on by itself"
     if away:
@@ -368,7 +297,7 @@ def _unheard(report: Report) -> Iterator[Finding]:
                 and member_id(other) not in connected
                 and member_id(other) not in refused
             ):
-                lost.setdefault(_name(node), []).append(_name(other))
+                lost.setdefault(node_name(node), []).append(node_name(other))
     for name, others in lost.items():
         both = [other for other in others if name in lost.get(other, ())]
         one_way = [other for other in others if other not in both]
@@ -390,7 +319,7 @@ def _unheard(report: Report) -> Iterator[Finding]:
 
 def _late(report: Report) -> Iterator[Finding]:
     """Look for members that do not have what was committed when the leader was asked a moment before."""
-    leader, before = report.leader, _leader(report.earlier)
+    leader, before = report.leader, leader_of(report.earlier)
     if leader is None:
         return
     membership = report.membership
@@ -407,15 +336,15 @@ def _late(report: Report) -> Iterator[Finding]:
             place = f" in the place of {joining[member_id(node)]}" if joining[member_id(node)] else ""
             yield Finding(
                 code="catching_up",
-                node=_name(node),
-                sentence=f"{_name(node)} is a learner and becomes a voter{place} when it has caught up: {lag}",
+                node=node_name(node),
+                sentence=f"{node_name(node)} is a learner and becomes a voter{place} when it has caught up: {lag}",
                 remedy=f"wait: {report.command('members list')}",
             )
         elif before is not None and end < (before["commit_index"] or 0):
             yield Finding(
                 code="behind",
-                node=_name(node),
-                sentence=f"{_name(node)} is behind: {lag}",
+                node=node_name(node),
+                sentence=f"{node_name(node)} is behind: {lag}",
                 remedy="it catches up by itself; where it does not, look at its disk, its network and its load",
             )
 
@@ -427,7 +356,7 @@ def _no_member(report: Report) -> Iterator[Finding]:
     names = {name_of(name) for _, voters in _voter_sets(membership) for name in voters}
     names |= {name_of(name) for name in membership.get("learners") or ()}
     for node in report.nodes:
-        name, process = _name(node), report.processes.get(_name(node))
+        name, process = node_name(node), report.processes.get(node_name(node))
         if (node["reachable"] or (process is not None and process.pid is not None)) and name not in names:
             yield Finding(
                 code="no_member",
@@ -444,7 +373,7 @@ def _no_member(report: Report) -> Iterator[Finding]:
 
 def _room(report: Report) -> Iterator[Finding]:
     for node in report.up:
-        name, used, total = _name(node), node.get("log_bytes") or 0, node.get("log_bytes_max") or 0
+        name, used, total = node_name(node), node.get("log_bytes") or 0, node.get("log_bytes_max") or 0
         left, segment = node.get("log_bytes_left"), node.get("segment_bytes") or 0
         if node.get("full"):
             reason, remedy = node["full"]
@@ -475,17 +404,18 @@ def _slow(report: Report) -> Iterator[Finding]:
         if lag > LATE_MS:
             yield Finding(
                 code="slow_loop",
-                node=_name(node),
-                sentence=f"{_name(node)} was {lag:,.0f} ms late with its own work in the last seconds: the others may "
-                "take it for dead",
+                node=node_name(node),
+                sentence=f"{node_name(node)} was {lag:,.0f} ms late with its own work in the last seconds: the others "
+                "may take it for dead",
                 remedy="nothing, where it was paused or its machine slept; else give it more processor, or find what "
                 "blocks its event loop: an actor's command that takes long",
             )
         if write > max(LATE_MS, lag):  # What is late because the loop is, is no fault of the disk.
             yield Finding(
                 code="slow_disk",
-                node=_name(node),
-                sentence=f"the disk of {_name(node)} took {write:,.0f} ms for a write and its sync in the last seconds",
+                node=node_name(node),
+                sentence=f"the disk of {node_name(node)} took {write:,.0f} ms for a write and its sync in the last "
+                "seconds",
                 remedy=_heal(report, "slow-disk", node)
                 or "find what else uses that disk, or give the log a faster one",
             )
@@ -494,7 +424,7 @@ def _slow(report: Report) -> Iterator[Finding]:
 def _log_stream(report: Report) -> Iterator[Finding]:
     for node in report.up:
         if why := node.get("log_stream_failure"):
-            name = _name(node)
+            name = node_name(node)
             lost = f"{name} cannot write its log messages ({why}): {node['log_lines_lost']:,} lines are lost"
             remedy = "make room on the disk where they go, or read the pipe; the node works without"
             yield Finding(code="log_stream", node=name, sentence=lost, remedy=remedy)
@@ -505,8 +435,8 @@ def _said(report: Report) -> Iterator[Finding]:
         for path in node.get("damaged_snapshots") or ():
             yield Finding(
                 code="damaged_snapshot",
-                node=_name(node),
-                sentence=f"a snapshot of {_name(node)} is damaged, and an older one was taken in its place: {path}",
+                node=node_name(node),
+                sentence=f"a snapshot of {node_name(node)} is damaged, and an older one was taken in its place: {path}",
                 remedy=f"check that disk; {report.command('snapshot create')} makes a new one",
             )
         stuck = node.get("stuck_files") or {}
@@ -515,8 +445,8 @@ def _said(report: Report) -> Iterator[Finding]:
             others = f", and {len(stuck) - 1} more" if len(stuck) > 1 else ""
             yield Finding(
                 code="stuck_files",
-                node=_name(node),
-                sentence=f"{_name(node)} cannot remove files that it does not need: {reason}{others}",
+                node=node_name(node),
+                sentence=f"{node_name(node)} cannot remove files that it does not need: {reason}{others}",
                 remedy=f"find out what holds {path}, or remove it by hand; the node tries again by itself",
             )
         scrubbed = (node.get("scrub") or {}).get("damaged") or ()
@@ -524,12 +454,14 @@ def _said(report: Report) -> Iterator[Finding]:
         if damaged:
             yield Finding(
                 code="damaged_file",
-                node=_name(node),
-                sentence=f"{_name(node)} found damage in what it had written, when it last looked: {_and(damaged)}",
+                node=node_name(node),
+                sentence=f"{node_name(node)} found damage in what it had written, when it last looked: {_and(damaged)}",
                 remedy="check that disk; who is not alone fetches what it lost, an only voter has nobody to ask: read "
                 "what is left with viewstamp replay, before the disk goes",
             )
-    suffering = {_name(node): [_in_words(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")}
+    suffering = {
+        node_name(node): [_in_words(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")
+    }
     if suffering:
         told = "; ".join(f"{name}: {_and(faults)}" for name, faults in suffering.items())
         yield Finding(
@@ -559,7 +491,7 @@ def _releases(report: Report) -> Iterator[Finding]:
     releases: dict[str, list[str]] = {}
     for node in report.up:
         if node.get("release"):
-            releases.setdefault(str(node["release"]), []).append(_name(node))
+            releases.setdefault(str(node["release"]), []).append(node_name(node))
     if len(releases) > 1:
         told = _and(
             f"{_and(names)} {'run' if len(names) > 1 else 'runs'} {release}" for release, names in releases.items()
@@ -576,6 +508,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _no_answer,
     _no_leader,
     _change_stuck,
+    _other_address,
     _away,
     _refused,
     _not_whole,
@@ -600,20 +533,6 @@ def _in_words(fault: Mapping[str, Any]) -> str:
     return f"{fault['fault']}{peers}" + (f" by {fault['ms']} ms" if fault["ms"] else "")
 
 
-def _leader(nodes: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    up = [node for node in nodes if node["reachable"]]
-    term = max((node.get("term") or 0 for node in up), default=0)
-    return next((node for node in up if node.get("role") == "leader" and node.get("term") == term), None)
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return str(node["id"] or node["address"])
-
-
-def _is(node: Mapping[str, Any], name: str) -> bool:
-    return name in (member_id(node), _name(node)) or (not node["reachable"] and _name(node) == name_of(name))
-
-
 def _voter_sets(membership: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Return the sets of which each needs a majority, with what they are called."""
     voters, outgoing = sorted(membership.get("voters") or ()), sorted(membership.get("outgoing") or ())
@@ -628,7 +547,7 @@ def _unable(report: Report, name: str) -> str:
     if node is None:
         return "is not there"
     if not node["reachable"]:
-        process = report.processes.get(_name(node))
+        process = report.processes.get(node_name(node))
         if process is not None and process.pid is not None:
             return "is paused" if process.is_paused else "does not answer"
         return "is down"
@@ -666,6 +585,10 @@ def _cost(report: Report, name: str) -> str:
 
 
 def _start(report: Report) -> str:
+    if moved := _moved(report):
+        return (
+            f"put the old addresses of {_and(moved)} back into their settings, then {report.command('cluster start')}"
+        )
     return report.command("cluster start") if report.is_local else "viewstamp node run --config FILE, where each runs"
 
 

@@ -14,12 +14,9 @@ from viewstamp.cli.options import (
     Output,
     OutputOption,
     TimeoutOption,
-    cluster_flag,
     print_json,
-    program,
 )
 from viewstamp.cli.target import Target
-from viewstamp.errors import UnavailableError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -32,13 +29,13 @@ app = typer.Typer(cls=CommandGroup, help="See who leads, and hand the leadership
 @app.command()
 def show(directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show who leads. Exit 3 where nobody does."""
-    from viewstamp.cli.status import summary
+    from viewstamp.cli.status import nobody_leads, summary
 
     target = Target.resolve(directory, cluster)
     told = summary(target.ask(lambda client: client.status()), target.names)
     leader = next((node for node in told["nodes"] if told["leader"] and node["id"] == told["leader"]), None)
     if leader is None:
-        raise UnavailableError("nobody leads", remedy=f"see why: {program()} doctor{cluster_flag(directory, cluster)}")
+        raise nobody_leads(told["nodes"], target)
     if output is Output.JSON:
         print_json({"leader": told["leader"], "term": told["term"], "address": leader["address"]})
     else:

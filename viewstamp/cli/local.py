@@ -7,11 +7,12 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,17 +21,27 @@ from viewstamp.cli.options import dir_flag, program
 from viewstamp.cli.process import command_line, start_mark
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target
 from viewstamp.config import NodeSettings, create_cluster, create_node, load_settings, node_file
-from viewstamp.errors import ConfigError, OutcomeUnknownError, StorageError, UnavailableError, ViewstampError
-from viewstamp.ids import NodeId
+from viewstamp.errors import (
+    ConfigError,
+    NoQuorumError,
+    OutcomeUnknownError,
+    StorageError,
+    UnavailableError,
+    ViewstampError,
+)
+from viewstamp.ids import NodeId, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LocalCluster", "LocalNode"]
+    from viewstamp.client.roster import Identity
+
+__all__ = ["LocalCluster", "LocalNode", "is_process_of"]
 
 POLL_SECONDS: Final = 0.02
 STATUS_SECONDS: Final = 0.1
 LOG_TAIL_BYTES: Final = 64 * 1024
+_CONTROL_READS: Final = 3
 
 
 REMOVED: Final = ".removed"
@@ -75,6 +86,25 @@ class LocalNode:
             if start_mark(pid) is not None and self._is_ours(pid):
                 return pid
         return None
+
+    @property
+    def identity(self) -> Identity:
+        """Who has to answer at the node's address, as its settings and its control file say."""
+        from viewstamp.client.roster import Identity
+
+        return Identity(node=str(self.id), incarnation=self._incarnation(), file=self.file)
+
+    def _incarnation(self) -> str:
+        """Return the incarnation of the data directory; "" = it has none, or none that can be read."""
+        from viewstamp.host.disk import RealDisk
+        from viewstamp.wal.control_file import read_control_state
+
+        for _ in range(_CONTROL_READS):
+            # The two copies may be of different versions while the node writes them.
+            with suppress(ViewstampError):
+                state = read_control_state(RealDisk(), self.directory)
+                return "" if state is None else state.incarnation
+        return ""
 
     def _place(self) -> str:
         """Return what tells the data directory from a copy of it; moving it changes nothing."""
@@ -220,6 +250,8 @@ class LocalCluster:
         self.directory = directory
         self.nodes = {node.id: node for node in nodes}
         self.id = nodes[0].settings.cluster.id
+        self.outsiders: list[LocalNode] = []
+        """Nodes that run and are no members, as ``wait_running`` found it last."""
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> LocalCluster:
@@ -294,6 +326,12 @@ class LocalCluster:
         self.nodes[node.id] = node
         return node
 
+    def discard_node(self, node: LocalNode) -> None:
+        """Delete the settings and the data of a node that never was a member, and whose process is gone."""
+        del self.nodes[node.id]
+        os.remove(node.file)
+        shutil.rmtree(node.directory, ignore_errors=True)
+
     def forget_node(self, name: str) -> str:
         """Set the settings of a node aside that is no member any more; return where they are. Its data stays."""
         node = self.nodes.pop(NodeId(name))
@@ -313,7 +351,8 @@ class LocalCluster:
     def target(self) -> Target:
         """What a client connects to."""
         names = {node.address: str(node.id) for node in self.nodes.values()}
-        return Target(list(names), self.id, names)
+        expected = {node.address: node.identity for node in self.nodes.values()}
+        return Target(list(names), self.id, names, expected, dir_flag(self.directory, DEFAULT_DIRECTORY))
 
     def spawn_missing(self) -> list[LocalNode]:
         """Start every node that does not run; return those that were started."""
@@ -346,7 +385,10 @@ class LocalCluster:
                 node.spawn()
 
     async def wait_running(self, nodes: Iterable[LocalNode], timeout: float) -> None:
-        """Wait until each of ``nodes`` says that it is RUNNING.
+        """Wait until the process of each of ``nodes`` says that it is RUNNING, or that it is no member.
+
+        Only the processes of this directory count: each is asked at its own address, has to prove its identity, and
+        has to be the process that the directory knows.
 
         Raises:
           UnavailableError: not within ``timeout`` seconds, or a process has ended; then with its last words.
@@ -354,27 +396,49 @@ class LocalCluster:
         waiting = {node.id: node for node in nodes}
         deadline = time.monotonic() + timeout
         lifecycles: dict[str, str] = {}
+        self.outsiders = []
         async with self.target.connect() as client:
             while waiting:
                 for node in waiting.values():
                     if node.pid() is None:
                         raise node.last_words()
-                for status in await client.status():
+                statuses = await client.status()
+                members = _running_members(statuses)
+                for status in statuses:
                     name = str(status.get("id") or self.target.names.get(status["address"]))
                     lifecycles[name] = status.get("lifecycle") or f"silent ({status.get('error')})"
                     for peer, why in (status.get("refused_by") or {}).items():
                         lifecycles[name] += f"; {peer} refuses it: {why}"
-                    if str(status.get("lifecycle")).lower() == "running":
-                        waiting.pop(NodeId(name), None)
+                    asked = waiting.get(NodeId(name))
+                    if asked is None:
+                        continue
+                    if status["reachable"] and not is_process_of(asked, status):
+                        lifecycles[name] = f"not started: another process ({status['process']}) answers in its place"
+                    elif members and asked.id not in members:
+                        self.outsiders.append(waiting.pop(asked.id))
+                    elif str(status.get("lifecycle")).lower() == "running":
+                        del waiting[asked.id]
                 if waiting and time.monotonic() > deadline:
-                    states = ", ".join(f"{name} is {lifecycles.get(name, 'silent')}" for name in waiting)
-                    raise UnavailableError(
-                        f"not RUNNING within {timeout:g} s: {states}",
-                        remedy=f"a majority has to run; see {program()} doctor"
-                        f"{dir_flag(self.directory, DEFAULT_DIRECTORY)}, and {next(iter(waiting.values())).log_file}",
-                    )
+                    raise self._not_running(waiting.values(), statuses, lifecycles, timeout)
                 if waiting:
                     await asyncio.sleep(STATUS_SECONDS)
+
+    def _not_running(
+        self,
+        waiting: Collection[LocalNode],
+        statuses: Sequence[Mapping[str, Any]],
+        lifecycles: Mapping[str, str],
+        timeout: float,
+    ) -> ViewstampError:
+        from viewstamp.cli.status import nobody_leads, summary
+
+        states = ", ".join(f"{node.id} is {lifecycles.get(node.id, 'silent')}" for node in waiting)
+        detail = f"not RUNNING within {timeout:g} s: {states}"
+        error = nobody_leads(summary(statuses, self.target.names)["nodes"], self.target)
+        if isinstance(error, NoQuorumError):
+            error.message += f" ({detail})"
+            return error
+        return UnavailableError(detail, remedy=f"{error.remedy}; and look into {next(iter(waiting)).log_file}")
 
     async def stop(self, timeout: float, nodes: Sequence[LocalNode] = ()) -> list[LocalNode]:
         """Stop ``nodes``, by default all, cleanly and all at once; return those that ran.
@@ -395,6 +459,19 @@ class LocalCluster:
         with open(os.path.join(self.directory, "cluster.lock"), "wb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
+
+
+def is_process_of(node: LocalNode, status: Mapping[str, Any]) -> bool:
+    """Say whether a status comes from the process that ``node`` runs as; an older release does not name its process."""
+    return not status.get("process") or status["process"] == node.pid()
+
+
+def _running_members(statuses: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the names of the members, as the leader that is RUNNING has them; empty = none answers."""
+    for status in statuses:
+        if status.get("role") == "leader" and status.get("lifecycle") == "running":
+            return {name_of(member) for member in status.get("members") or {}}
+    return set()
 
 
 def _error_of(line: str) -> ViewstampError | None:

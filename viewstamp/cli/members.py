@@ -25,7 +25,7 @@ from viewstamp.cli.options import (
 )
 from viewstamp.cli.status import member_id, summary
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
-from viewstamp.errors import ConfigError, RequestError, UnavailableError
+from viewstamp.errors import ConfigError, RequestError, UnavailableError, ViewstampError
 from viewstamp.ids import NodeId, name_of
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ class _Change:
         self._deadline = time.monotonic() + timeout
         self._timeout = timeout
         self._output = output
+        self._made: set[str] = set()
+        """Nodes that this command has made."""
 
     async def add(self, name: str | None, address: str | None, *, voter: bool, replaces: str, wait: bool) -> None:
         """Add a member, having made and started it where it is local and no address is given."""
@@ -149,15 +151,21 @@ class _Change:
             before = await client.list_members(timeout=self._first)
             old = resolve(before, replaces) if replaces else ""
             made: LocalNode | None = None
-            if address is None:
+            if address is None and (known := self._local_voter(name, before)) is not None:
+                name, address = known.id, known.address
+                self._check_local_voter(known, before)
+                made = known if before.voters[name] != address else None  # It was moved, and starts after the change.
+            elif address is None:
                 made = self._make(name, before)
-                await self._wait_answers(client, made)
                 name, address = made.id, made.address
             assert name is not None, "an address stands behind a name"
-            if name in before.voters and before.voters[name] == address:
+            if voter and not replaces and before.voters.get(name) == address:
                 self._tell(f"{name} is a voter already", node=name, address=address, role="voter")
                 return
-            after = await client.add_member(name, address, voter=voter, replaces=old, timeout=self._left)
+            is_moved = name in before.voters
+            after = await self._begin(client, made, name, address, voter=voter, replaces=old, is_moved=is_moved)
+            if made is not None and is_moved:
+                await self._restart(made)
             if not voter or name not in after.joining:
                 role = "voter" if name in after.voters else "learner"
                 self._tell(f"{name} is a {role}", node=name, address=address, role=role)
@@ -176,6 +184,63 @@ class _Change:
         self._tell(f"{name} votes{place}", node=name, address=address, role="voter")
         if old:
             await self._retire(name_of(old))
+
+    def _local_voter(self, name: str | None, members: Members) -> LocalNode | None:
+        """Return the local node of this name, if it is a voter."""
+        if self._local is None or name is None or name not in self._local.nodes or name not in members.voters:
+            return None
+        return self._local.node(name)
+
+    def _check_local_voter(self, node: LocalNode, members: Members) -> None:
+        """Check that a voter which is to be added has only to be told that, or has moved.
+
+        Raises:
+          RequestError: it does not run, and adding it would start it without a word.
+        """
+        if members.voters[node.id] == node.address and node.pid() is None:
+            raise RequestError(
+                f"{node.id} is a voter already, and does not run",
+                remedy=f"start it: {program()} cluster restart {node.id}{self._where}",
+            )
+
+    async def _begin(
+        self,
+        client: Client,
+        made: LocalNode | None,
+        name: str,
+        address: str,
+        *,
+        voter: bool,
+        replaces: str,
+        is_moved: bool,
+    ) -> Members:
+        """Ask for the change; return when it is committed.
+
+        A node that was made for it is deleted again where it is certain that it did not become a member.
+        """
+        is_asked = False
+        try:
+            if made is not None and not is_moved:
+                await self._wait_answers(client, made)
+            is_asked = True
+            return await client.add_member(name, address, voter=voter, replaces=replaces, timeout=self._left)
+        except (asyncio.CancelledError, ViewstampError) as error:
+            if name in self._made and made is not None:
+                is_certain = not is_asked or isinstance(error, UnavailableError | RequestError)
+                await self._leave(made, is_certain=is_certain)
+            raise
+
+    async def _leave(self, node: LocalNode, *, is_certain: bool) -> None:
+        """Delete a node that was made, or say that it is there, where it may have become a member."""
+        if is_certain and self._local is not None:
+            await node.kill()
+            self._local.discard_node(node)
+            say(f"{node.id} is no member, and was deleted again")
+            return
+        say(
+            f"{node.id} runs, and may be a member or not: `{program()} members add {node.id}{self._where}` goes on, "
+            f"`{program()} members remove {node.id}{self._where}` undoes it"
+        )
 
     async def remove(self, name: str) -> None:
         """Remove a member, and stop it where it is local; one that is none any more is stopped all the same."""
@@ -217,16 +282,31 @@ class _Change:
             node = self._local.node(str(name))
         else:
             node = self._local.add_node(name or "", {NodeId(voter): at for voter, at in members.voters.items()})
+            self._made.add(node.id)
             if self._output is Output.TABLE:
-                say(f"made {node.file}; starting {node.id}")
-        self._local.spawn(node)
+                say(f"made {node.file}")
+        self._start(node)
         return node
+
+    async def _restart(self, node: LocalNode) -> None:
+        """Start a voter where it is now that the membership has it there; what runs listens where it was."""
+        await node.stop(self._left)
+        self._start(node)
+
+    def _start(self, node: LocalNode) -> None:
+        """Start a local node unless it runs, and expect it to answer."""
+        assert self._local is not None, "a local node belongs to a local cluster"
+        if self._output is Output.TABLE and node.pid() is None:
+            say(f"starting {node.id}")
+        self._local.spawn(node)
+        if self._target.expected is not None:
+            self._target.expected[node.address] = node.identity
 
     async def _wait_answers(self, client: Client, node: LocalNode) -> None:
         """Wait until a node that was started says something."""
         from viewstamp.client.options import Options
 
-        target = Target([node.address], self._target.cluster_id)
+        target = Target([node.address], self._target.cluster_id, expected={node.address: node.identity})
         async with target.connect(options=Options(connect_timeout=1, silence=1)) as newcomer:
             while not (await newcomer.status())[0]["reachable"]:
                 self._check_lives(node)
@@ -254,6 +334,12 @@ class _Change:
                     self._check_lives(node)
                 self._check_time(f"{name} does not vote yet; it goes on by itself")
                 await asyncio.sleep(LOOK_SECONDS)
+        except asyncio.CancelledError:
+            say(
+                f"{name} is a learner, and goes on to become a voter: see `{program()} members list{self._where}`; "
+                f"`{program()} members remove {name}{self._where}` undoes it"
+            )
+            raise
         finally:
             show.close()
 

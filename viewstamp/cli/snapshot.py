@@ -46,11 +46,12 @@ def create(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Take a snapshot now, and return when it is durable. Writes go on meanwhile; the log before it can be dropped."""
+    target = Target.resolve(directory, cluster)
 
     async def take(client: Client) -> _Answers[SnapshotInfo]:
-        return await _of_each(client, node, lambda name: client.create_snapshot(name, timeout=timeout))
+        return await _of_each(client, target, node, lambda name: client.create_snapshot(name, timeout=timeout))
 
-    taken, failures = Target.resolve(directory, cluster).ask(take)
+    taken, failures = target.ask(take)
     if output is Output.JSON:
         listed = [
             {"node": name, "index": each.index, "term": each.term, "bytes": each.bytes, "seconds": each.seconds}
@@ -72,11 +73,12 @@ def list_snapshots(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the snapshots on disk, the newest first. Index: what comes after it is replayed from the log."""
+    target = Target.resolve(directory, cluster)
 
     async def look(client: Client) -> _Answers[list[SnapshotInfo]]:
-        return await _of_each(client, node, lambda name: client.list_snapshots(name, timeout=timeout))
+        return await _of_each(client, target, node, lambda name: client.list_snapshots(name, timeout=timeout))
 
-    answers, failures = Target.resolve(directory, cluster).ask(look)
+    answers, failures = target.ask(look)
     found = [(name, each) for name, listed in answers for each in listed]
     if output is Output.JSON:
         listed = [
@@ -91,7 +93,7 @@ def list_snapshots(
 
 
 async def _of_each(
-    client: Client, node: str | None, question: Callable[[str], Awaitable[ResultT]]
+    client: Client, target: Target, node: str | None, question: Callable[[str], Awaitable[ResultT]]
 ) -> _Answers[ResultT]:
     """Ask ``node``, or every member that answers; return the answers by node, and a failure for each other member.
 
@@ -99,7 +101,7 @@ async def _of_each(
       UnavailableError: nobody answers.
       ViewstampError: the first failure, where no member succeeded.
     """
-    from viewstamp.errors import UnavailableError
+    from viewstamp.cli.status import nobody_leads, summary
 
     if node is not None:
         return [(node, await question(node))], []
@@ -111,7 +113,7 @@ async def _of_each(
         if not each["reachable"]
     ]
     if not names:
-        raise UnavailableError("no node answers", remedy="start them: viewstamp cluster start")
+        raise nobody_leads(summary(statuses, target.names)["nodes"], target)
     answered: list[tuple[str, ResultT]] = []
     first: BaseException | None = None
     found = await asyncio.gather(*(question(name) for name in names), return_exceptions=True)

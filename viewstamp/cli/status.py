@@ -6,10 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from viewstamp.cli.clocks import in_words, offset, seconds_ahead
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table
+from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table, program
 from viewstamp.cli.target import Target
+from viewstamp.errors import ViewstampError, unanswered
+from viewstamp.ids import name_of
 
-__all__ = ["FULL", "divergences", "member_id", "print_summary", "show", "status", "summary", "warnings_of"]
+__all__ = [
+    "FULL",
+    "divergences",
+    "member_id",
+    "nobody_leads",
+    "print_summary",
+    "show",
+    "status",
+    "summary",
+    "warnings_of",
+]
 
 KEYS: Final = (
     "id",
@@ -47,7 +59,6 @@ def show(target: Target, output: Output, *, processes: Mapping[str, int | None] 
       UnavailableError: no node answers; the table has been printed all the same.
     """
     from viewstamp.cli.target import run_async
-    from viewstamp.errors import UnavailableError
 
     async def ask() -> Sequence[Mapping[str, Any]]:
         async with target.connect() as client:
@@ -62,11 +73,23 @@ def show(target: Target, output: Output, *, processes: Mapping[str, int | None] 
     else:
         print_summary(result, with_processes=processes is not None)
     if not any(node["reachable"] for node in result["nodes"]):
-        reasons = dict.fromkeys(str(node["error"]) for node in result["nodes"] if node.get("error"))
-        raise UnavailableError(
-            f"no node answers at {', '.join(target.addresses)}: {'; '.join(reasons)}",
-            remedy="start them: viewstamp cluster start, or viewstamp node run --config FILE",
-        )
+        raise nobody_leads(result["nodes"], target)
+
+
+def nobody_leads(nodes: Sequence[Mapping[str, Any]], target: Target) -> ViewstampError:
+    """Return the error for statuses, as ``summary`` has them, of which none is a leader's."""
+    membership: Mapping[str, Any] = next((node["membership"] for node in nodes if node.get("membership")), {})
+    voters = [*(membership.get("voters") or ()), *(membership.get("outgoing") or ())]
+    members = {str(name_of(voter)) for voter in voters} or {str(node["id"] or node["address"]) for node in nodes}
+    here = {str(node["id"]) for node in nodes if node["reachable"]}
+    reasons = dict.fromkeys(str(node["error"]) for node in nodes if node.get("error"))
+    return unanswered(
+        members,
+        members - here,
+        "no node leads" if here else "; ".join(reasons),
+        doctor=f"{program()} doctor{target.where}",
+        detail="" if any(node["id"] for node in nodes) else "; ".join(reasons),
+    )
 
 
 def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:

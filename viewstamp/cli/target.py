@@ -7,15 +7,17 @@ import os
 import random
 import signal
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from viewstamp.cli.options import cluster_flag, program
 from viewstamp.errors import ConfigError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.options import Options
+    from viewstamp.client.roster import Identity
 
 __all__ = ["DEFAULT_DIRECTORY", "Target", "run_async"]
 
@@ -29,12 +31,16 @@ ResultT = TypeVar("ResultT")
 class Target:
     """The addresses of a cluster. ``cluster_id`` "" = whichever cluster answers there.
 
-    ``names`` says who should be at which address, so that a node that does not answer has a name too.
+    ``names`` says who should be at which address, so that a node that does not answer has a name too. ``expected`` says
+    by the files of a directory who has to answer at which address: no request is sent to another node. None = no files.
+    ``where`` is what a command needs to find the cluster, as it is typed.
     """
 
     addresses: list[str]
     cluster_id: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    expected: dict[str, Identity] | None = None
+    where: str = ""
 
     @classmethod
     def resolve(cls, directory: Path | None, cluster: str | None) -> Target:
@@ -48,7 +54,7 @@ class Target:
         if directory is None and cluster is None:
             cluster = os.environ.get(VARIABLE) or None
         if cluster is not None:
-            return cls(_split(cluster))
+            return cls(_split(cluster), where=cluster_flag(directory, cluster))
         from viewstamp.cli.local import LocalCluster
 
         return LocalCluster.open(directory or DEFAULT_DIRECTORY).target
@@ -69,7 +75,11 @@ class Target:
             network=RealNetwork(),
             entropy=random.Random(),
             cluster_id=self.cluster_id,
-            options=options if timeout is None else Options(timeout=timeout),
+            options=replace(
+                options or (Options() if timeout is None else Options(timeout=timeout)),
+                expected=self.expected,
+                doctor=f"{program()} doctor{self.where}",
+            ),
         )
 
     def ask(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from viewstamp.ids import name_of
 
@@ -22,12 +22,14 @@ class Addresses:
       * of what was learnt only the newest membership is kept, and no more than ``_LEARNT_MAX`` addresses
     """
 
-    def __init__(self, given: Sequence[str]) -> None:
+    def __init__(self, given: Sequence[str], admits: Callable[[str], bool] = lambda address: True) -> None:
+        """Begin with the addresses that the caller named; ``admits`` says which others may be learnt."""
         self.all = list(dict.fromkeys(given))
         """Every address, those that were given first. Replaced and never changed."""
         self.generation = 0
         """Of the newest membership that was heard of."""
         self._given = self.all
+        self._admits = admits
         self._learnt: dict[str, str] = {}
         """Address to the member's id; "" = unknown."""
         self._met: dict[str, str] = {}
@@ -40,7 +42,7 @@ class Addresses:
         if generation > self.generation:
             self.generation, self._learnt = generation, {}
         for member, address in members.items():
-            if address and (address in self._learnt or len(self._learnt) < _LEARNT_MAX):
+            if address and self._admits(address) and (address in self._learnt or len(self._learnt) < _LEARNT_MAX):
                 self._learnt[address] = member
         self.all = list(dict.fromkeys([*self._given, *self._learnt]))
 
@@ -52,6 +54,10 @@ class Addresses:
     def is_member(self, address: str) -> bool:
         """Whether a member is there, as far as is known; before any is known, whoever answers may be one."""
         return not self._learnt or address in self._learnt or self._met.get(address) in self._learnt.values()
+
+    def name(self, address: str) -> str:
+        """Return the name of the node at an address, as far as it is known; else the address."""
+        return name_of(self._learnt.get(address) or self._met.get(address) or address)
 
     def of(self, node: str) -> list[str]:
         """Return every address, and first those of the member with this id, or of this name."""

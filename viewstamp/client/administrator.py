@@ -101,6 +101,7 @@ class Administrator(Sender):
             except (UnavailableError, RequestError):
                 if named is None or self._is_closed:
                     raise
+                self._links.check_member(named)
             else:
                 leader = frame.body["status"].get("leader")
                 if leader == link.node:
@@ -110,9 +111,7 @@ class Administrator(Sender):
             if named is None and avoid.issuperset(self._links.addresses.all):
                 await self._shell.sleep(min(options.back_off_max, max(0.0, deadline - time())))
             if time() >= deadline:
-                raise UnavailableError(
-                    "nobody leads", remedy="check that a majority of the nodes runs: `viewstamp doctor` says why"
-                )
+                raise self._links.unanswered("no node leads")
 
     async def _members(self) -> list[str]:
         return [str(status["id"]) for status in await self.status() if status["reachable"]]

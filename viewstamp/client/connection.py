@@ -8,6 +8,7 @@ from typing import Any
 from viewstamp import errors
 from viewstamp.client.checks import is_answer, read_members
 from viewstamp.client.results import DURABILITY
+from viewstamp.client.roster import Identity, check_identity
 from viewstamp.client.shell import Dialer, Future, Shell, Wire
 from viewstamp.errors import (
     CommandError,
@@ -156,6 +157,8 @@ class Link:
         self._asked: dict[int, tuple[FrameKind, Future[Frame]]] = {}
         self._given_up: dict[int, bool] = {}
         """Questions that nobody waits for any more; their answers may still come."""
+        self.doubt: ViewstampError | None = None
+        """Why only STATUS may be sent: the node cannot prove yet, or contradicts, what is expected at its address."""
         self._welcome: Future[Frame] = shell.create_future()
 
     # What the network calls.
@@ -273,27 +276,37 @@ class Link:
         return not self.closed.done()
 
     @property
+    def is_usable(self) -> bool:
+        """Whether any request may be sent; where there is a doubt, STATUS alone."""
+        return self.is_open and self.doubt is None
+
+    @property
     def is_asked(self) -> bool:
         """Whether an answer to :meth:`ask` is outstanding."""
         return bool(self._asked)
 
-    async def greet(self, cluster_id: str) -> None:
-        """Say hello and wait for the welcome.
+    async def greet(self, cluster_id: str, expected: Identity | None, challenge: bytes) -> None:
+        """Say hello, wait for the welcome, and compare it with who is expected (None = anybody).
 
         Raises:
           WrongClusterError: the node belongs to another cluster than ``cluster_id``; "" takes any.
+          WrongNodeError: it is not the node that is expected.
           PeerError: no node of ours, or of another version.
           UnavailableError: the connection was lost.
         """
         hello: dict[str, object] = {"cluster": cluster_id, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
         hello["members"] = True
+        if expected is not None:
+            hello["challenge"] = challenge
         self.send(FrameKind.HELLO, hello, ())
-        await self._welcome
+        welcome = await self._welcome
         if cluster_id and self.cluster != cluster_id:
             raise WrongClusterError(
                 f"{self.address} belongs to cluster {self.cluster!r}, not {cluster_id!r}",
                 remedy="check the addresses: all of them must be nodes of one cluster",
             )
+        if expected is not None:
+            self.doubt = check_identity(self.address, expected, welcome.body, challenge)
 
     def tell_members(self, told: Callable[[dict[str, str], int], None]) -> None:
         """Tell who the members are and how new that is, now and whenever the node says so: it is one of ours."""
@@ -340,20 +353,31 @@ async def open_link(
     request_ids: Iterator[int],
     *,
     cluster_id: str,
+    expected: Identity | None,
+    challenge: bytes,
     timeout: float,
     frame_bytes_max: int,
+    on_answer: Callable[[], None],
 ) -> Link:
     """Connect to a node and shake hands. Cancelled: the connection is closed again.
+
+    ``on_answer`` is called once somebody has answered, whoever it is.
 
     Raises:
       UnavailableError: nobody answers there within ``timeout`` seconds.
       WrongClusterError, PeerError, FrameError: somebody else answers there.
+      WrongNodeError: not the node that is ``expected``.
     """
     link = Link(shell, address, request_ids, frame_bytes_max=frame_bytes_max)
 
     async def greet() -> None:
         await network.connect(address, link.accept)
-        await link.greet(cluster_id)
+        try:
+            await link.greet(cluster_id, expected, challenge)
+        except PeerError:
+            on_answer()
+            raise
+        on_answer()
 
     try:
         await shell.within(timeout, greet())

@@ -11,11 +11,11 @@ from viewstamp.client.options import Options
 from viewstamp.client.refusals import ELSEWHERE
 from viewstamp.client.shell import Future, Shell
 from viewstamp.errors import (
-    OutcomeUnknownError,
     RequestError,
     StorageFullError,
     UnavailableError,
     ViewstampError,
+    WrongNodeError,
 )
 from viewstamp.ids import SessionId
 from viewstamp.wire.frame import Frame
@@ -100,8 +100,12 @@ class Leadership:
                 # At every address answers one that is none of ours: waiting helps nobody.
                 stranger = self._search.strangers
                 if stranger is not None:
-                    self._owner.on_hopeless(stranger)
-                    self._fail(stranger)
+                    self._give_up(stranger)
+
+    def _give_up(self, error: ViewstampError) -> None:
+        """Fail all who wait for a leader, because waiting does not help."""
+        self._owner.on_hopeless(error)
+        self._fail(error)
 
     def _is_needed(self) -> bool:
         if self.link is None:
@@ -117,6 +121,8 @@ class Leadership:
                 link = await self._links.to(address)
             except ViewstampError as error:
                 self._search.failed(address, error, is_away=isinstance(error, UnavailableError))
+                if isinstance(error, WrongNodeError) and not self._links.admits(address):
+                    self._give_up(error)  # A node that was met says that the leader is none of the expected nodes.
                 raise
             self.link = self._links.preferred = link
             for waiter in self._waiters:
@@ -194,11 +200,8 @@ class Leadership:
                     raise TimeoutError
                 link = await self._wait(seconds)
             except TimeoutError:
-                message = f"no leader answered in time: {reason or self._search.last_error or 'none was found'}"
-                remedy = "check that a majority of the nodes runs, then try again"
-                if is_doubtful:
-                    raise OutcomeUnknownError(message, token=None, remedy=remedy) from reason
-                raise UnavailableError(message, remedy=remedy) from reason
+                why = f"no leader has answered: {reason or self._search.last_error or 'none was found'}"
+                raise self._links.unanswered(why, is_unknown=is_doubtful) from reason
             try:
                 frame = await link.ask(kind, body, timeout=min(self._options.silence, max(0.0, deadline - time())))
             except TimeoutError:

@@ -13,10 +13,21 @@ from viewstamp.client.checks import read_members
 from viewstamp.client.connection import Link, open_link
 from viewstamp.client.leader import LeaderSearch
 from viewstamp.client.options import Options
+from viewstamp.client.roster import Roster
 from viewstamp.client.shell import Dialer, Shell
-from viewstamp.errors import ClosedError, RequestError, UnavailableError, ViewstampError, WrongClusterError
+from viewstamp.errors import (
+    ClosedError,
+    OutcomeToken,
+    RequestError,
+    UnavailableError,
+    ViewstampError,
+    WrongClusterError,
+    WrongNodeError,
+    unanswered,
+)
 from viewstamp.ids import ClusterId, name_of
 from viewstamp.wire.frame import Frame
+from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Links", "again", "closed_error"]
@@ -40,6 +51,7 @@ class Links:
         cluster_id: str,
         entropy: random.Random,
         options: Options,
+        roster: Roster,
         on_open: Callable[[Link], None],
     ) -> None:
         self.cluster_id = ClusterId(cluster_id)
@@ -53,9 +65,34 @@ class Links:
         self._request_ids = request_ids
         self._options = options
         self._on_open = on_open
+        self._entropy = entropy
+        self._roster = roster
         self._links: dict[str, Link] = {}
         self._opening: dict[str, AbstractAsyncContextManager[object]] = {}
+        self._away: set[str] = set()
+        """Addresses where the last attempt to connect found nobody."""
         self._is_closed = False
+
+    def unanswered(
+        self, reason: BaseException | str, *, is_unknown: bool = False, token: OutcomeToken | None = None
+    ) -> ViewstampError:
+        """Return the error for a request that was not answered in time; see ``errors.unanswered``."""
+        # A node may be known by several addresses, and is away if it is at all of them.
+        known = [address for address in self.addresses.all if self.addresses.is_member(address)] or self.addresses.all
+        names = {address: self._roster.name(address) or self.addresses.name(address) for address in known}
+        here = {name for address, name in names.items() if address not in self._away}
+        members = set(names.values())
+        # Addresses that never were a node's may be wrong ones: then it matters what became of them.
+        is_named = any(name != address for address, name in names.items())
+        return unanswered(
+            members,
+            members - here,
+            str(reason),
+            doctor=self._options.doctor,
+            detail="" if is_named or here else str(reason),
+            is_unknown=is_unknown,
+            token=token,
+        )
 
     def close(self) -> None:
         """End every connection at once. Idempotent."""
@@ -69,28 +106,48 @@ class Links:
             link.is_silent = True
             link.abort()
 
-    async def to(self, address: str) -> Link:
+    def admits(self, address: str) -> bool:
+        """Say whether a connection may be opened to an address, as far as identities go; see ``roster.py``."""
+        return self._roster.admits(address)
+
+    def check_member(self, member: str) -> None:
+        """Raise WrongNodeError if a member that was not reached is where no connection may be opened."""
+        self._roster.check_member(member)
+
+    async def to(self, address: str, *, for_status: bool = False) -> Link:
         """Return the open connection to ``address``, opening it where there is none.
 
+        Args:
+          address: of the node.
+          for_status: whether nothing but STATUS will be sent, so that a node will do that cannot prove yet who it is.
+
         Raises:
-          UnavailableError, PeerError: as ``open_link``.
+          UnavailableError, PeerError: as ``open_link``; also while the node cannot prove who it is.
+          WrongNodeError: no connection may be opened there; see ``roster.py``.
         """
         if address not in self._opening:
             self._opening[address] = self._shell.create_lock()
         async with self._opening[address]:
             link = self._links.get(address)
-            if link is not None and link.is_open:
+            if link is not None and (link.is_usable or (link.is_open and for_status)):
                 return link
+            if link is not None and link.is_open:
+                link.abort()  # Only another handshake can settle the doubt.
             if self._is_closed:
                 raise closed_error()
+            expected = self._roster.at(address)
+            self._away.add(address)  # Until it has answered, be it that it is another node.
             link = await open_link(
                 self._shell,
                 self._network,
                 address,
                 self._request_ids,
                 cluster_id=self.cluster_id,
+                expected=expected,
+                challenge=b"" if expected is None else self._entropy.randbytes(CHALLENGE_BYTES),
                 timeout=self._options.connect_timeout,
                 frame_bytes_max=self._options.frame_bytes_max,
+                on_answer=lambda: self._away.discard(address),
             )
             if self._is_closed:
                 link.abort()
@@ -105,11 +162,18 @@ class Links:
                 )
             self._links[address] = link
             self.addresses.meet(address, link.node)
-            link.tell_members(self.addresses.learn)
+            link.tell_members(lambda members, generation: self._learn(link, members, generation))
             self._on_open(link)
             if not link.is_open:
                 raise link.closed.result()
+            if link.doubt is not None and not for_status:
+                raise again(link.doubt)()
             return link
+
+    def _learn(self, link: Link, members: dict[str, str], generation: int) -> None:
+        """Take the members that a node names."""
+        self._roster.vouch(link.node, link.address, members)
+        self.addresses.learn(members, generation)
 
     async def to_node(self, node: str) -> Link:
         """Return a connection to the member with this id, or to the node of this name.
@@ -119,7 +183,7 @@ class Links:
           RequestError: everybody answers, and none of them is that node.
         """
         for link in self._links.values():
-            if link.is_open and node in (link.node, name_of(link.node)):
+            if link.is_usable and node in (link.node, name_of(link.node)):
                 return link
         failures: list[ViewstampError] = []
         seen: list[str] = []
@@ -138,6 +202,8 @@ class Links:
                 failures.append(
                     error if isinstance(error, ViewstampError) else UnavailableError(f"{address} is silent")
                 )
+        if failures and all(isinstance(failure, WrongNodeError) for failure in failures):
+            raise again(failures[-1])() from failures[-1]
         if failures:
             raise UnavailableError(
                 f"node {node!r} does not answer: {failures[-1]}", remedy="start it, or ask another one"
@@ -152,7 +218,7 @@ class Links:
         status: dict[str, Any] = frame.body["status"]
         membership = status.get("membership")
         generation = membership.get("generation") if isinstance(membership, dict) else 0
-        self.addresses.learn(*read_members({"members": status.get("members") or {}, "generation": generation}))
+        self._learn(link, *read_members({"members": status.get("members") or {}, "generation": generation}))
         return status
 
     async def ask_any(
@@ -210,15 +276,12 @@ class Links:
                 elif node is not None:
                     if isinstance(error, ViewstampError):
                         raise
-                    raise UnavailableError(f"node {node!r} was not reached within {seconds:g} s") from error
+                    raise self.unanswered(f"node {node!r} does not answer") from error
                 if self.search.strangers is not None:
                     raise again(self.search.strangers)() from error
                 delay = self.search.delay()
                 if self._shell.time() + delay >= deadline:
-                    raise UnavailableError(
-                        f"nobody answered within {seconds:g} s: {error}",
-                        remedy="check the addresses, and that a majority of the nodes runs",
-                    ) from error
+                    raise self.unanswered(f"no node has answered: {error}") from error
                 await self._shell.sleep(delay)
             else:
                 self.search.succeeded()
@@ -231,7 +294,7 @@ class Links:
         known = [self.preferred] if self.preferred is not None else []
         known += sorted(self._links.values(), key=lambda link: not self.addresses.is_member(link.address))
         for link in known:
-            if link.is_open and link.address not in avoid:
+            if link.is_usable and link.address not in avoid:
                 return link
         address = self.search.next_address()
         for _ in self.addresses.all:
@@ -277,7 +340,7 @@ class Links:
 
     async def _status_of(self, address: str, seconds: float) -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
-            return {**await self._learn_members(await self.to(address)), "reachable": True}
+            return {**await self._learn_members(await self.to(address, for_status=True)), "reachable": True}
 
         try:
             return await self._shell.within(seconds, ask())

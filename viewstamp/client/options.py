@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from viewstamp.client.roster import Identity
 from viewstamp.wire.frame import FRAME_BYTES_MAX
 
 __all__ = ["Options"]
@@ -40,6 +42,11 @@ class Options:
     follow_wait: float = 5.0
     """How long a node holds the request of a reader that follows the end."""
     frame_bytes_max: int = FRAME_BYTES_MAX
+    expected: Mapping[str, Identity] | None = None
+    """Address to the node that has to answer there, for a caller who can read the nodes' directories: no request is
+    sent before that is proved, see ``roster.py``. None = every node of the cluster will do."""
+    doctor: str = "viewstamp doctor"
+    """The command that says why there is no majority, for errors."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.batches_eager <= self.batches_in_flight <= 64

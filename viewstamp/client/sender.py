@@ -20,9 +20,10 @@ from viewstamp.client.line import Line, Place
 from viewstamp.client.links import Links, again, closed_error
 from viewstamp.client.options import Options
 from viewstamp.client.results import Decided, Receipt, new_receipt, receipts_of
+from viewstamp.client.roster import Roster
 from viewstamp.client.session import Action, Session
 from viewstamp.client.shell import Dialer, Future, Shell
-from viewstamp.errors import OutcomeUnknownError, PeerError, RequestError, UnavailableError, ViewstampError
+from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, RequestError, ViewstampError
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.commands import Interface
@@ -76,7 +77,8 @@ class Sender:
         self._options = options
         self._shell = shell
         self._entropy = entropy
-        known = Addresses(parse_addresses(addresses))
+        roster = Roster(options.expected)
+        known = Addresses(parse_addresses(addresses), roster.admits)
         self._search = LeaderSearch(known, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
         self._request_ids = count(1)
         self._links = Links(
@@ -87,6 +89,7 @@ class Sender:
             cluster_id=cluster_id,
             entropy=entropy,
             options=options,
+            roster=roster,
             on_open=self._on_link,
         )
         self._leading = Leadership(shell, self._links, self._search, options, self)
@@ -294,19 +297,16 @@ class Sender:
 
     def _unsent(self, seconds: float) -> ViewstampError:
         reason = self._search.last_error or self._links.search.last_error
-        return UnavailableError(
-            f"nothing was written within {seconds:g} s" + (f": {reason}" if reason is not None else ""),
-            remedy=(reason.remedy if reason is not None else "") or "check that a majority of the nodes runs",
-        )
+        error = self._links.unanswered(f"no answer within {seconds:g} s" if reason is None else str(reason))
+        if reason is not None and reason.remedy and not isinstance(error, NoQuorumError):
+            error.remedy = reason.remedy
+        return error
 
     def _late(self, draft: Draft[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
         if draft.sent is None or draft.attempt:  # What is staged is not written before a commit.
             return self._unsent(seconds)
-        return OutcomeUnknownError(
-            f"no answer within {seconds:g} s; it may have been committed, or still be",
-            token=self._session.token(draft, offset, size),
-            remedy="ask what became of it: client.outcome(error.token)",
-        )
+        token = self._session.token(draft, offset, size)
+        return self._links.unanswered(f"no answer within {seconds:g} s", is_unknown=True, token=token)
 
     def _gone(self, draft: Draft[Waiter]) -> None:
         """Take note that a waiter of a draft has gone; what was not sent needs not be sent, and frees its bytes."""

@@ -117,6 +117,11 @@ class Membership:
         if node in self.voters:
             if change.replaces:
                 raise RequestError(f"{node} is a voter already", remedy="replace a member by a node that is none yet")
+            if not change.becomes_voter:
+                raise RequestError(
+                    f"{node} is a voter, and a voter does not become a learner",
+                    remedy="remove it, and add a node under another name as a learner",
+                )
             same = self.voters[node] == address
             return self if same else self._next(voters={**self.voters, node: address})
         replaced = change.replaces or ""

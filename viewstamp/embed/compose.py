@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from pathlib import Path
@@ -94,6 +95,7 @@ def node_options(settings: NodeSettings) -> Options:
         tick_seconds=timeouts.tick_ms / 1000,
         clock_bound_seconds=timeouts.clock_bound_s,
         request_seconds=timeouts.request_s,
+        process=os.getpid(),
     )
 
 

@@ -27,6 +27,7 @@ from viewstamp.errors import (
     TrimmedError,
     UnavailableError,
     ViewstampError,
+    unanswered,
 )
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.log import Log, SafeLog
@@ -38,6 +39,7 @@ from viewstamp.node.digests import Digests
 from viewstamp.node.identity import Joiner, reborn
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
+from viewstamp.node.moved import check_address
 from viewstamp.node.off_loop import OffLoop
 from viewstamp.node.options import Options
 from viewstamp.node.peering import Peering
@@ -45,7 +47,6 @@ from viewstamp.node.present_term import PresentTerm
 from viewstamp.node.questions import LostError
 from viewstamp.node.reading import Reading
 from viewstamp.node.recovery import InitialState, Recovered, recover
-from viewstamp.node.release import release
 from viewstamp.node.repair import Repairer
 from viewstamp.node.replica import (
     FromPeer,
@@ -147,7 +148,7 @@ class Node:
         Raises:
           DirectoryInUseError: another process has the directory open.
           ConfigError: the address is in use, the directory belongs to another cluster or node, or its files are of
-            a newer format.
+            a newer format. MovedError: the membership has this node at another address; see ``moved.py``.
           CorruptionError: bytes that were durable are wrong or missing, and cannot be repaired from other members, for
             which it would wait as long as it takes; nothing was changed.
           StorageError: the disk failed.
@@ -177,10 +178,8 @@ class Node:
                 while self._is_failed or self.lifecycle is not Lifecycle.RUNNING:
                     await self._next_change()
         except TimeoutError:
-            raise NoQuorumError(
-                f"{self.options.node} is {self.lifecycle.value} after {timeout:g} s: {self._why_not_running()}",
-                remedy="start a majority of the members, and check the network between them",
-            ) from None
+            error = self._not_running(f"{self.options.node} is {self.lifecycle.value} after {timeout:g} s")
+            raise NoQuorumError(error.message, remedy=error.remedy) from None
 
     async def stop(self) -> None:
         """Stop cleanly: close connections, make durable what was handed to the log, release the directory. Idempotent.
@@ -297,7 +296,9 @@ class Node:
     # -- Starting -------------------------------------------------------------------------------------------
 
     async def _recover_and_assemble(self) -> None:
-        self._assemble(await self.repairer.recovered(lambda: self._off_loop.run(self._recover)))
+        recovered = await self.repairer.recovered(lambda: self._off_loop.run(self._recover))
+        await check_address(self.options, recovered, self.host.network)
+        self._assemble(recovered)
 
     def _recover(self) -> Recovered:
         """Read what the directory holds; blocking."""
@@ -642,11 +643,9 @@ class Node:
     def status(self) -> dict[str, object]:
         """What ``viewstamp status`` shows of this node."""
         status: dict[str, object] = {
-            "id": self.options.node,
-            "cluster_id": self.options.cluster,
+            **self.options.as_status(),
             "address": self.address,
             "lifecycle": self.lifecycle.value,
-            "release": release(),
             "clock_us": self.host.clock.wall_us(),
             "repair": self.repairer.progress.as_dict() if self.repairer.progress is not None else None,
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
@@ -691,10 +690,10 @@ class Node:
         doing = "replaying" if self.repairer.progress is None else "repairing"
         return UnavailableError(f"{self.options.node} is {doing} its log", remedy="try again in a moment")
 
-    def _why_not_running(self) -> str:
-        if self.replica is None:
-            return self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
-        assert self._peering is not None, "it was made with the replica"
-        connected, core = self._peering.connected, self.replica.raft.core
-        refusals = "".join(f"; {peer} says: {refusal}" for peer, refusal in self._peering.refusals.items())
-        return f"leader {core.leader or 'unknown'}, connected to {', '.join(connected) or 'nobody'}{refusals}"
+    def _not_running(self, state: str) -> ViewstampError:
+        """Return why the group is not RUNNING as far as this member knows; ``state`` is its own, after some time."""
+        if self.replica is None or self._peering is None:
+            reason = self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
+            return unanswered([], [], reason, detail=state)
+        away, reason = self._peering.missing
+        return unanswered(self.membership.electors, away, reason or "no leader was elected", detail=state)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from viewstamp.consensus import core as consensus
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.log_clock import BOUND_SECONDS
+from viewstamp.node.release import release
 from viewstamp.node.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots import SnapshotOptions
@@ -38,3 +39,9 @@ class Options:
     """How far log time may be from the clocks of a majority."""
     request_seconds: float = 30.0
     peer_unsent_bytes_max: int = 32 * 1024 * 1024
+    process: int = 0
+    """The number of the process, for status; 0 = not shown."""
+
+    def as_status(self) -> dict[str, object]:
+        """Return what status shows of these."""
+        return {"id": self.node, "cluster_id": self.cluster, "process": self.process, "release": release()}

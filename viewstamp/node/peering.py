@@ -232,6 +232,13 @@ class Peering:
         return [peer for peer, link in self._links.items() if link.is_connected]
 
     @property
+    def missing(self) -> tuple[set[NodeId], str]:
+        """Which other voters are not connected, and why those that answer refuse this member ("" = they do not)."""
+        core, refusals = self._raft.core, self.refusals
+        away = set(core.membership.electors) - {core.me, *self.connected, *refusals}
+        return away, "; ".join(f"{peer} refuses {core.me}: {refusal}" for peer, refusal in refusals.items())
+
+    @property
     def refusals(self) -> dict[NodeId, str]:
         """Why peers refuse this member, by who does."""
         return {peer: link.refusal for peer, link in self._links.items() if link.refusal and not link.is_over}

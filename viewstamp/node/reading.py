@@ -175,7 +175,7 @@ class Reading:
                 await future
         except TimeoutError:
             raise NoQuorumError(
-                f"{self._me} could not confirm a leader within {seconds:g} s",
+                f"{self._me} could not confirm a leader",
                 remedy="start a majority of the members, or read stale from one node",
             ) from None
         self._confirmed_at = max(self._confirmed_at, asked_at)

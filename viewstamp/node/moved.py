@@ -1,0 +1,153 @@
+"""Whether a node may start at the address that its settings name: the membership record is what counts.
+
+A node that the record has at another address may be a copy of a member. It has that member's identity, so the others
+would take its votes and acknowledgements for the member's: two disks would count as one voter. So it starts nothing.
+
+| the record of the node's own log (newest, committed or not) | the node |
+| --- | --- |
+| none: the directory is new, and ``[cluster] members`` has the address, or does not name the node | starts |
+| none, and ``[cluster] members`` has another address | refuses: the settings contradict themselves |
+| does not name the node: a newcomer, or one that was removed | starts; the others decide |
+| has the address | starts |
+| has another address, and a member names a newer record with this one: it was moved while it was down | starts |
+| has another address, and nobody names such a record | refuses |
+| has another address, and the node is the only member | refuses: it may be a copy, and nobody else can tell |
+
+The others are asked at the addresses of the node's own record, by a client's handshake, which changes nothing. Who does
+not answer is asked again for ``_ASK_SECONDS``, because all nodes may be starting at the same time. Two records of
+another generation are compared by their generation; one that is not committed yet, and never will be, makes the node
+start where nobody looks for it, which is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from viewstamp.errors import FrameError, MovedError, ViewstampError
+from viewstamp.host.address import parse_address
+from viewstamp.host.seam import Connection, Network
+from viewstamp.node.options import Options
+from viewstamp.node.recovery import Recovered
+from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+
+__all__ = ["check_address"]
+
+_ASK_SECONDS: Final = 3.0
+_AGAIN_SECONDS: Final = 0.1
+_WELCOME_SECONDS: Final = 1.0
+
+
+async def check_address(options: Options, recovered: Recovered, network: Network) -> None:
+    """Return if the node may start at the address of its settings; cancellable.
+
+    Raises:
+      MovedError: the membership has it at another one; see the table above.
+    """
+    own = options.advertise or options.listen
+    membership = recovered.stored.memberships[-1].membership
+    member = recovered.member_id
+    recorded = membership.addresses.get(member)
+    if recorded is None or recorded == own or parse_address(own)[1] == 0:
+        return
+    if recovered.is_new:
+        raise MovedError(
+            f"[cluster] members has {member} at {recorded}, but [node] advertise or listen says {own}",
+            remedy="write the same address in both, as the other members are to reach it",
+        )
+    others = {name: address for name, address in membership.addresses.items() if name != member}
+    questions = [
+        asyncio.ensure_future(_ask(network, address, options.cluster, member, membership.generation, own))
+        for address in others.values()
+    ]
+    try:
+        for question in asyncio.as_completed(questions):
+            if await question:
+                return
+    finally:
+        for each in questions:
+            each.cancel()
+    raise MovedError(
+        f"the membership has {member} at {recorded}, but [node] advertise or listen says {own}; nothing was started",
+        remedy=_remedy(member, recorded, own, is_alone=not others),
+    )
+
+
+def _remedy(member: str, recorded: str, own: str, *, is_alone: bool) -> str:
+    back = f"put {recorded} back into the settings, and start it"
+    if is_alone:
+        return (
+            f"{back}; to move it, then: viewstamp members add {member} {own}, stop it, write {own} into the settings, "
+            "start it. A copy cannot run at another address yet"
+        )
+    return (
+        f"{back}; where it was moved and a majority of the others runs: viewstamp members add {member} {own}, then "
+        "start it. A copy of a cluster cannot run at other addresses yet"
+    )
+
+
+async def _ask(network: Network, address: str, cluster: str, member: str, generation: int, own: str) -> bool:
+    """Ask the node at ``address`` until it names the members; return whether its record is newer and has ``own``."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _ASK_SECONDS
+    while True:
+        question = _Question(cluster)
+        try:
+            async with asyncio.timeout(_WELCOME_SECONDS):
+                await network.connect(address, question.accept)
+                found, members = await question.answer
+            if found > generation and members.get(member) == own:
+                return True
+            if found >= generation:
+                return False
+        except (OSError, TimeoutError, ViewstampError):
+            pass  # It is down, starting, or no member of ours: it may say more later.
+        finally:
+            question.close()
+        if loop.time() > deadline:
+            return False
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+class _Question:
+    """A connection on which a client's HELLO is sent, to learn the members from the WELCOME."""
+
+    def __init__(self, cluster: str) -> None:
+        self.answer: asyncio.Future[tuple[int, dict[str, str]]] = asyncio.get_running_loop().create_future()
+        """The generation of the node's membership, and its members' addresses."""
+        self._hello = {"cluster": cluster, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
+        self._decoder = FrameDecoder()
+        self._connection: Connection | None = None
+
+    def accept(self, connection: Connection) -> _Question:
+        """Take the connection, and say hello."""
+        self._connection = connection
+        connection.send(encode_frame(FrameKind.HELLO, self._hello))
+        return self
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        if self._connection is not None:
+            self._connection.abort()
+        self.answer.cancel()
+
+    def on_bytes(self, data: bytes) -> None:
+        """Take what came. Raises FrameError: it is no WELCOME that names members."""
+        for frame in self._decoder.feed(data):
+            if not self.answer.done():
+                self.answer.set_result(_members_of(frame))
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """Tell who waits."""
+        if not self.answer.done():
+            self.answer.set_exception(error or FrameError("the connection was closed"))
+            self.answer.exception()  # Nobody may be waiting.
+
+
+def _members_of(frame: Frame) -> tuple[int, dict[str, str]]:
+    body: Any = frame.body
+    members = body.get("members") if isinstance(body, dict) else None
+    if frame.kind != FrameKind.WELCOME or not isinstance(members, dict) or type(body.get("generation")) is not int:
+        raise FrameError(f"a frame of kind {frame.kind} in the place of a WELCOME that names the members")
+    return body["generation"], members
