@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tests.explore.mutants import EXPLORED
+from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
@@ -59,7 +60,16 @@ _RULES = {
 }
 """What mistakes break that do not say so themselves; what is left is about sinks."""
 
-_ALL = {**MUTANTS, **EXPLORED, **CORE_MUTANTS, **NODE_MUTANTS, **STREAM_MUTANTS, **REPLAY_MUTANTS, **RESOURCE_MUTANTS}
+_ALL = {
+    **MUTANTS,
+    **EXPLORED,
+    **CORE_MUTANTS,
+    **NODE_MUTANTS,
+    **STREAM_MUTANTS,
+    **REPLAY_MUTANTS,
+    **RESOURCE_MUTANTS,
+    **CLIENT_MUTANTS,
+}
 
 
 def _row(mutant: Mutant) -> int:

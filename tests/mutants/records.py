@@ -635,5 +635,25 @@ RECORDS: tuple[Record, ...] = (
         "log-before-failed",
         Case("tests/node/test_fail_stop.py::test_failed_is_set_before_anything_is_logged"),
     ),
+    Record(
+        "ask-anybody",
+        Case(
+            "tests/client/test_roster.py::test_a_leader_at_an_address_that_the_directory_does_not_have_is_sent_nothing"
+        ),
+    ),
+    Record(
+        "forget-identities",
+        Case(
+            "tests/cli/test_local.py::test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_and_its_incarnation"
+        ),
+    ),
+    Record(
+        "count-any-process",
+        Case("tests/cli/test_copied.py::test_a_start_never_counts_the_processes_of_the_original_as_its_own"),
+    ),
+    Record(
+        "start-anywhere",
+        Case("tests/node/test_moved.py::test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was"),
+    ),
 )
 """One for each mutant, in the order of ``CATALOGUE``."""

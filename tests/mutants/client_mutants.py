@@ -1,0 +1,53 @@
+"""Planted mistakes in whom a client, a command or a node takes another one for."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.cli import local
+from viewstamp.cli.local import LocalCluster
+from viewstamp.cli.target import Target
+from viewstamp.client.roster import Roster
+from viewstamp.node import node
+
+__all__ = ["CLIENT_MUTANTS"]
+
+
+def ask_anybody() -> AbstractContextManager[None]:
+    return patched(Roster, at=lambda self, address: None, admits=lambda self, address: True)
+
+
+def forget_identities() -> AbstractContextManager[None]:
+    def target(self: LocalCluster) -> Target:
+        return Target([node.address for node in self.nodes.values()], self.id)
+
+    return patched(LocalCluster, target=property(target))
+
+
+def count_any_process() -> AbstractContextManager[None]:
+    return patched(local, is_process_of=lambda node, status: True)
+
+
+def start_anywhere() -> AbstractContextManager[None]:
+    async def check_address(*_: object) -> None:
+        pass
+
+    return patched(node, check_address=check_address)
+
+
+CLIENT_MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant("ask-anybody", "a client asks nodes that its caller does not expect", ask_anybody, rule="§10a"),
+        Mutant("forget-identities", "a command with --dir asks whoever answers", forget_identities, rule="§10a"),
+        Mutant(
+            "count-any-process",
+            "a start counts processes of other directories as RUNNING",
+            count_any_process,
+            rule="§10a",
+        ),
+        Mutant("start-anywhere", "a node starts where the membership does not have it", start_anywhere, rule="§10a"),
+    )
+}
+"""By name."""
