@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
     from viewstamp.embed.open_node import EmbeddedNode, open_node
     from viewstamp.errors import (
+        BrokenRuleError,
         ClosedError,
         CommandError,
         ConfigError,
+        ContradictionError,
         CorruptionError,
         DirectoryInUseError,
         DivergedError,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActorInfo",
     "Attempt",
+    "BrokenRuleError",
     "Change",
     "Client",
     "ClientOptions",
@@ -75,6 +78,7 @@ __all__ = [
     "CommandError",
     "CommitRange",
     "ConfigError",
+    "ContradictionError",
     "CorruptionError",
     "DirectoryInUseError",
     "DivergedError",

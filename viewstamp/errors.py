@@ -25,6 +25,7 @@ The class tells the caller what to do next. The message names the values, and ``
         OutdatedCodeError       the log holds a command that this member's code does not have
         MovedError              the membership has this node at another address than its settings; nothing was started
       PeerError                 the other side broke the protocol; the connection ends
+        BrokenRuleError         a message broke a rule of the protocol; it was dropped and nothing changed
         WrongClusterError       the other side belongs to another cluster
           WrongNodeError        the node is not the one that the named directory holds; nothing was sent to it
         LostDiskError           a node came back with another disk than before: it has to join again
@@ -33,6 +34,7 @@ The class tells the caller what to do next. The message names the values, and ``
         StorageFullError        the disk or the log is full; the write was refused before it began
         DirectoryInUseError     another process has this data directory open
       CorruptionError           bytes that were durable are wrong or missing; nothing was cut
+        ContradictionError      a leader's log contradicts what is committed here; this member stops
         DivergedError           this member's state differs from the others'; names the first command that differed
 """
 
@@ -44,9 +46,11 @@ from dataclasses import dataclass
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 
 __all__ = [
+    "BrokenRuleError",
     "ClosedError",
     "CommandError",
     "ConfigError",
+    "ContradictionError",
     "CorruptionError",
     "DirectoryInUseError",
     "DivergedError",
@@ -278,6 +282,19 @@ class PeerError(ViewstampError):
     exit_code = 3
 
 
+class BrokenRuleError(PeerError):
+    """A message broke a rule of the protocol. It was dropped before it changed anything, and its connection ends.
+
+    ``source`` is the member that the message names as its sender, ``rule`` the short name of the rule: the table in
+    ``docs/protocol.md`` lists them.
+    """
+
+    def __init__(self, message: str, *, source: str, rule: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.source = source
+        self.rule = rule
+
+
 class WrongClusterError(PeerError):
     """The other side belongs to another cluster, or is another node than expected."""
 
@@ -342,6 +359,13 @@ class CorruptionError(ViewstampError):
         self.location = location
         self.expected = expected
         self.found = found
+
+
+class ContradictionError(CorruptionError):
+    """A leader's log contradicts records that are committed here: one of the two has lost or invented something.
+
+    The member stops, because going on could apply or acknowledge records that contradict what it has acknowledged.
+    """
 
 
 class DivergedError(CorruptionError):

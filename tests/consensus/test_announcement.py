@@ -20,7 +20,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.ready import TruncateLog, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Role
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.errors import PeerError
+from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.ids import Index, NodeId, Term
 
 SYNC_ONLY = Options(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=True)
@@ -270,7 +270,7 @@ def test_an_announcement_below_the_own_commit_index_is_refused_and_fatal() -> No
     group.crash("n1")
     group.crash("n2")
     group.start("n3")
-    with pytest.raises(PeerError, match="everything before 4 is committed"):
+    with pytest.raises(ContradictionError, match="everything before 4 is committed"):
         group.step("n3", announcement)
     assert group["n3"].disk.records() == ["1.1", "1.2", "1.3"]
 

@@ -123,7 +123,7 @@ RULES = {
         "consensus/test_snapshots.py::test_a_snapshot_waits_until_no_write_is_under_way",
     ),
     20: (
-        "consensus/test_replication.py::test_an_append_whose_previous_term_is_wrong_stops_the_member",
+        "consensus/test_replication.py::test_an_append_whose_previous_term_is_wrong_is_refused",
         "node/test_recovery.py::test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed",
     ),
 }

@@ -176,7 +176,7 @@ def take(before: Member, what: Input, message: Message | None, hint: Membership,
     """Return what an input makes of a member; None = the input is not possible, or out of bounds.
 
     Raises:
-      AssertionError, PeerError: the core says that something is broken.
+      AssertionError, BrokenRuleError, ContradictionError: the core says that something is broken.
     """
     if what.word in _RESTARTS:
         return Taken(_RESTARTS[what.word](before, what.number, hint, scope))

@@ -101,8 +101,8 @@ def commit_unannounced() -> AbstractContextManager[None]:
 
     announce = leader._announce
 
-    def announce_and_tell(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
-        announce(core, member, progress, history, end)
+    def announce_and_tell(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
+        announce(core, member, progress, start)
         leader._send_heartbeat(core, member, progress)
 
     return both(
@@ -114,10 +114,11 @@ def commit_unannounced() -> AbstractContextManager[None]:
 def votes_acknowledge() -> AbstractContextManager[None]:
     original = leader._announce
 
-    def announce(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
-        original(core, member, progress, history, end)
+    def announce(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
+        original(core, member, progress, start)
         if member in core.vote_responses:
-            progress.counted_end = progress.durable_end = progress.next_end = min(end, core.log.end)
+            end = min(core.vote_responses[member].end, core.log.end)
+            progress.counted_end = progress.durable_end = progress.next_end = end
 
     return patched(leader, _announce=announce)
 

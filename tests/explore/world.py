@@ -47,7 +47,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.progress import ProgressState
-from viewstamp.errors import PeerError
+from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.ids import Index, NodeId, Term
 
 __all__ = ["Broken", "State", "Step", "World"]
@@ -212,7 +212,7 @@ class World:
                 _Crashed(self.members.number(start(me, disk, self.hint, self.scope)), self._numbers(sent))
                 for disk, sent in after.crashed
             }
-        except (AssertionError, PeerError) as error:
+        except (AssertionError, PeerError, ContradictionError) as error:
             return _Taken(number, (), Broken(getattr(error, "invariant", type(error).__name__), str(error)))
         sent = self._numbers(after.sent)
         if member == number and not sent and what.word not in _COUNTED:

@@ -253,7 +253,7 @@ async def test_a_link_to_what_is_no_address_tries_on_and_stops_no_node() -> None
         link = PeerLink(
             NodeId("n2"),
             lambda address=address: address,  # type: ignore[misc]
-            hello={},
+            hello=dict,
             network=RealNetwork(),
             entropy=random.Random(1),
             unsent_bytes_max=1000,

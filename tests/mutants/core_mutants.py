@@ -57,7 +57,7 @@ def take_commit_unbounded() -> AbstractContextManager[None]:
 
 def cut_below_commit() -> AbstractContextManager[None]:
     """A member cuts where the announcement says, also below what it knows to be committed."""
-    return both(trust_any_point(), patched(Core, check_peer=lambda self, condition, complaint: None))
+    return both(trust_any_point(), patched(follower, check_announcement=lambda core, message: None))
 
 
 def trust_any_point() -> AbstractContextManager[None]:

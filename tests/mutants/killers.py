@@ -20,7 +20,7 @@ from tests.consensus import schedule
 from tests.explore.scopes import explore
 from tests.mutants.aims import AIMS
 from tests.mutants.catalogue import CATALOGUE
-from viewstamp.errors import PeerError
+from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.sim.run import run_seed
 
 __all__ = ["SEEDS_MAX", "Case", "Exploration", "Killer", "Schedule", "Seed", "find", "hunt"]
@@ -59,7 +59,7 @@ class Schedule(NamedTuple):
         """Return the invariant that is violated, or what the core raised; "" = nothing."""
         try:
             schedule.run(self.mix, self.seed, finish=True)
-        except (AssertionError, PeerError) as found:
+        except (AssertionError, PeerError, ContradictionError) as found:
             return getattr(found, "invariant", "") or _reason(found)
         return ""
 

@@ -63,8 +63,10 @@ def forget_disks() -> AbstractContextManager[None]:
 def reborn_beside_the_old() -> AbstractContextManager[None]:
     original = identity.joining_change
 
-    def joining_change(membership: Membership, member: NodeId, address: str) -> Change | None:
-        change = original(membership, member, address)
+    def joining_change(
+        membership: Membership, member: NodeId, address: str, *, is_heard: Callable[[NodeId], bool]
+    ) -> Change | None:
+        change = original(membership, member, address, is_heard=is_heard)
         return replace(change, replaces=None) if isinstance(change, AddMember) else change
 
     return everywhere(original, joining_change)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewstamp.consensus.messages import MESSAGES, AppendRequest, BatchesRead, Message
+from viewstamp.consensus.messages import MESSAGES, NUMBER_END, AppendRequest, BatchesRead, Message
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError
 from viewstamp.ids import Index, NodeId, Position, Term
@@ -21,7 +21,7 @@ from viewstamp.wire.requests import FrameKind
 SENT = [kind for kind in MESSAGES if kind is not BatchesRead]
 """BatchesRead goes from a node to its own core and has no business on a connection."""
 
-numbers = st.integers(min_value=0, max_value=2**63 - 1)
+numbers = st.integers(min_value=0, max_value=NUMBER_END - 1)
 names = st.text(min_size=1, max_size=20).map(NodeId)
 
 

@@ -109,7 +109,7 @@ async def test_a_peer_is_lost_when_its_connection_ends_and_nobody_answers_any_mo
         NodeId("n2"),
         lambda: address,
         is_meant=lambda node: node == "n2",
-        hello={"cluster": CLUSTER},
+        hello=lambda: {"cluster": CLUSTER},
         network=network,
         entropy=random.Random(1),
         unsent_bytes_max=1000,

@@ -18,6 +18,10 @@ from viewstamp.node.peering import Peering
 from viewstamp.wire.identity_proof import fingerprint
 
 
+def hello(peer: NodeId, incarnation: str) -> dict[str, object]:
+    return {"cluster": "c", "node": peer, "incarnation": incarnation, "address": f"at-{peer}"}
+
+
 def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
     """Return the peering of a member; what it wants remembered is put into ``known``."""
     raft = cores[me].raft
@@ -25,7 +29,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
     return Peering(
         raft,
         System(me),
-        hello={"address": me},
+        hello={"cluster": "c", "node": me, "incarnation": f"disk-{me}", "address": me},
         remember=lambda peer, incarnation: known.update({peer: incarnation}),
         on_lost=lambda _: None,
         on_lost_disk=lambda _: None,
@@ -44,10 +48,10 @@ async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsew
     cores.run(5)
     known: dict[str, str] = {}
     peering = at(cores, "n2", known)
-    peering.meet(N4, "a", "at-n4")
-    peering.meet(N4, "a", "at-n4")
+    peering.meet(N4, hello(N4, "a"))
+    peering.meet(N4, hello(N4, "a"))
     with pytest.raises(LostDiskError, match=f"fingerprint {fingerprint('b')}, known {fingerprint('a')}"):
-        peering.meet(N4, "b", "at-n4")
+        peering.meet(N4, hello(N4, "b"))
     assert known == {N4: "a"}
 
 
@@ -55,9 +59,9 @@ async def test_of_two_disks_that_come_at_once_the_second_is_refused() -> None:
     """Both come before the disk of the first has been noted on this member's own."""
     peering = at(started(), "n2", {})
     peering._remember = lambda peer, incarnation: None  # Its turn has not come.
-    peering.meet(N1, "a", "at-n1")
+    peering.meet(N1, hello(N1, "a"))
     with pytest.raises(LostDiskError, match=f"fingerprint {fingerprint('b')}, known {fingerprint('a')}"):
-        peering.meet(N1, "b", "at-n1")
+        peering.meet(N1, hello(N1, "b"))
 
 
 async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one() -> None:
@@ -67,7 +71,7 @@ async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_i
     known: dict[str, str] = {}
     peering = at(cores, "n2", known)
     cores["n2"].core.ticks_since_leader = 99  # It does not know who leads, so it lets a stranger in.
-    peering.meet(N4, "a", "at-n4")
+    peering.meet(N4, hello(N4, "a"))
     assert peering.address(N4) == "at-n4"
     assert known == {}
     cores.run(5)
@@ -87,7 +91,7 @@ def test_a_reborn_node_takes_the_place_of_who_it_was_last(member: str) -> None:
         {NodeId("n2~a"): "2", NodeId("n3"): "3"},
         joining={NodeId("n2~a"): N2},
     )
-    change = joining_change(membership, NodeId(member), "new")
+    change = joining_change(membership, NodeId(member), "new", is_heard=lambda _: False)
     if member == "n2":
         assert change is None
         return
@@ -104,7 +108,13 @@ def test_a_reborn_node_takes_the_place_of_who_it_was_last(member: str) -> None:
 
 
 def test_a_reborn_node_that_nobody_knows_is_added_by_people() -> None:
-    assert joining_change(Membership({N1: "1"}), NodeId("n9~b"), "new") is None
+    assert joining_change(Membership({N1: "1"}), NodeId("n9~b"), "new", is_heard=lambda _: False) is None
+
+
+@pytest.mark.parametrize("heard", [N2, "n2~a"])
+def test_nobody_takes_the_place_of_a_member_that_still_answers(heard: str) -> None:
+    membership = Membership({N1: "1", N2: "2"}, {NodeId("n2~a"): "2"}, joining={NodeId("n2~a"): N2})
+    assert joining_change(membership, NodeId("n2~b"), "new", is_heard=lambda member: member == heard) is None
 
 
 async def test_a_member_that_leaves_and_is_back_at_once_is_connected_anew() -> None:

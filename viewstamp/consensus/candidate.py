@@ -54,8 +54,9 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
     """Count a vote. Late and doubled ones change nothing; a changed one is a broken peer."""
     if core.campaign is not Campaign.VOTE or not _counts(core, message.source):
         return
-    before = core.votes.setdefault(message.source, message.granted)
-    core.check_peer(before == message.granted, f"{message.source} changed its vote")
+    if core.votes.get(message.source, message.granted) != message.granted:
+        core.refuse(message.source, "one-vote", f"{message.source} changed its vote")
+    core.votes[message.source] = message.granted
     core.vote_responses[message.source] = message
     if standing.is_majority(core.membership, _voted(core, granted=True)):
         leader.become_leader(core)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from viewstamp.consensus import standing
 from viewstamp.consensus.log import Log
@@ -19,7 +19,7 @@ from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, Write
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.enums import quick
-from viewstamp.errors import PeerError
+from viewstamp.errors import BrokenRuleError, ContradictionError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind
 
@@ -255,6 +255,22 @@ class Core:
         """Whether a leader is known to be alive: then votes are withheld (check-quorum's other half)."""
         return self.leader is not None and self.ticks_since_leader < self.options.election_timeout_ticks
 
+    @property
+    def is_newcomer(self) -> bool:
+        """Whether no membership in this log names this member's own disk.
+
+        Then nothing that this member has acknowledged counts (``standing.end_counts``), and this member cannot know
+        who its group is: its log may hold no membership yet, and the settings only say who belonged to it once.
+        """
+        return not any(self.me in entry.membership.incarnations for entry in self.memberships)
+
+    def is_known(self, member: NodeId) -> bool:
+        """Return whether ``member`` belongs to a membership of this log, from the committed one on.
+
+        A later record may be cut, and then an earlier one is in force again. Both halves of a joint one count.
+        """
+        return any(member in entry.membership.addresses for entry in self.memberships)
+
     # -- Moves ----------------------------------------------------------------------------------------------
 
     def draw_election_ticks(self) -> int:
@@ -350,13 +366,26 @@ class Core:
         """Keep a question until the log is synced; one of each kind from each member, so this is bounded."""
         self.stash[type(message), message.source] = message
 
-    def check_peer(self, condition: bool, complaint: str) -> None:
-        """Raise PeerError unless ``condition``: the state is then not to be trusted, and the node stops.
+    def refuse(self, source: NodeId, rule: str, complaint: str) -> NoReturn:
+        """Refuse a message that breaks ``rule``. Called before the message has changed anything here.
 
-        Where every append passes, it is called only when the condition fails: complaints take time to compose.
+        Raises:
+          BrokenRuleError: always. The caller drops the message, ends its connection, and goes on.
         """
-        if not condition:
-            raise PeerError(
-                f"{self.me} in term {self.term}: {complaint}",
-                remedy="a member broke the protocol; keep the data of all nodes and report it",
-            )
+        raise BrokenRuleError(
+            f"{self.me} in term {self.term}: {complaint} (rule {rule})",
+            source=source,
+            rule=rule,
+            remedy="a member broke the protocol, or another process passes for one; the message was dropped",
+        )
+
+    def contradict(self, complaint: str) -> NoReturn:
+        """Stop, because a leader's log contradicts what is committed here.
+
+        Raises:
+          ContradictionError: always. The node stops: nothing that it has acknowledged may be cut or replaced.
+        """
+        raise ContradictionError(
+            f"{self.me} in term {self.term}: {complaint}",
+            remedy="this member or the leader has lost or invented records; keep the data of all nodes and report it",
+        )

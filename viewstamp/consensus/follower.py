@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from viewstamp.consensus.core import Core, SnapshotPoint
+from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
+    NUMBER_END,
     Announcement,
     AnnouncementResponse,
     AppendRequest,
@@ -18,9 +20,12 @@ from viewstamp.consensus.messages import (
 )
 from viewstamp.consensus.ready import ResetLog, TruncateLog
 from viewstamp.consensus.term_history import common_point
+from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.wire.batch import Batch, Kind
 
 __all__ = [
+    "check_announcement",
     "hear_leader",
     "install",
     "is_announced",
@@ -65,7 +70,7 @@ def hear_leader(core: Core, message: Message) -> None:
             core.store_term(core.term, message.source)
         core.restart_election_timer()
     elif core.leader != message.source:
-        core.check_peer(False, f"both {core.leader} and {message.source} lead")
+        core.refuse(message.source, "one-leader", f"both {core.leader} and {message.source} lead")
     core.ticks_since_leader = 0
 
 
@@ -97,6 +102,7 @@ def on_announcement(core: Core, message: Announcement) -> None:
     history on a log that is the same or shorter, which is safe; the history first would describe records of
     an old term as ones of the new, and loses a committed record in 10 steps (model-checked).
     """
+    check_announcement(core, message)
     hear_leader(core, message)
     if message.number <= core.announced_number:
         return
@@ -107,10 +113,6 @@ def on_announcement(core: Core, message: Announcement) -> None:
     if start != message.start:
         _report_history(core, message, number=message.number)
         return
-    core.check_peer(
-        start >= core.log.commit_end,
-        f"{message.source} says to cut to {start}, but everything before {core.log.commit_end} is committed",
-    )
     if start < core.log.end:
         core.truncate(start)
         core.writes.append(TruncateLog(start))
@@ -125,6 +127,42 @@ def _continue_from(core: Core, message: Announcement) -> Index | None:
     """Compute, from one's *own present* state, where this log parts from the leader's."""
     end = core.log.durable_end
     return common_point(message.history, end, core.advertised, end)
+
+
+def check_announcement(core: Core, message: Announcement) -> None:
+    """Check all of an announcement against this log, before its term is taken and before anything is cut.
+
+    Where both histories know a term, they have to agree where it begins. A disagreement on a term whose records are
+    committed here is a contradiction: the leader's log does not hold what this member has applied. So is a cut of
+    committed records. Everything else that does not fit says something of the message only, which is refused.
+
+    Raises:
+      BrokenRuleError: the message is refused.
+      ContradictionError: the node stops.
+    """
+    if message.number <= core.announced_number and message.term == core.term:
+        return  # Doubled or late: it is not taken.
+    for term, begin in core.advertised.starts:
+        found = message.history.begin_of(term)
+        if found is None or found == begin:
+            continue
+        complaint = f"{message.source} says that term {term} begins at {found}, here it begins at {begin}"
+        if begin < core.log.commit_end:
+            core.contradict(f"{complaint}, and its records are committed")
+        core.refuse(message.source, "history", complaint)
+    try:
+        message.history.preceded_by(core.history)
+        start = _continue_from(core, message)
+    except PeerError as error:
+        core.refuse(message.source, "history", f"{message.source} announced a history that this log denies: {error}")
+    if start is None or start != message.start or not core.is_synced:
+        return  # It is not taken as it stands; this member reports its state instead.
+    if start < core.log.commit_end:
+        core.contradict(
+            f"{message.source} says to cut to {start}, but everything before {core.log.commit_end} is committed"
+        )
+    if not core.log.is_boundary(start):
+        core.refuse(message.source, "boundary", f"{message.source} says to cut to {start}, inside a batch")
 
 
 def on_snapshot_offer(core: Core, message: SnapshotOffer) -> None:
@@ -142,6 +180,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     recovery resets it again. The history first would describe the old tail as records of other terms (rule 19).
     """
     log = core.log
+    _check_point(core, point)
     is_held = point.end <= log.end and core.history.term_at(Index(point.end - 1)) == point.last_term
     if core.leader == core.me or point.end <= log.commit_end or is_held:
         return False
@@ -161,6 +200,14 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     return True
 
 
+def _check_point(core: Core, point: SnapshotPoint) -> None:
+    """Check that a snapshot's history agrees with what is committed here. Raises ContradictionError."""
+    for term, begin in core.history.starts:
+        found = point.history.begin_of(term)
+        if found not in (None, begin) and begin < core.log.commit_end:
+            core.contradict(f"a snapshot says that term {term} begins at {found}, here it begins at {begin}")
+
+
 def on_append_request(core: Core, message: AppendRequest) -> None:
     """Append what starts exactly at the end, in the announced term; the answer follows the sync."""
     hear_leader(core, message)
@@ -168,8 +215,11 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
         return
     log = core.log
     if message.batches and message.start == log.end:
-        _append(core, message)
+        _check_batches(core, message)
+        for batch in message.batches:
+            core.append(batch)
     else:
+        _check_commit(core, message.source, message.commit_end)
         # Wholly below the end: doubled or late. Beyond it: one was lost, or the end moved. Neither is an error.
         end = message.batches[-1].end if message.batches else message.start
         _answer_append(core, rejected=end > log.end)
@@ -179,25 +229,61 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
 def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
     """Say whether ``message`` belongs to the announcement taken; ask for a new one where none was taken."""
     if message.number == core.announced_number:
-        return True
+        return message.number > 0  # Both are 0: no leader sends that, and nothing was announced.
     if message.number > core.announced_number:
         _report_history(core, message, number=0)
     return False
 
 
-def _append(core: Core, message: AppendRequest) -> None:
+def _check_batches(core: Core, message: AppendRequest) -> None:
+    """Check all batches of an append, before the first of them reaches the log. Raises BrokenRuleError.
+
+    Their checksums are checked as they are decoded (``node/codec.py``).
+    """
     own = core.history.term_at(Index(message.start - 1))
     if message.previous_term != own:
-        core.check_peer(
-            False, f"{message.source} has term {message.previous_term} before index {message.start}, here it is {own}"
+        core.refuse(
+            message.source,
+            "previous-term",
+            f"{message.source} has term {message.previous_term} before index {message.start}, here it is {own}",
         )
+    end, commit_end = message.start, message.commit_end
+    is_boundary = commit_end <= core.log.commit_end or (commit_end <= end and core.log.is_boundary(commit_end))
     for batch in message.batches:
         expected = core.history.term_at(batch.first_index)
-        if batch.term != expected or batch.first_index != core.log.end:
-            core.check_peer(
-                False, f"{batch!r} from {message.source}: term {expected} and index {core.log.end} were announced"
+        if batch.term != expected or batch.first_index != end:
+            core.refuse(
+                message.source,
+                "announced-batch",
+                f"{batch!r} from {message.source}: term {expected} and index {end} were announced",
             )
-        core.append(batch)
+        if batch.end >= NUMBER_END or not 0 <= batch.log_time < NUMBER_END:
+            core.refuse(
+                message.source,
+                "batch-numbers",
+                f"{batch!r} from {message.source} has log time {batch.log_time} and ends at {batch.end}",
+            )
+        if batch.kind is Kind.MEMBERSHIP:
+            _check_membership(core, message.source, batch)
+        end = batch.end
+        is_boundary = is_boundary or commit_end == end
+    if not is_boundary and commit_end < end:
+        core.refuse(message.source, "boundary", f"{message.source} says that {commit_end}, in a batch, is committed")
+
+
+def _check_membership(core: Core, source: NodeId, batch: Batch) -> None:
+    try:
+        membership = Membership.decode(batch.values()[0])
+    except PeerError as error:
+        core.refuse(source, "membership", f"{batch!r} from {source}: {error}")
+    if batch.count != 1 or not membership.voters:
+        core.refuse(source, "membership", f"{batch!r} from {source} is no record of a membership with voters")
+
+
+def _check_commit(core: Core, source: NodeId, commit_end: Index) -> None:
+    """Check that a commit end is between two batches, as far as it is news and within this log."""
+    if core.log.commit_end < commit_end < core.log.end and not core.log.is_boundary(commit_end):
+        core.refuse(source, "boundary", f"{source} says that {commit_end}, in a batch, is committed")
 
 
 def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
@@ -205,6 +291,7 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
     hear_leader(core, message)
     if not is_announced(core, message):
         return
+    _check_commit(core, message.source, message.commit_end)
     _take_commit(core, message.commit_end)
     core.send(
         HeartbeatResponse(
@@ -222,8 +309,11 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
 
 
 def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
-    """A quorum has confirmed the leader: what it had committed is committed here too."""
+    """A quorum has confirmed the leader: what it had committed is committed here too. Only the leader can say so."""
+    if message.source != core.leader:
+        return
     if core.announced_number > 0:
+        _check_commit(core, message.source, Index(message.index + 1))
         _take_commit(core, Index(message.index + 1))
     core.reads_ready.append((message.token, message.index))
 

@@ -24,15 +24,24 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.consensus.term_history import TermHistory, common_point
-from viewstamp.errors import NotLeaderError, OverloadedError, RequestError, UnavailableError
-from viewstamp.ids import Index, NodeId, Position, Viewstamp
+from viewstamp.consensus.term_history import common_point
+from viewstamp.errors import (
+    BrokenRuleError,
+    NotLeaderError,
+    OverloadedError,
+    PeerError,
+    RequestError,
+    UnavailableError,
+)
+from viewstamp.ids import Index, NodeId, Position, Viewstamp, name_of
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = [
+    "GONE_TIMEOUTS",
     "become_leader",
     "change",
     "check_propose",
+    "hears",
     "not_leader",
     "on_announcement_response",
     "on_append_response",
@@ -53,6 +62,12 @@ _MUTE_TIMEOUTS = 5
 """After so many election timeouts a silent voter that lacks nothing is helped by a new term."""
 _DEPARTED_TIMEOUTS = 2
 """A member that was removed, and does not answer for so many election timeouts, is not told of it any more."""
+GONE_TIMEOUTS = 5
+"""A member that has not answered for this many election timeouts may have lost its disk: another may take its place.
+
+A node with an empty disk joins so much later than it could (1.5 s by default); in return, one that stands still for a
+second, or has lost its network, cannot be replaced meanwhile by whoever asks under its name.
+"""
 _PATIENCE_HEARTBEATS = 4
 """So many heartbeats without an answer to an announcement, or to a probe, and the leader asks or probes anew."""
 
@@ -81,10 +96,13 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
     if ended_silence:
         for member, progress in core.progress.items():
             response = core.vote_responses.get(member)
-            if response is not None:
-                _announce(core, member, progress, response.history, response.end)
-            else:
-                _ask(core, member, progress)
+            try:
+                if response is not None:
+                    _announce(core, member, progress, _point(core, response))
+                    continue
+            except BrokenRuleError:
+                pass  # The vote counted; for the history in it the member answers when it is asked again.
+            _ask(core, member, progress)
         if not core.options.sync_only:
             # The one in force, as a record of the own term: it gates RUNNING, never the commit index.
             _append_membership(core, core.membership)
@@ -95,7 +113,7 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
     """A vote that came after the majority: as good as a history that was asked for."""
     progress = core.progress.get(message.source)
     if progress is not None and progress.state is ProgressState.ASKING:
-        _announce(core, message.source, progress, message.history, message.end)
+        _announce(core, message.source, progress, _point(core, message))
 
 
 def on_history_response(core: Core, message: HistoryResponse) -> None:
@@ -103,6 +121,7 @@ def on_history_response(core: Core, message: HistoryResponse) -> None:
     progress = core.progress.get(message.source)
     if progress is None:
         return
+    start = _point(core, message)
     progress.heard()
     is_wanted = {
         ProgressState.ASKING: True,
@@ -110,7 +129,7 @@ def on_history_response(core: Core, message: HistoryResponse) -> None:
         ProgressState.REPLICATING: message.number == 0,
     }[progress.state]
     if is_wanted:
-        _announce(core, message.source, progress, message.history, message.end)
+        _announce(core, message.source, progress, start)
 
 
 def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
@@ -134,6 +153,8 @@ def on_append_response(core: Core, message: AppendResponse) -> None:
     if progress is None:
         return
     _check_end(core, message.source, message.received_end)
+    if message.end > message.received_end:
+        core.refuse(message.source, "end", f"{message.source} synced {message.end} of {message.received_end}")
     _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
     if message.rejected:
         progress.rejected(message.received_end)
@@ -144,6 +165,8 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
     progress = _replicating(core, message.source, message.number)
     if progress is None:
         return
+    if message.round > core.round:
+        core.refuse(message.source, "round", f"{message.source} answers round {message.round}, {core.round} was asked")
     _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
     is_known = not core.incarnations or standing.end_counts(core.memberships, message.source, message.end)
     if not message.is_silent and is_known:
@@ -162,7 +185,9 @@ def on_batches_read(core: Core, message: BatchesRead) -> None:
     if progress is None:
         return
     progress.is_fetching = False
-    if message.start == progress.next_end and message.batches:
+    if message.batches and message.batches[0].first_index != message.start:
+        _ask(core, message.member, progress)  # It had named an end inside a batch that is not in memory here.
+    elif message.start == progress.next_end and message.batches:
         _send_batches(core, message.member, progress, message.batches)
 
 
@@ -278,6 +303,13 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
     return target
 
 
+def hears(core: Core, member: NodeId) -> bool:
+    """Return whether ``member`` lives, as far as this leader can tell; of a new leader for a while in any case."""
+    progress = core.progress.get(member)
+    patience = GONE_TIMEOUTS * core.options.election_timeout_ticks
+    return member == core.me or (progress is not None and progress.silent_ticks <= patience)
+
+
 def not_leader(core: Core) -> NotLeaderError:
     """Say who leads, as far as this member knows."""
     address = core.membership.addresses.get(core.leader) if core.leader else None
@@ -324,8 +356,23 @@ def start_read_round(core: Core) -> None:
     _confirm_reads(core)
 
 
-def _announce(core: Core, member: NodeId, progress: Progress, history: TermHistory, end: Index) -> None:
-    start = common_point(core.history, core.log.end, history, end)
+def _point(core: Core, message: VoteResponse | HistoryResponse) -> Index | None:
+    """Compute where a member's log parts from this leader's, by what it reports; None = only a snapshot helps it.
+
+    Raises:
+      BrokenRuleError: the report denies this leader's log. Nothing is sent to that member, and nothing is committed
+        with its help.
+    """
+    try:
+        start = common_point(core.history, core.log.end, message.history, message.end)
+    except PeerError as error:
+        core.refuse(message.source, "history", f"{message.source} reports a history that this log denies: {error}")
+    if start is not None and not core.log.is_boundary(start):
+        core.refuse(message.source, "boundary", f"{message.source} reports a log that parts at {start}, in a batch")
+    return start
+
+
+def _announce(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
     if start is None or start < core.first_index:
         progress.become_asking()  # Only a snapshot helps; it is asked again at each heartbeat, until it has one.
         if core.base is not None:
@@ -404,8 +451,11 @@ def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index, *, 
 
 
 def _check_end(core: Core, member: NodeId, end: Index) -> None:
-    if end > core.log.end:
-        core.check_peer(False, f"{member} says it holds {end}, the leader holds {core.log.end}")
+    log = core.log
+    if end > log.end:
+        core.refuse(member, "end", f"{member} says it holds {end}, the leader holds {log.end}")
+    if end != log.end and not log.is_boundary(end):
+        core.refuse(member, "boundary", f"{member} says it holds {end}, which is inside a batch")
 
 
 def _maybe_commit(core: Core) -> None:
@@ -469,6 +519,9 @@ def _advance_membership(core: Core) -> None:
         return
     timeout = core.options.election_timeout_ticks
     for learner in sorted(membership.joining):
+        replaced = NodeId(membership.joining[learner])
+        if name_of(replaced) == name_of(learner) and hears(core, replaced):
+            continue  # The disk that the learner says was lost still answers.
         if core.progress[learner].has_caught_up(core.log.end, timeout):
             _append_membership(core, membership.promoted(learner))
             return

@@ -6,7 +6,7 @@ want. What has been evicted is read back by the node (``Fetch``).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
@@ -72,6 +72,13 @@ class Log:
         self.cache_bytes = 0
         self.end = self.commit_end = self.handed_end = end
         self.durable_end = Index(1)  # Nothing, until the reset is durable: this member is silent meanwhile.
+
+    def is_boundary(self, end: Index) -> bool:
+        """Return whether a batch ends at ``end``; True also below the oldest batch in memory, where it is not known."""
+        if end >= self.end:
+            return end == self.end
+        at = bisect_left(self._starts, end)
+        return at == 0 or (at < len(self._starts) and self._starts[at] == end)
 
     def slice(self, start: Index, bytes_max: int) -> list[Batch] | None:
         """Return batches from ``start`` (a boundary below the end) on, at least one, then up to ``bytes_max``.

@@ -15,6 +15,7 @@ from viewstamp.wire.batch import Batch
 
 __all__ = [
     "MESSAGES",
+    "NUMBER_END",
     "Announcement",
     "AnnouncementResponse",
     "AppendRequest",
@@ -35,6 +36,13 @@ __all__ = [
     "VoteRequest",
     "VoteResponse",
 ]
+
+NUMBER_END = 1 << 62
+"""The terms, indices, counts and times in a message are below this.
+
+Frames, the log and the control file carry at least 63 bits. So whatever a member computes from such numbers can be
+written too: one more than one of them, or the sum of two.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from viewstamp.consensus import candidate, follower, leader, voter
 from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
@@ -23,6 +24,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.ready import Ready
 from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Lifecycle, Role
+from viewstamp.errors import BrokenRuleError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
 
@@ -30,6 +32,10 @@ __all__ = ["Raft"]
 
 _FROM_A_LEADER = (HistoryRequest, Announcement, SnapshotOffer, AppendRequest, HeartbeatRequest, TimeoutNow)
 _REQUESTS = (*_FROM_A_LEADER, ReadIndexRequest)
+_TERM_LEAP_MAX = 1 << 32
+"""How far the term of a message may be above a member's own."""
+_NEWCOMERS_TERM_MAX = 1 << 61
+"""The highest term that a member takes which no membership names: half of the numbers that a frame carries remain."""
 _PATIENCE_TIMEOUTS = 10
 """A member that has not answered for so many election timeouts is down."""
 _MODULES = {"voter": voter, "follower": follower, "candidate": candidate, "leader": leader}
@@ -43,8 +49,9 @@ class Raft:
     Never awaits; owns no clock, disk, socket, thread or randomness. The caller steps everything that has arrived
     and takes *one* Ready: batching, and so group commit, fall out of that loop.
 
-    Raises (from any input):
-      PeerError: a peer broke the protocol. The state is not to be trusted: the node stops.
+    Raises (from :meth:`step` and :meth:`install`):
+      BrokenRuleError: the message breaks a rule of the protocol. Nothing has changed: drop it, end its connection.
+      ContradictionError: a leader's log contradicts what is committed here. The node stops.
     """
 
     def __init__(self, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:
@@ -77,6 +84,8 @@ class Raft:
         core = self.core
         if message.target != core.me or core.installing:
             return  # Installing: silence, until truncation and history are both durable (rule 5).
+        if message.term > core.term:
+            self._check_newer(message)
         if isinstance(message, PreVoteRequest | VoteRequest):
             self._dispatch(message)
         elif message.term < core.term:
@@ -88,6 +97,25 @@ class Raft:
             vote = message.source if isinstance(message, _FROM_A_LEADER) else ""
             follower.step_down(core, message.term, vote=vote)
             self._dispatch(message)
+
+    def _check_newer(self, message: Message) -> None:
+        """Check a message of a newer term before that term is taken. Raises BrokenRuleError, ContradictionError.
+
+        A term is stored by every member that it reaches and never goes back, so a single message with the greatest
+        number would leave no term in which anybody could be elected. An election raises the term by one: at a thousand
+        elections each second, a member that lags by ``_TERM_LEAP_MAX`` has been away for 50 days. A newcomer knows no
+        term of its group yet, and takes any up to ``_NEWCOMERS_TERM_MAX``.
+        """
+        core = self.core
+        term_max = _NEWCOMERS_TERM_MAX if core.is_newcomer else core.term + _TERM_LEAP_MAX
+        if message.term > term_max:
+            core.refuse(
+                message.source,
+                "term-leap",
+                f"{message.source} sent {type(message).__name__} of term {message.term}, the limit here is {term_max}",
+            )
+        if isinstance(message, Announcement):
+            follower.check_announcement(core, message)
 
     def propose(self, batch: Batch) -> Viewstamp:
         """Append a batch that has no index yet; return the viewstamp of its first record.
@@ -141,6 +169,10 @@ class Raft:
         """
         follower.lose_leader(self.core, member)
 
+    def hears(self, member: NodeId) -> bool:
+        """Return whether this leader has heard ``member`` within ``leader.GONE_TIMEOUTS`` election timeouts."""
+        return leader.hears(self.core, member)
+
     def read(self, token: int) -> None:
         """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
 
@@ -178,7 +210,9 @@ class Raft:
         if core.is_synced and core.stash:
             waiting, core.stash = list(core.stash.values()), {}
             for message in waiting:
-                self.step(message)
+                # It kept the rules when it came, and this log has changed since: what does not fit any more is dropped.
+                with suppress(BrokenRuleError):
+                    self.step(message)
 
     def install(self, point: SnapshotPoint) -> bool | None:
         """Let a snapshot, whose file is durable, stand for everything before ``point.end`` (protocol rule 19).
@@ -285,7 +319,11 @@ class Raft:
         if callable(handler):
             handler(self.core, message)
         elif handler is IMPOSSIBLE:
-            self.core.check_peer(False, f"{message.source} sent {type(message).__name__} to a {self.core.role.value}")
+            self.core.refuse(
+                message.source,
+                "one-leader",
+                f"{message.source} sent {type(message).__name__} to a {self.core.role.value}",
+            )
 
 
 def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:

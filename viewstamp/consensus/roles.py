@@ -54,7 +54,7 @@ IGNORED = "ignored"
 """Harmless here: late, doubled, or meant for a role that this member no longer has."""
 
 IMPOSSIBLE = "impossible"
-"""Only a broken peer can cause it: two leaders in one term. Raises PeerError."""
+"""Only a broken peer can cause it: two leaders in one term. Raises BrokenRuleError."""
 
 _FOLLOWING = {
     m.PreVoteRequest: "voter.on_pre_vote_request",

@@ -6,7 +6,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from viewstamp.consensus.messages import MESSAGES, AppendRequest, BatchesRead, Message
+from viewstamp.consensus.messages import MESSAGES, NUMBER_END, AppendRequest, BatchesRead, Message
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError, PeerError
 from viewstamp.wire.batch import Batch, Buffer
@@ -15,9 +15,6 @@ from viewstamp.wire.requests import FrameKind
 from viewstamp.wire.shown import shown
 
 __all__ = ["decode_message", "encode_message"]
-
-_NUMBER_END = 1 << 63
-"""Terms and indices beyond are nobody's; and one more than any number below still fits into 64 bits."""
 
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 _PEER_KINDS = [kind for kind in MESSAGES if kind is not BatchesRead]
@@ -50,7 +47,7 @@ def decode_message(frame: Frame) -> Message:
         number, *values = frame.body
         kind = _PEER_KINDS[_number(number)]
         for value, wanted in zip(values, _WANTED[kind], strict=True):
-            if type(value) is not wanted or (type(value) is int and not 0 <= value < _NUMBER_END):
+            if type(value) is not wanted or (type(value) is int and not 0 <= value < NUMBER_END):
                 raise TypeError(f"{shown(value)} stands for a {wanted.__name__}")
         arguments: dict[str, Any] = dict(zip(_NAMES[kind], values, strict=True))
         if "history" in arguments:
@@ -67,6 +64,6 @@ def decode_message(frame: Frame) -> Message:
 
 def _number(value: object) -> int:
     """Return ``value`` if it can be a term, an index or a count; else raise ValueError."""
-    if type(value) is not int or not 0 <= value < _NUMBER_END:
+    if type(value) is not int or not 0 <= value < NUMBER_END:
         raise ValueError(f"{shown(value)} is no term, index or count")
     return value

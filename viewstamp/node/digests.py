@@ -91,6 +91,8 @@ class Digests(AsyncActor[None]):
         self._chains: deque[tuple[Index, int, int]] = deque(maxlen=_REMEMBERED)
         """(end, chain, lineage) of each batch."""
         self._peers: dict[NodeId, _Peer] = {}
+        self._judges: set[NodeId] = set()
+        """Whom this member, as the leader, has asked for a verdict on itself."""
         self._reported: tuple[NodeId | None, Index, int | None] = (None, Index(0), None)
         """Whom this member told how far it was, and what it had left."""
 
@@ -165,7 +167,10 @@ class Digests(AsyncActor[None]):
                 self._accuse(member, odd=member)
 
     def on_frame(self, source: NodeId, body: Any) -> None:
-        """Take a report or a verdict of ``source``.
+        """Take a report or a verdict of ``source``, a member.
+
+        A verdict on this member is taken from its leader only, or, where this member leads, from one that it has asked
+        to judge: anybody else could stop it.
 
         Raises:
           FrameError: it is neither.
@@ -185,12 +190,15 @@ class Digests(AsyncActor[None]):
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             raise FrameError(f"no digest: {shown(body)}") from error
         if odd == self._me:
+            if source != self._raft.leader and source not in self._judges:
+                return
             self._fail(self._diverged(trail, source, end))
         else:
             self._send(source, {"end": end, "odd": odd, "trail": self._trail()})
 
     def _accuse(self, member: NodeId, *, odd: NodeId) -> None:
         peer = self._peers.pop(member)
+        self._judges = {member} if odd == self._me else set()
         self._send(member, {"end": peer.end, "odd": odd, "trail": self._trail()})
 
     def _trail(self) -> Trail:

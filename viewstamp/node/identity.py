@@ -27,14 +27,20 @@ def reborn(name: NodeId, incarnation: str) -> NodeId:
     return NodeId(f"{name}~{fingerprint(incarnation)}")
 
 
-def joining_change(membership: Membership, member: NodeId, address: str) -> Change | None:
+def joining_change(
+    membership: Membership, member: NodeId, address: str, *, is_heard: Callable[[NodeId], bool]
+) -> Change | None:
     """Return the next step for a reborn node that asks to be added; None = nothing to do, or not to be added.
 
-    Only who takes the place of a member joins by itself; others are added by people.
+    Only a node that takes the place of a member joins by itself; others are added by people. And only while no member
+    of its name ``is_heard`` by the leader, that is with the disk known for it: a node whose disk is lost has stopped,
+    so where that disk still answers, the node that asks is another one, or an old directory has been put back.
     """
     if member in membership.addresses or member == name_of(member):
         return None
     others = [other for other in membership.addresses if name_of(other) == name_of(member)]
+    if any(is_heard(other) for other in others):
+        return None
     others.sort(key=lambda other: other in membership.voters)  # A learner goes first: it was lost later.
     return AddMember(member, address, replaces=others[0]) if others else None
 

@@ -7,7 +7,7 @@ left as they are. What was acknowledged is on a majority's disks by then; what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -581,9 +581,10 @@ class Node:
             raise self._not_ready()
         return await in_thread(self.repairer.remains.read, start, end, bytes_max)
 
-    def digest(self, source: NodeId, body: object) -> None:
-        """Take what a member says of its state; it may be dropped."""
-        if self.digests is not None:
+    def digest(self, source: NodeId, incarnation: str, body: object) -> None:
+        """Take what a member says of its state; it may be dropped. Raises LostDiskError, FrameError."""
+        is_taken = self._peering is not None and self._peering.takes_reports(source, incarnation)
+        if self.digests is not None and is_taken:
             self.digests.on_frame(source, body)
 
     @property
@@ -592,16 +593,16 @@ class Node:
         return INTERVAL if self.options.wal.sync_seconds > 0 else SYNCED
 
     def step(self, message: FromPeer, incarnation: str) -> None:
-        """Take a consensus message; it may be dropped, like any. Raises as ``Peering.check_disk``."""
+        """Take a consensus message; it may be dropped, like any. Raises as ``Peering.check_source``."""
         if self._peering is not None and self._replica_ref is not None:
-            self._peering.check_disk(message.message.source, incarnation)
+            self._peering.check_source(message.message.source, incarnation)
             self._replica_ref.maybe_tell(message)
 
-    def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
+    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> None:
         """Check who opens a peer connection; raises as ``Peering.meet``, or UnavailableError while starting."""
         if self._peering is not None:
-            self._peering.meet(peer, incarnation, address)
-        elif address or self.repairer.remains is None:  # Without an address it repairs, and only asks.
+            self._peering.meet(peer, hello)
+        elif hello.get("address") or self.repairer.remains is None:  # Without an address it repairs, and only asks.
             raise self._not_ready()
 
     def join(self, join: Join) -> None:

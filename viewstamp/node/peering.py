@@ -1,10 +1,26 @@
-"""Who this member talks to: the links to the others, where they listen, and whom it lets in."""
+"""Who this member talks to: the links to the others, where they listen, and whose messages it takes.
+
+Consensus messages are taken from four kinds of sources (``docs/design/0007-messages-from-members-only.md``):
+
+1. A member by any membership in this log, from the committed one on, with the disk that is known for it: any of these
+   memberships may be in force, and of a joint one both halves are.
+2. The leader that this member follows in this term: it leads on while the record of its own removal is committed.
+3. A peer that proves that it knows this member's incarnation. It holds a record that names this disk, so it is a member
+   by a newer record than this log holds, and may need this member's vote (protocol rules 14, 15).
+4. Anybody, while no membership in this log names this member: a newcomer has acknowledged nothing that counts, and
+   cannot know its group yet.
+
+Everybody else may connect to ask for admission (JOIN) and to read what members read from each other, no more: it is
+never sent anything, and the address that it names is never dialed.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
+from typing import NamedTuple
 
 from viewstamp.actors import System
 from viewstamp.consensus.messages import Message
@@ -17,13 +33,21 @@ from viewstamp.ids import NodeId, name_of
 from viewstamp.node.codec import encode_message
 from viewstamp.node.peers import PeerLink
 from viewstamp.wire.frame import encode_frame
-from viewstamp.wire.identity_proof import fingerprint
+from viewstamp.wire.identity_proof import fingerprint, hello_proof
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Peering"]
 
 _STRANGERS_MAX = 64
 """How many are remembered that opened a connection and are no members as far as this node knows."""
+
+
+class _Met(NamedTuple):
+    """What a peer says of itself that is no member as far as known here; ``is_proven``: it knows this disk."""
+
+    address: str
+    incarnation: str
+    is_proven: bool
 
 
 class Peering:
@@ -77,8 +101,8 @@ class Peering:
         self._numbers = itertools.count(1)
         self._noted: dict[NodeId, str] = {}
         """Incarnations that ``remember`` was told; it may take a moment until the core knows them."""
-        self._met: dict[NodeId, tuple[str, str]] = {}
-        """Where those listen, and by which incarnation, who have connected and are no members as far as known here."""
+        self._met: dict[NodeId, _Met] = {}
+        """Those who have connected and are no members as far as known here, at most ``_STRANGERS_MAX``."""
 
     # -- Speaking --------------------------------------------------------------------------------------------
 
@@ -87,9 +111,9 @@ class Peering:
         for peer in self._raft.core.membership.addresses:
             if name_of(peer) == name_of(self._raft.core.me):
                 continue  # This node, or who it was before it lost its disk.
-            _, incarnation = self._met.pop(peer, ("", ""))
-            if incarnation and peer not in self._raft.core.incarnations:
-                self._note(peer, incarnation)
+            met = self._met.pop(peer, None)
+            if met is not None and peer not in self._raft.core.incarnations:
+                self._note(peer, met.incarnation)
             self._link(peer)
 
     def send(self, message: Message) -> None:
@@ -124,8 +148,16 @@ class Peering:
             self._link(peer).send(frame)
 
     def address(self, peer: NodeId) -> str | None:
-        """Return where a peer listens; None = not known, or no member any more."""
-        return self._raft.core.membership.addresses.get(peer) or self._met.get(peer, ("", ""))[0] or None
+        """Return where a peer listens; None = not known, or no member any more.
+
+        The address that a peer names itself is believed only where its messages are taken.
+        """
+        core = self._raft.core
+        for entry in reversed(core.memberships):
+            if peer in entry.membership.addresses:
+                return entry.membership.addresses[peer]
+        met = self._met.get(peer)
+        return met.address or None if met is not None and (met.is_proven or core.is_newcomer) else None
 
     def _link(self, peer: NodeId) -> PeerLink:
         link = self._links.get(peer)
@@ -134,7 +166,7 @@ class Peering:
                 peer,
                 lambda: self.address(peer),
                 is_meant=lambda found: self._is_meant(peer, found),
-                hello=self._hello,
+                hello=lambda: self._hello_to(peer),
                 network=self._network,
                 entropy=self._entropy,
                 unsent_bytes_max=self._unsent_bytes_max,
@@ -148,6 +180,11 @@ class Peering:
             self._system.spawn(link, name=f"link-{peer}-{next(self._numbers)}")
         return link
 
+    def _hello_to(self, peer: NodeId) -> dict[str, object]:
+        """Return what this member says of itself to ``peer``, with the proof that it knows that member's disk."""
+        known = self._known(peer)
+        return self._hello if known is None else {**self._hello, "proof": hello_proof(known, self._hello)}
+
     def _is_meant(self, peer: NodeId, found: object) -> bool:
         """Say whether who answers is whom a link is for.
 
@@ -160,11 +197,12 @@ class Peering:
 
     # -- Listening -------------------------------------------------------------------------------------------
 
-    def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
-        """Check who opens a peer connection.
+    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> None:
+        """Check who opens a peer connection, by its checked HELLO.
 
-        Who is no member as far as this one knows may be the leader of a membership that it has not received yet: only
-        one that hears a leader, and is RUNNING, refuses it. (The generation as a gate deadlocks: protocol rule 15.)
+        A peer that is no member by this log may lead by a membership that this log does not hold yet. It is refused if
+        this member hears a leader and is RUNNING, because then it lacks nothing; or if it cannot prove that it belongs
+        to the group. (The generation as a gate deadlocks: protocol rule 15.) A node that lost its disk may join.
 
         Raises:
           WrongClusterError: no member of the group.
@@ -172,7 +210,7 @@ class Peering:
             member any more under this id (protocol rule 18).
         """
         core = self._raft.core
-        membership = core.membership
+        incarnation, address, proof = str(hello["incarnation"]), str(hello.get("address", "")), hello.get("proof")
         if peer == core.me:
             raise WrongClusterError(
                 f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
@@ -180,23 +218,63 @@ class Peering:
             )
         self.check_disk(peer, incarnation)
         known = self._known(peer)
-        if peer in membership.addresses:
+        if peer in core.membership.addresses:
             if known is None:
                 self._note(peer, incarnation)
             self._met.pop(peer, None)
             return
+        is_proven = proof is not None and proof == hello_proof(str(self._hello["incarnation"]), hello)
+        met = _Met(address, incarnation, is_proven)
         is_sure = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader
-        if is_sure and not self._may_join(peer):
-            raise WrongClusterError(
-                f"{peer} is no member of this group: {', '.join(membership.addresses)}",
-                remedy=f"correct [node] id; or `viewstamp members add {peer}` first",
-            )
-        self._met[peer] = address, incarnation
+        if not self._may_join(peer) and (is_sure or not self._is_taken(peer, met)):
+            raise self._refusal(peer)
+        self._met.pop(peer, None)
+        self._met[peer] = met
         while len(self._met) > _STRANGERS_MAX:
-            del self._met[next(iter(self._met))]
+            unproven = (other for other, each in self._met.items() if not each.is_proven)
+            del self._met[next(unproven, next(iter(self._met)))]
+
+    def check_source(self, peer: NodeId, incarnation: str) -> None:
+        """Check with each consensus message whether it is taken from ``peer``: see the table of this module.
+
+        With each, and not only as it connects, since a membership record may have come or gone meanwhile.
+
+        Raises:
+          LostDiskError: the peer has another disk than it had.
+          WrongClusterError: it is nobody whose messages are taken.
+        """
+        if self._raft.core.membership.incarnations.get(peer) == incarnation:
+            return  # As almost always.
+        self.check_disk(peer, incarnation)
+        if not self._is_taken(peer, self._met.get(peer)):
+            raise self._refusal(peer)
+
+    def takes_reports(self, peer: NodeId, incarnation: str) -> bool:
+        """Return whether what ``peer`` reports of its state is taken, by the same rule as its messages.
+
+        Reports of others are dropped and their connection goes on, because a node that asks to join reports as well.
+
+        Raises:
+          LostDiskError: the peer has another disk than it had.
+        """
+        with suppress(WrongClusterError):
+            self.check_source(peer, incarnation)
+            return True
+        return False
+
+    def _is_taken(self, peer: NodeId, met: _Met | None) -> bool:
+        core = self._raft.core
+        is_proven = met is not None and met.is_proven
+        return core.is_known(peer) or peer == core.leader or is_proven or core.is_newcomer
+
+    def _refusal(self, peer: NodeId) -> WrongClusterError:
+        return WrongClusterError(
+            f"{peer} is no member of this group: {', '.join(self._raft.core.membership.addresses)}",
+            remedy=f"correct [node] id; or `viewstamp members add {peer}` first",
+        )
 
     def check_disk(self, peer: NodeId, incarnation: str) -> None:
-        """Check the disk of a peer: with each message, since the record that names it may have come meanwhile.
+        """Check the disk of a peer.
 
         Learners too: here a learner may be a voter elsewhere already, and its connection outlasts its promotion.
 

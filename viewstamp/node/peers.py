@@ -43,7 +43,7 @@ class PeerLink(AsyncActor[None]):
         address: Callable[[], str | None],
         *,
         is_meant: Callable[[object], bool],
-        hello: dict[str, object],
+        hello: Callable[[], dict[str, object]],
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
@@ -117,7 +117,7 @@ class PeerLink(AsyncActor[None]):
         self.is_over = True
 
     async def _connect(self, address: str) -> tuple[Connection, _LinkSession]:
-        session = _LinkSession(self.peer, self._is_meant, self._hello)
+        session = _LinkSession(self.peer, self._is_meant, self._hello())
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             connection = await self._network.connect(address, session.accept)
             try:

@@ -27,6 +27,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.errors import (
+    BrokenRuleError,
     ClosedError,
     NotLeaderError,
     OutcomeUnknownError,
@@ -65,9 +66,10 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class FromPeer:
-    """A consensus message has arrived."""
+    """A consensus message has arrived; ``refuse`` ends the connection that it came over, None = it came over none."""
 
     message: Message
+    refuse: Callable[[ViewstampError], None] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -285,8 +287,8 @@ class Replica(Actor[Item]):
         self._turn_bytes = 0
         for item in messages:
             match item:
-                case FromPeer(message):
-                    self._on_message(message)
+                case FromPeer():
+                    self._on_message(item)
                 case Proposal(batch, answer):
                     self._on_proposal(batch, answer)
                 case _Durable(viewstamp, after):
@@ -376,10 +378,15 @@ class Replica(Actor[Item]):
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, item: FromPeer) -> None:
+        message = item.message
         if isinstance(message, AppendRequest) and not self._has_room(message.batches):
             return  # As if lost: the leader sends it again.
-        self.raft.step(message)
+        try:
+            self.raft.step(message)
+        except BrokenRuleError as error:  # Nothing has changed. (A ContradictionError stops this node.)
+            if item.refuse is not None:
+                item.refuse(error)
 
     def _has_room(self, batches: tuple[Batch, ...]) -> bool:
         is_urgent = True
@@ -428,7 +435,7 @@ class Replica(Actor[Item]):
             if raft.leader is not None and join.is_direct:
                 self._pass_on(raft.leader, member, join.address)
             return
-        change = joining_change(raft.core.membership, member, join.address)
+        change = joining_change(raft.core.membership, member, join.address, is_heard=raft.hears)
         if change is not None:
             with suppress(ViewstampError):
                 self.raft.change(change)

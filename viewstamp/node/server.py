@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionI
 from viewstamp.node.answers import error_fields, member_fields, outcome_fields, result_fields
 from viewstamp.node.changes import check_address
 from viewstamp.node.codec import decode_message
+from viewstamp.node.complaints import Complaints
 from viewstamp.node.reading import Reading
 from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.request_fields import check_challenge, check_fields, max_staleness
@@ -86,10 +87,10 @@ class Service(Protocol):
         ...
 
     def step(self, message: FromPeer, incarnation: str) -> None:
-        """Take a consensus message of a peer with this disk. Raises LostDiskError."""
+        """Take a consensus message of a peer with this disk. Raises LostDiskError, WrongClusterError."""
         ...
 
-    def meet(self, peer: NodeId, incarnation: str, address: str) -> None:
+    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> None:
         """Check who opens a peer connection. Raises WrongClusterError, LostDiskError."""
         ...
 
@@ -121,8 +122,8 @@ class Service(Protocol):
         """Return committed batches, for a member that repairs its log."""
         ...
 
-    def digest(self, source: NodeId, body: object) -> None:
-        """Take what a member says of its state. Raises FrameError."""
+    def digest(self, source: NodeId, incarnation: str, body: object) -> None:
+        """Take what a member with this disk says of its state. Raises FrameError, and as :meth:`step`."""
         ...
 
     @property
@@ -171,6 +172,7 @@ class Server:
         self.cluster = cluster
         self.limits = limits
         self.log = log
+        self.complaints = Complaints(log)
         self.in_flight_bytes = 0
         self.connections: dict[_ServerConnection, None] = {}
         self._node = node
@@ -251,7 +253,13 @@ class _ServerConnection:
         for task in list(self._tasks):
             task.cancel()
         if isinstance(error, ViewstampError):
-            self._server.log.warning("! connection ended", peer=self._peer or self._connection.peer, reason=str(error))
+            self._server.complaints.warning("! connection ended", self._peer or self._connection.peer, error)
+
+    def refuse(self, error: ViewstampError) -> None:
+        """End the connection because of what came over it."""
+        if not self._is_closed:
+            self._server.complaints.warning("! message refused", self._peer or self._connection.peer, error)
+            self._connection.abort()
 
     def close(self) -> None:
         """Write what is waiting, then close."""
@@ -286,7 +294,7 @@ class _ServerConnection:
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
             self._on_frame = _ignore
-            self._server.log.warning("! refused", peer=self._connection.peer, reason=str(error))
+            self._server.complaints.warning("! refused", self._connection.peer, error)
             self.close()
             return
         members = member_fields(self._service.membership) if not self._peer else {}
@@ -333,11 +341,11 @@ class _ServerConnection:
             address = hello.get("address", "")
             if max(len(self._peer), len(hello["incarnation"])) > _NAME_MAX:
                 raise FrameError(f"a HELLO with a name of more than {_NAME_MAX} characters")
-            if not isinstance(address, str):
-                raise FrameError("a HELLO whose address is no text")
+            if not isinstance(address, str) or not isinstance(hello.get("proof", b""), bytes):
+                raise FrameError("a HELLO whose address is no text, or whose proof is no bytes")
             if address:
                 parse_address(address)
-            self._service.meet(NodeId(self._peer), hello["incarnation"], address)
+            self._service.meet(NodeId(self._peer), hello)
 
     def _proof(self, asked: dict[str, Any]) -> dict[str, object]:
         """Return the answer to a challenge, {} where there was none: the proof is None until the log is replayed."""
@@ -359,9 +367,9 @@ class _ServerConnection:
             message = decode_message(frame)
             if message.source != self._peer or message.target != self._server.node:
                 raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
-            self._service.step(FromPeer(message), self._incarnation)
+            self._service.step(FromPeer(message, self.refuse), self._incarnation)
         elif frame.kind == FrameKind.DIGEST:
-            self._service.digest(NodeId(self._peer), frame.body)
+            self._service.digest(NodeId(self._peer), self._incarnation, frame.body)
         elif frame.kind in (FrameKind.READ_SNAPSHOT, FrameKind.READ_LOG, FrameKind.LIST_SNAPSHOTS):
             self._on_peer_request(frame)
         elif frame.kind == FrameKind.JOIN:

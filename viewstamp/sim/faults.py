@@ -13,6 +13,7 @@ from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.disk import DiskOptions
 from viewstamp.sim.loop import SimulatedClock
 from viewstamp.sim.operator import Operator
+from viewstamp.sim.stranger import Stranger
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import Member, World
@@ -39,6 +40,7 @@ class Faults:
         self._world = world
         self._entropy = entropy
         self.operator = Operator(world, world.loop.entropy("operator"))
+        self.stranger = Stranger(world, world.loop.entropy("stranger"))
         self._kinds: dict[str, Callable[[Member], None]] = {
             "kill": self._kill,
             "power": self._power,
@@ -58,6 +60,7 @@ class Faults:
             "full-log": self._full_log,
             "transfer": self._transfer,
             "members": self._members,
+            "stranger": self._stranger,
             **{kind: partial(self._damage, kind) for kind in DAMAGES},
         }
 
@@ -218,6 +221,10 @@ class Faults:
     def _members(self, member: Member) -> None:
         """Somebody adds a machine, or removes or replaces this member, be it the leader."""
         self.operator.change(member)
+
+    def _stranger(self, member: Member) -> None:
+        """A process that is no member sends forged frames; see ``stranger.py``."""
+        self.stranger.attack(member)
 
     def _damage(self, kind: str, member: Member) -> None:
         """The disk loses or changes what was durable: most of the time while nobody runs."""

@@ -33,12 +33,13 @@ FAULTS = (
     "full-log",
     "transfer",
     "members",
+    "stranger",
     *DAMAGES,
 )
 """The kinds of faults, by the names that the trace shows; each is described where it is done, in ``faults.py``."""
 
 
-_CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", *DAMAGES), 0.15)
+_CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", "stranger", *DAMAGES), 0.15)
 """How many seeds have these; others are more common."""
 
 

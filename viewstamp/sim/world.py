@@ -67,6 +67,8 @@ class Member:
         self.starts = 0
         self.is_sync_only = False
         """Whether it proposes nothing in its present life."""
+        self.incarnation = ""
+        """The incarnation of its disk when it was retired; "" = it was not known then."""
         self.is_retired = False
         """Whether it was removed, and is never started again."""
 
@@ -177,6 +179,7 @@ class World:
     def retire(self, member: Member) -> None:
         """Take a machine out of the world for good: it is no member any more."""
         member.is_retired = True
+        member.incarnation = member.node.incarnation if member.node is not None else ""
         self.take_down(member, power=False)
         self.members.remove(member)
         self.retired.append(member)
@@ -378,4 +381,9 @@ class _NodeLog:
         shown = " ".join(f"{key}={value}" for key, value in {**self._bound, **values}.items())
         self._world.note(self._who, glyph, f"{text} {shown}")
 
-    debug = warning = error = info
+    debug = error = info
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.info(event, **values)
+        if event == "! message refused":  # What a stranger sends does not come so far: see ``stranger.py``.
+            self._world.fail(Violation("members keep the rules", f"{self._who}: {values['reason']}"))

@@ -6,9 +6,10 @@ sends the incarnation of a member is taken for that member.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
-__all__ = ["CHALLENGE_BYTES", "fingerprint", "identity_proof"]
+__all__ = ["CHALLENGE_BYTES", "fingerprint", "hello_proof", "identity_proof"]
 
 CHALLENGE_BYTES = 16
 """The length of a challenge, and of the proof that answers it."""
@@ -26,6 +27,16 @@ def identity_proof(incarnation: str, challenge: bytes) -> bytes:
       challenge: 16 random bytes, new for each question, so that no recorded answer fits.
     """
     return blake2b(challenge, key=incarnation.encode()[:64], digest_size=CHALLENGE_BYTES).digest()
+
+
+def hello_proof(incarnation: str, hello: Mapping[str, object]) -> bytes:
+    """Return the proof by which the sender of a peer's ``hello`` shows that it knows the ``incarnation`` of its target.
+
+    Only members know it: it stands in the membership records of their log. The proof covers who the sender says it is
+    and where it says it listens, so it cannot be used under another name or for another address.
+    """
+    said = "\n".join(str(hello.get(name, "")) for name in ("cluster", "node", "incarnation", "address"))
+    return identity_proof(incarnation, blake2b(said.encode(errors="replace"), digest_size=CHALLENGE_BYTES).digest())
 
 
 def fingerprint(incarnation: str) -> str:

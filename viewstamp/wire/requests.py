@@ -100,6 +100,8 @@ What OK carries beside ``id``:
   node replays its log. Incarnations themselves are sent only from peer to peer, in HELLO and in membership records
 * HELLO of a peer has ``address``, where it listens; "" = it repairs itself and asks for what it lost, no more: such
   a one is let in also by a member that is repairing itself, and can give what it still has
+* HELLO of a peer has ``proof`` where it knows the incarnation of the node that it opens to (``hello_proof`` in
+  ``wire/identity_proof.py``): who has it belongs to the group by a membership record that the node may lack
 """
 
 from __future__ import annotations

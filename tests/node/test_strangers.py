@@ -1,0 +1,104 @@
+"""A message that breaks a rule ends its connection and is logged; the node goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.node.caller import Caller, call
+from tests.node.group import Group, wait_for
+from viewstamp.consensus.messages import HeartbeatRequest, Message, TermResponse
+from viewstamp.ids import Index, NodeId, Term
+from viewstamp.node import Node
+from viewstamp.node.codec import encode_message
+from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.identity_proof import hello_proof
+from viewstamp.wire.requests import FrameKind
+
+
+def frame_of(message: Message) -> bytes:
+    return b"".join(encode_message(message))
+
+
+def term_of(node: Node) -> Term:
+    assert node.replica is not None
+    return node.replica.raft.term
+
+
+async def greet(caller: Caller, group: Group, name: str) -> None:
+    """Shake hands as a member, with its own incarnation: nobody can tell the difference."""
+    incarnation = group.nodes[NodeId(name)].incarnation
+    assert (await caller.hello(node=name, incarnation=incarnation)).kind == FrameKind.WELCOME
+
+
+async def test_a_second_leader_of_a_term_stops_nobody(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        leader = await group.leader()
+        me, other = (name for name in group.members if name != leader.me)
+        term = term_of(leader)
+        async with call(group, str(other), greet=False) as caller:
+            await greet(caller, group, str(me))
+            heartbeat = HeartbeatRequest(
+                source=me, target=other, term=term, number=1, commit_end=Index(1), sent_end=Index(1), round=1
+            )
+            caller.write(frame_of(heartbeat))
+            assert await caller.is_ended()
+        [line] = group.journal.of("! message refused")
+        assert (line["peer"], line["rule"]) == (me, "one-leader")
+        assert not any(node.failed.done() for node in group.nodes.values())
+        assert term_of(leader) == term
+
+
+async def test_the_same_complaint_is_logged_once(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        leader = await group.leader()
+        source = next(name for name in group.members if name != leader.me)
+        for _ in range(5):
+            async with call(group, str(leader.me), greet=False) as caller:
+                await greet(caller, group, str(source))
+                caller.write(frame_of(TermResponse(source=source, target=leader.me, term=Term(1 << 60))))
+                assert await caller.is_ended()
+        assert len(group.journal.of("! message refused")) == 1
+        assert term_of(leader) < 100
+
+
+async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> None:
+    """A member by a record that this one lacks knows its incarnation by that record, and may need its vote."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        leader = await group.leader()
+        term = term_of(leader)
+        follower = next(node for name, node in group.nodes.items() if name != leader.me)
+        await group.caught_up()
+        peering = follower._peering
+        assert peering is not None
+        await wait_for(lambda: not peering._raft.core.is_newcomer or None, group.journal.tail)
+        hello: dict[str, object] = {"node": "n9~x", "incarnation": "i", "address": "127.0.0.1:1"}
+        async with call(group, str(follower.me), greet=False) as caller:
+            assert (await caller.hello(**hello)).kind == FrameKind.WELCOME, "it may ask to join"
+            caller.write(frame_of(TermResponse(source=NodeId("n9~x"), target=follower.me, term=Term(term + 1))))
+            assert await caller.is_ended()
+        assert term_of(follower) == term
+        assert peering.address(NodeId("n9~x")) is None, "it is not called back"
+        hello["cluster"] = "c1"
+        async with call(group, str(follower.me), greet=False) as caller:
+            proof = hello_proof(follower.incarnation, hello)
+            assert (await caller.hello(**hello, proof=proof)).kind == FrameKind.WELCOME
+            caller.write(frame_of(TermResponse(source=NodeId("n9~x"), target=follower.me, term=Term(term + 1))))
+            await wait_for(lambda: term_of(follower) > term or None, group.journal.tail)
+            assert peering.address(NodeId("n9~x")) == "127.0.0.1:1"
+
+
+async def test_a_verdict_of_a_stranger_stops_nobody(tmp_path: Path) -> None:
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        leader = await group.leader()
+        me, other = (name for name in group.members if name != leader.me)
+        digest = {"end": 5, "odd": str(other), "trail": []}
+        async with call(group, str(other), greet=False) as caller:
+            await greet(caller, group, str(me))
+            caller.write(b"".join(encode_frame(FrameKind.DIGEST, digest)))
+            caller.write(frame_of(TermResponse(source=me, target=other, term=Term(1 << 60))))
+            assert await caller.is_ended()
+        assert not group.nodes[other].failed.done()
