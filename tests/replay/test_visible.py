@@ -8,6 +8,7 @@ from tests.replay.members import (
     NAMES,
     Log,
     Shown,
+    change_control,
     cluster,
     flip,
     opened,
@@ -20,7 +21,7 @@ from tests.replay.members import (
     write_member,
     write_snapshot,
 )
-from viewstamp.errors import CorruptionError, RequestError
+from viewstamp.errors import CorruptionError, NoQuorumError, RequestError
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wire.batch import Kind
 
@@ -202,6 +203,9 @@ def test_a_snapshot_that_was_being_installed_counts_as_the_log() -> None:
     write_member(disk, "n1", behind, history=[(0, 1), (1, 1), (2, 5)])
     write_snapshot(disk, "n1", prefix(log, 9))
     write_member(disk, "n2", prefix(log, 9))
+    with pytest.raises(NoQuorumError):  # Unless that is noted, it is proof that the log has lost its end.
+        opened(disk, "n1", "n2")
+    change_control(disk, "n1", installing=(1, prefix(log, 9).end))
     replay = opened(disk, "n1", "n2")
     assert replay.replicas[0].pair == (1, prefix(log, 9).end)
     assert shown(disk, replay) == visible(prefix(log, 9))

@@ -59,17 +59,26 @@ class Log:
     def propose(self, batch: Batch) -> Admission:
         admission = self.machine.admit(batch)
         if isinstance(admission, Accepted):
-            batch = admission.instead or batch
-            batch.stamp(
-                term=Term(self.term),
-                first_index=Index(self.next_index),
-                previous_term=Term(self.term),
-                log_time=self.seconds * 1_000_000 + 1000 + self.next_index,
-                first_position=admission.first_position,
-            )
-            self.next_index += batch.count
-            self.unapplied.append(batch)
+            self._append(admission.instead or batch, admission.first_position)
         return admission
+
+    def _append(self, batch: Batch, position: Position) -> None:
+        batch.stamp(
+            term=Term(self.term),
+            first_index=Index(self.next_index),
+            previous_term=Term(self.term),
+            log_time=self.seconds * 1_000_000 + 1000 + self.next_index,
+            first_position=position,
+        )
+        self.next_index += batch.count
+        self.unapplied.append(batch)
+
+    def enter(self, batch: Batch) -> Result:
+        """Append a batch as the leader of an earlier version did, and apply everything."""
+        self._append(batch, Position(0))
+        while len(self.unapplied) > 1:
+            self.apply()
+        return self.apply()
 
     def apply(self) -> Result:
         batch = self.unapplied.pop(0)

@@ -2,7 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.streams.log import Log, Stager, commit, create_topic, fence, first_position, open_session, records, restored
+from tests.streams.log import (
+    Log,
+    Stager,
+    commit,
+    configure_topic,
+    create_topic,
+    fence,
+    first_position,
+    open_session,
+    records,
+    restored,
+    trim_topic,
+)
 from viewstamp.errors import (
     CorruptionError,
     OverloadedError,
@@ -246,6 +258,19 @@ def test_a_forbidden_topic_name_is_refused_on_admission_and_on_application(log: 
         log.propose(create_topic(name))
     with pytest.raises(RequestError):
         log.machine.apply(stamped(create_topic(name), 1, 0))
+
+
+@pytest.mark.parametrize("name", ["-rf", ".", "..", ".hidden"])
+def test_a_topic_that_an_earlier_version_made_under_such_a_name_goes_on(log: Log, name: str) -> None:
+    """Only the leader refuses new ones: what the log holds is applied alike by every member, of whatever release."""
+    with pytest.raises(RequestError, match="a new topic cannot be named"):
+        log.propose(create_topic(name))
+    log.enter(create_topic(name))
+    assert log.topic(name) == log.describe(name)["id"]
+    log.append(log.topic(name), log.session(), 1)
+    log.run(configure_topic(name, retain_bytes=1000))
+    log.run(trim_topic(name, 2))
+    assert log.describe(name)["first_position"] == 2
 
 
 def test_topic_settings_that_cannot_be_read_are_refused(log: Log) -> None:

@@ -450,9 +450,9 @@ def test_beyond_the_quota_staging_waits_for_others_but_not_for_itself() -> None:
     mine, other = one.begin(), two.begin(sink="t")
     one.stage(mine, topic, size=800)
     two.stage(other, topic, size=600)
-    with pytest.raises(OverloadedError, match="the limit is 2000") as refused:
+    with pytest.raises(OverloadedError, match="the staging quota is 2000 bytes") as refused:
         log.propose(staged(mine, topic, one.session, 2, size=800))
-    assert refused.value.remedy
+    assert "raise [limits] staged_bytes_max" in refused.value.remedy
     log.run(abort(sink="t"))
     log.propose(staged(mine, topic, one.session, 2, size=800))
     with pytest.raises((OverloadedError, RequestError)):
@@ -461,6 +461,28 @@ def test_beyond_the_quota_staging_waits_for_others_but_not_for_itself() -> None:
     with pytest.raises(RequestError, match="batch 0 of sink 's' holds") as hopeless:
         log.propose(staged(mine, topic, one.session, 3, size=800))
     assert "smaller batches" in hopeless.value.remedy
+    assert "[limits] staged_bytes_max" in hopeless.value.message
+
+
+def test_a_quota_that_follows_from_another_setting_is_called_by_that_one() -> None:
+    log = Log(Streams(staged_bytes_max=100, staged_quota="[wal] bytes_max, an eighth of which may be staged"))
+    stager, topic = Stager(log), log.topic()
+    attempt = stager.begin()
+    with pytest.raises(RequestError, match=r"\[wal\] bytes_max, an eighth"):
+        log.propose(staged(attempt, topic, stager.session, 1, size=800))
+
+
+def test_a_sink_is_not_begun_under_a_name_that_is_an_option_or_moves_a_terminal(log: Log) -> None:
+    for name in ("-rf", "..", "a\x1b[2J", ""):
+        with pytest.raises(RequestError, match="a new sink cannot be named"):
+            log.propose(begin(sink=name))
+
+
+def test_a_sink_that_an_earlier_version_began_under_such_a_name_goes_on(log: Log) -> None:
+    """Its record is applied by every member; only the leader refuses new ones, before they enter the log."""
+    log.enter(begin(sink="-rf"))
+    assert "-rf" in [sink["name"] for sink in log.machine.query("list_sinks")]  # type: ignore[attr-defined]
+    log.run(begin(sink="-rf", batch=1))
 
 
 def test_staging_for_an_unknown_topic_is_refused(log: Log, stager: Stager) -> None:

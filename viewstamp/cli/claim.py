@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 
 from viewstamp.config.create import node_file
 from viewstamp.errors import ConfigError
+from viewstamp.host.private import make_private_directory
 
 __all__ = ["PLOT", "Claim", "adopt", "claimed"]
 
@@ -46,7 +47,7 @@ def claimed(path: str) -> Iterator[Claim]:
       ConfigError: something else lies there, or another demo is at work.
     """
     marker = os.path.join(path, MARKER)
-    os.makedirs(path, exist_ok=True)
+    make_private_directory(path)
     if set(os.listdir(path)) - {PLOT} and not os.path.exists(marker):
         raise ConfigError(
             f"{path} is not empty, and a demo starts from nothing",

@@ -29,6 +29,7 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
 )
+from viewstamp.host.private import make_private_directory, open_private
 from viewstamp.ids import NodeId, name_of
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ class LocalNode:
         """
         command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", self.file, "--output", "json"]
         try:
-            os.makedirs(self.directory, exist_ok=True)
-            with open(self.log_file, "ab") as log:
+            make_private_directory(self.directory)
+            with open(self.log_file, "ab", opener=open_private) as log:
                 self._log_start = log.tell()
                 child = subprocess.Popen(
                     command,
@@ -159,7 +160,7 @@ class LocalNode:
                 )
             _children[child.pid] = child
             mark = start_mark(child.pid)
-            with open(self._pid_file + ".new", "w", encoding="ascii") as stream:
+            with open(self._pid_file + ".new", "w", encoding="ascii", opener=open_private) as stream:
                 stream.write(f"{child.pid}\n{mark}\n{self._place()}\n")
             os.rename(self._pid_file + ".new", self._pid_file)
         except OSError as error:
@@ -456,7 +457,7 @@ class LocalCluster:
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Keep other commands from starting the same nodes meanwhile."""
-        with open(os.path.join(self.directory, "cluster.lock"), "wb") as stream:
+        with open(os.path.join(self.directory, "cluster.lock"), "wb", opener=open_private) as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
 

@@ -49,6 +49,7 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     from viewstamp.config import load_settings
     from viewstamp.embed import import_actors, run_node, run_on_fast_loop
     from viewstamp.host.log import SafeLog
+    from viewstamp.host.private import readable_by_others
 
     _open_standard_streams()
     loaded = load_settings(config, overrides=overrides)
@@ -56,6 +57,9 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     sys.path.insert(0, os.getcwd())
     actors = import_actors(loaded.settings.actors, loaded.directory)
     log, deadlines = SafeLog(logger()), list[threading.Timer]()
+    data_dir = loaded.settings.node.data_dir
+    if mode := readable_by_others(data_dir):
+        log.warning("! other users may look into the data directory", path=data_dir, mode=f"{mode:o}")
 
     def on_failed(failure: BaseException) -> None:
         deadlines.append(threading.Timer(_STOP_SECONDS_MAX, _exit_at_once, (failure, log)))

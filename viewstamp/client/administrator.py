@@ -12,6 +12,7 @@ from viewstamp.client.sink import SinkInfo, sink_info
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.frame import Frame
+from viewstamp.wire.names import check_topic
 from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Administrator"]
@@ -210,7 +211,7 @@ class Administrator(Sender):
         """Create a topic; one that is there already is fine, and is returned as it is.
 
         Args:
-          name: 1 to 128 letters, digits, dots, underscores or hyphens.
+          name: 1 to 128 letters, digits, dots, underscores or hyphens, the first one no dot or hyphen.
           retain_bytes: beyond so many bytes the oldest records are trimmed by themselves; 0 = never.
           retain_seconds: records older than this are trimmed by themselves; 0 = never.
           timeout: seconds from now; None = the client's default.
@@ -223,7 +224,7 @@ class Administrator(Sender):
         """
         as_whole(retain_bytes, "retain_bytes")
         retention: dict[str, object] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
-        return await self._change_topic(FrameKind.CREATE_TOPIC, {"name": name, **retention}, timeout)
+        return await self._change_topic(FrameKind.CREATE_TOPIC, {"name": check_topic(name), **retention}, timeout)
 
     async def configure_topic(
         self,
@@ -242,8 +243,8 @@ class Administrator(Sender):
         """
         if retain_bytes is not None:
             as_whole(retain_bytes, "retain_bytes")
-        body: dict[str, object] = {"name": name, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
-        return await self._change_topic(FrameKind.CONFIGURE_TOPIC, body, timeout)
+        retention: dict[str, object] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
+        return await self._change_topic(FrameKind.CONFIGURE_TOPIC, {"name": check_topic(name), **retention}, timeout)
 
     async def trim_topic(self, name: str, position: int, *, timeout: float | None = None) -> TopicInfo:
         """Drop all records of a topic before ``position``, for good. Where they are gone already, nothing happens.
@@ -253,7 +254,7 @@ class Administrator(Sender):
           RequestError: the position is beyond the end of the topic.
           UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
         """
-        body: dict[str, object] = {"name": name, "position": as_whole(position, "the position to trim to")}
+        body: dict[str, object] = {"name": check_topic(name), "position": as_whole(position, "the position to trim to")}
         return await self._change_topic(FrameKind.TRIM_TOPIC, body, timeout)
 
     async def _change_topic(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> TopicInfo:
@@ -276,7 +277,7 @@ class Administrator(Sender):
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time, or nobody who is that fresh.
         """
-        body = {"name": name, **as_staleness(stale, max_staleness)}
+        body = {"name": check_topic(name), **as_staleness(stale, max_staleness)}
         frame = await self._ask_any(FrameKind.DESCRIBE_TOPIC, body, timeout)
         return topic_info(frame.body["topic"], frame.body["age"])
 

@@ -10,6 +10,7 @@ from typing import Any
 from viewstamp.client.draft import Receipt
 from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
+from viewstamp.wire.names import check_encodable
 from viewstamp.wire.requests import FrameKind
 from viewstamp.wire.shown import shown
 
@@ -84,14 +85,14 @@ def as_staleness(stale: bool, max_staleness: float | None) -> dict[str, object]:
 
 
 def as_text(value: object, what: str) -> str:
-    """Return ``value``, which must be text.
+    """Return ``value``, which must be text that can be encoded.
 
     Raises:
       RequestError: it is something else.
     """
     if not isinstance(value, str):
         raise RequestError(f"{what} must be text, not {value!r}", remedy=f"write {str(value)!r}")
-    return value
+    return check_encodable(value, what)
 
 
 def as_whole(value: object, what: str) -> int:

@@ -17,6 +17,7 @@ from typing import Final
 from viewstamp.config.load import LoadedSettings, settle
 from viewstamp.config.model import NodeSettings
 from viewstamp.errors import ConfigError, StorageError
+from viewstamp.host.private import make_private_directory, open_private
 from viewstamp.ids import ClusterId, NodeId, name_of
 
 __all__ = ["NODES_MAX", "create_cluster", "create_node", "free_addresses", "node_file"]
@@ -57,7 +58,7 @@ def create_cluster(
     texts = {node: _text(node, addresses[node], cluster_id, addresses, chaos=chaos) for node in ids}
     more = _more_text(texts[ids[0]], node_file(directory, ids[0]), settings)
     try:
-        os.makedirs(directory, exist_ok=True)
+        make_private_directory(directory)
         taken = [name for name in sorted(os.listdir(directory)) if re.fullmatch(r"n[0-9]+(\.toml)?", name)]
         if taken:
             raise ConfigError(
@@ -201,7 +202,7 @@ def _section_text(loaded: LoadedSettings, settings: Mapping[str, str]) -> Iterat
 
 
 def _write(path: str, text: str) -> None:
-    with open(path + ".new", "w", encoding="utf-8") as stream:
+    with open(path + ".new", "w", encoding="utf-8", opener=open_private) as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

@@ -101,13 +101,14 @@ def node_options(settings: NodeSettings) -> Options:
 
 def compose_node(settings: NodeSettings, host: Host, log: Log, actors: Actors = NO_ACTORS) -> Node:
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
-    staged_bytes_max = settings.limits.staged_bytes_max
-    if settings.wal.bytes_max:
+    quota, staged_bytes_max = "[limits] staged_bytes_max", settings.limits.staged_bytes_max
+    if settings.wal.bytes_max and settings.wal.bytes_max // 8 < staged_bytes_max:
         # What is staged holds the log: the rest is for what frees it, commits and snapshots.
-        staged_bytes_max = min(staged_bytes_max, settings.wal.bytes_max // 8)
+        quota, staged_bytes_max = "[wal] bytes_max, an eighth of which may be staged", settings.wal.bytes_max // 8
     machine = Streams(
         classes=actors,
         staged_bytes_max=staged_bytes_max,
+        staged_quota=quota,
         session_seconds=settings.limits.session_seconds,
         call_result_bytes_max=settings.limits.result_bytes_max,
     )

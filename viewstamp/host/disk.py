@@ -27,6 +27,7 @@ from aiofiles.threadpool.binary import AsyncFileIO
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.lane import RealLane
+from viewstamp.host.private import DIRECTORY_MODE, open_private
 from viewstamp.host.seam import AsyncFile, Buffer, File, Lane, Lock
 
 __all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock"]
@@ -179,7 +180,7 @@ class RealAsyncFile:
 
         async def work() -> None:
             mode: Literal["x+b", "r+b"] = "x+b" if create else "r+b"
-            opened.append(await aiofiles.open(path, mode, buffering=0, opener=_open_file))
+            opened.append(await aiofiles.open(path, mode, buffering=0, opener=open_private))
 
         try:
             await to_the_end(work())
@@ -263,10 +264,6 @@ class RealAsyncFile:
         return (await in_thread(os.fstat, self._file.fileno())).st_size
 
 
-def _open_file(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o644)
-
-
 def _write(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
     if _HAS_PWRITEV:
         return os.pwritev(descriptor, buffers, offset)
@@ -325,7 +322,7 @@ class RealDisk:
     @staticmethod
     def _open(path: str, flags: int) -> File:
         try:
-            return RealFile(path, os.open(path, flags, 0o644))
+            return RealFile(path, open_private(path, flags))
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError as error:
@@ -340,7 +337,7 @@ class RealDisk:
             self.make_directory(parent)
         try:
             with suppress(FileExistsError):
-                os.mkdir(path)
+                os.mkdir(path, DIRECTORY_MODE)
             if not os.path.isdir(path):
                 raise StorageError(f"{path} is in the way: it is no directory", remedy="set another [node] data_dir")
         except OSError as error:
@@ -406,7 +403,7 @@ class RealDisk:
         """
         path = os.path.join(directory, _LOCK_NAME)
         with _storage("open", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -93,6 +93,21 @@ class Digest:
             else:
                 found.join(part)
 
+    def pack(self) -> bytes:
+        """Return all of it as bytes, for :meth:`unpack` in another process."""
+        packed: bytes = msgpack.packb(
+            [[topic, each.first_position, each.count, each.sums] for topic, each in self.topics.items()]
+        )
+        return packed
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Digest:
+        """Return what :meth:`pack` made bytes of."""
+        digest = cls()
+        for topic, first_position, count, sums in msgpack.unpackb(packed):
+            digest.topics[topic] = TopicDigest(first_position, count, [(checksum, size) for checksum, size in sums])
+        return digest
+
     def hexdigest(self) -> str:
         """Return the digest: 32 hexadecimal digits."""
         listed = [

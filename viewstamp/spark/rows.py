@@ -36,6 +36,7 @@ from pyspark.sql.types import BinaryType, CharType, DataType, MapType, StringTyp
 from viewstamp.errors import RecordTooLargeError, RequestError
 from viewstamp.spark.whole_rows import check_type, encode
 from viewstamp.wire.batch import HEADER_SIZE, Buffer, Column, Columns, pad
+from viewstamp.wire.names import check_topic
 
 __all__ = ["Rows", "check_schema"]
 
@@ -303,12 +304,10 @@ def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def _topics(batch: pa.RecordBatch) -> pa.Array:
     """Return the column of topics, each of which a topic may be called."""
-    from viewstamp.streams.topic import check_name  # Of a node's part, which only this column needs.
-
     topics = _binary(batch, "topic")
     for name in topics.unique().drop_null():
         try:
-            check_name(_decode(name))
+            check_topic(_decode(name))
         except RequestError as error:
             error.message = f"column 'topic': {error.message}"
             raise

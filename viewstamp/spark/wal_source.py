@@ -14,7 +14,6 @@ Imported by Spark before anything is read: what takes time is imported when it i
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -197,9 +196,7 @@ class PlannedReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts, as they were planned."""
-        with open(f"{self.path}/parts", "rb") as stream:
-            parts: list[Part] = pickle.load(stream)
-        return parts
+        return _unpacked(self.path)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a part; once all are taken, its digest is there."""
@@ -211,7 +208,7 @@ class PlannedReader(DataSourceReader):
         yield from read_part(partition, COLUMNS, add)
         # A task may run twice: both leave the same, and each of them whole.
         with tempfile.NamedTemporaryFile("wb", dir=self.path, delete=False) as stream:
-            pickle.dump(digest, stream)
+            stream.write(digest.pack())
         os.replace(stream.name, f"{self.path}/digest-{partition.number}")
 
 
@@ -231,11 +228,9 @@ class Planned:
         from viewstamp.replay.digest import Digest
 
         whole = Digest()
-        with open(f"{self._path}/parts", "rb") as stream:
-            count = len(pickle.load(stream))
-        for number in range(count):
+        for number in range(len(_unpacked(self._path))):
             with open(f"{self._path}/digest-{number}", "rb") as stream:
-                whole.join(pickle.load(stream))
+                whole.join(Digest.unpack(stream.read()))
         return whole.hexdigest()
 
 
@@ -282,9 +277,27 @@ def planned(
             yield Planned(replay, None, path)
             return
         with open(f"{path}/parts", "wb") as stream:
-            pickle.dump(parts_of(_plan_of(replay, ()), part_bytes), stream)
+            stream.write(_packed(parts_of(_plan_of(replay, ()), part_bytes)))
         spark.dataSource.register(PlannedDataSource)
         yield Planned(replay, spark.read.format(PlannedDataSource.name()).load(path), path)
+
+
+def _packed(parts: Sequence[Part]) -> bytes:
+    """Return a plan as msgpack: a file of it that somebody else wrote could not run anything, as a pickle could."""
+    import msgpack
+
+    packed: bytes = msgpack.packb([part.extents for part in parts])
+    return packed
+
+
+def _unpacked(path: str) -> list[Part]:
+    import msgpack
+
+    from viewstamp.replay.reading import Extent
+
+    with open(f"{path}/parts", "rb") as stream:
+        parts = msgpack.unpackb(stream.read())
+    return [Part(number, [Extent(*each) for each in extents]) for number, extents in enumerate(parts)]
 
 
 def _scan(file: object) -> object:

@@ -32,7 +32,8 @@ from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import Command
-from viewstamp.wire.staged import CommitRequest, decode_commit, entries_of
+from viewstamp.wire.names import check_new_sink, check_new_topic
+from viewstamp.wire.staged import CommitRequest, decode_commit, decode_fields, entries_of
 
 __all__ = [
     "ATTEMPTS_MAX",
@@ -63,7 +64,8 @@ class Streams:
     ``sessions_max``, ``result_bytes_max`` and ``topics_max`` are part of the replicated behaviour: they must be equal
     on all members. ``call_result_bytes_max``, the limit of one result, is the leader's and travels with each batch of
     commands. ``session_seconds`` is after how long without use a leader lets a session go, and
-    ``staged_bytes_max`` what it lets sinks stage, all together. Never awaits.
+    ``staged_bytes_max`` what it lets sinks stage, all together: a quota that errors call by its setting,
+    ``staged_quota``. Never awaits.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Streams:
         topics_max: int = TOPICS_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
         call_result_bytes_max: int = CALL_RESULT_BYTES_MAX,
+        staged_quota: str = "[limits] staged_bytes_max",
     ) -> None:
         """Take the classes of actors by the names that callers use. Raises as ``ActorHost`` does."""
         assert sessions_max >= 1
@@ -86,6 +89,7 @@ class Streams:
         self._result_bytes_max = result_bytes_max
         self._topics_max = topics_max
         self._staged_bytes_max = staged_bytes_max
+        self._staged_quota = staged_quota
         self._ledger = Ledger(State(), topics_max=topics_max)
         self._view: AdmissionView | None = None
         self._cut: StreamsCut | None = None
@@ -124,7 +128,9 @@ class Streams:
             case Kind.EXPIRE_SESSIONS:
                 view.expire(decode_expiry(batch))
             case Kind.CREATE_TOPIC:
-                self._state.creatable(decode_settings(batch), self._topics_max)
+                settings = decode_settings(batch)
+                if self._state.creatable(settings, self._topics_max) is None:
+                    check_new_topic(settings.name)
             case Kind.CONFIGURE_TOPIC:
                 self._state.named(decode_settings(batch).name)
             case Kind.TRIM_TOPIC:
@@ -158,6 +164,9 @@ class Streams:
         committed = staging.check_begin(batch)
         if committed is not None:
             return Answered({"attempt": 0, "commit": committed})
+        (sink,) = decode_fields(batch, sink=str)
+        if sink not in staging.sinks:
+            check_new_sink(sink)
         if len(staging.attempts) >= ATTEMPTS_MAX:
             raise OverloadedError(f"{len(staging.attempts)} attempts are being staged", remedy="try again later")
         return _NO_POSITION
@@ -181,13 +190,14 @@ class Streams:
         if own + batch.size > limit:
             raise RequestError(
                 f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes, attempts that were given up"
-                f" among them; all sinks together may hold {limit}",
-                remedy="write smaller batches (fewer files or records a trigger), or raise [limits] staged_bytes_max;"
-                " if most of it was given up, abort the batch and write it again",
+                f" among them; the staging quota is {limit} bytes for all sinks together ({self._staged_quota})",
+                remedy="write smaller batches (fewer files or records a trigger), or raise"
+                f" {self._staged_quota}; if most of it was given up, abort the batch and write it again",
             )
         raise OverloadedError(
-            f"{staging.bytes} bytes are staged and not committed, the limit is {limit}",
-            remedy="try again when other sinks have committed, or raise [limits] staged_bytes_max",
+            f"{staging.bytes} bytes are staged and not committed; the staging quota is {limit} bytes for all sinks"
+            f" together ({self._staged_quota})",
+            remedy=f"try again when other sinks have committed, or raise {self._staged_quota}",
         )
 
     def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:

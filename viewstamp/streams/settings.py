@@ -8,8 +8,8 @@ import msgpack
 
 from viewstamp.errors import RequestError
 from viewstamp.ids import Position
-from viewstamp.streams.topic import check_name
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.names import check_topic
 from viewstamp.wire.shown import shown
 
 __all__ = ["RETAIN_BYTES_MAX", "RETAIN_SECONDS_MAX", "TopicSettings", "decode_settings", "decode_trim"]
@@ -42,7 +42,7 @@ def decode_settings(batch: Batch) -> TopicSettings:
                 f"a topic cannot keep records for {shown(retain_seconds)} seconds", remedy="give seconds, 0 = for ever"
             )
         retain_seconds = float(retain_seconds)
-    return TopicSettings(check_name(settings["name"]), retain_bytes, retain_seconds)
+    return TopicSettings(check_topic(settings["name"]), retain_bytes, retain_seconds)
 
 
 def decode_trim(batch: Batch) -> tuple[str, Position]:
@@ -55,7 +55,7 @@ def decode_trim(batch: Batch) -> tuple[str, Position]:
     position = settings.get("position")
     if type(position) is not int or position < 1:
         raise RequestError(f"a topic cannot be trimmed to {shown(position)}", remedy="give the first position to keep")
-    return check_name(settings["name"]), Position(position)
+    return check_topic(settings["name"]), Position(position)
 
 
 def _decode_map(batch: Batch) -> dict[str, Any]:

@@ -7,20 +7,16 @@ batches lie before it. The sparse map names those indices; how far back the log 
 from __future__ import annotations
 
 import math
-import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any
 
-from viewstamp.errors import RequestError, TrimmedError
+from viewstamp.errors import TrimmedError
 from viewstamp.ids import Index, Position, TopicId
-from viewstamp.wire.shown import shown
 
-__all__ = ["NAME_PATTERN", "Topic", "check_name"]
+__all__ = ["Topic"]
 
-NAME_PATTERN = "[A-Za-z0-9._-]{1,128}"
-_NAME = re.compile(NAME_PATTERN)
 _OWN_BYTES = 64 * 1024
 """A new entry of the sparse map is made once this many bytes of the topic lie behind the latest one ..."""
 _LOG_BYTES = 1024 * 1024
@@ -290,17 +286,3 @@ def _pack_column(column: array[int]) -> bytes:
         column = column[:]
         column.byteswap()
     return column.tobytes()
-
-
-def check_name(name: object) -> str:
-    """Return ``name`` if a topic may be called so.
-
-    Raises:
-      RequestError: it may not.
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise RequestError(
-            f"a topic cannot be named {shown(name)}",
-            remedy="take 1 to 128 letters, digits, dots, underscores or hyphens",
-        )
-    return name

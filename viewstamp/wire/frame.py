@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import msgpack
 from crc32c import crc32c
 
-from viewstamp.errors import FrameError
+from viewstamp.errors import FrameError, RequestError
 from viewstamp.wire.batch import Buffer
+from viewstamp.wire.shown import shown
 
 __all__ = ["FRAME_BYTES_MAX", "FRAME_HEADER_SIZE", "Frame", "FrameDecoder", "TooLarge", "encode_frame"]
 
@@ -59,8 +60,17 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: int, body: object, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return the buffers of a frame, in order; those of ``payload`` are passed on and not copied."""
-    packed = msgpack.packb(body)
+    """Return the buffers of a frame, in order; those of ``payload`` are passed on and not copied.
+
+    Raises:
+      RequestError: ``body`` holds text that has no encoding.
+    """
+    try:
+        packed = msgpack.packb(body)
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"text that cannot be encoded as UTF-8: {shown(error.object)}", remedy="give text of whole characters"
+        ) from error
     checked = _CHECKED.pack(kind, len(packed), sum(map(len, payload)))
     checksum = crc32c(packed, crc32c(checked))
     return [b"".join((_MAGIC, checksum.to_bytes(4, "little"), checked, packed)), *payload]

@@ -14,11 +14,11 @@ import msgpack
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.names import NAME_BYTES_MAX
 from viewstamp.wire.shown import shown
 
 __all__ = [
     "ENTRY_SIZE",
-    "NAME_BYTES_MAX",
     "CommitRequest",
     "Entry",
     "decode_commit",
@@ -27,9 +27,6 @@ __all__ = [
     "entries_of",
     "pack_entry",
 ]
-
-NAME_BYTES_MAX = 256
-"""The longest name of a sink, an owner, a run or an attempt, in bytes of UTF-8."""
 
 _ENTRY = struct.Struct("<QIII")
 ENTRY_SIZE = _ENTRY.size

@@ -135,8 +135,11 @@ def _evaluated(annotation: object, function: Callable[..., Any], cls: type) -> o
         return Any
     if type(annotation) is not str:
         return annotation
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        return eval(annotation, getattr(function, "__globals__", {}), dict(vars(cls)))
+        return typing.get_type_hints(
+            holder, getattr(function, "__globals__", {}), dict(vars(cls)), include_extras=True
+        )["it"]
     except Exception:
         return Any
 
