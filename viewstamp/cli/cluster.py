@@ -50,7 +50,7 @@ def start(
         say(f"{node} was told to suffer: {', '.join(faults)}; `chaos heal` ends it")
     started = {node.id for node in run_async(cluster.start(timeout))}
     command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
-    for outsider in cluster.outsiders:
+    for outsider in cluster.outsiders if output is Output.TABLE else ():
         say(
             f"{outsider.id} runs and is no member: `{command} members add {outsider.id}{where}` makes it one, "
             f"`{command} members remove {outsider.id}{where}` stops it and sets its settings aside"
@@ -60,7 +60,9 @@ def start(
             {"id": node.id, "address": node.address, "pid": node.pid(), "started": node.id in started}
             for node in cluster.nodes.values()
         ]
-        print_json({"cluster_id": cluster.id, "directory": cluster.directory, "nodes": listed})
+        outsiders = [node.id for node in cluster.outsiders]
+        fields = {"cluster_id": cluster.id, "directory": cluster.directory, "no_members": outsiders}
+        print_json({**fields, "nodes": listed})
         return
     print_table(
         ["node", "address", "process", ""],

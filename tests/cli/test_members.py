@@ -1,0 +1,115 @@
+"""Members that are added twice, half, or where they have moved; with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli import main
+from viewstamp.cli.local import LocalCluster
+from viewstamp.config import free_addresses
+from viewstamp.ids import NodeId
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("members") / "cluster"
+    try:
+        assert main.run(["cluster", "start", "--dir", str(path)]) == 0
+        yield path
+    finally:
+        for node in LocalCluster.open(path).nodes.values():
+            asyncio.run(node.kill())
+
+
+@pytest.fixture
+def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command against the cluster; return what it prints as JSON, or its error."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
+        captured = capfd.readouterr()
+        return json.loads(captured.err if code > 1 else captured.out)
+
+    return run
+
+
+def follower(run: Run) -> str:
+    leader = run("leader", "show")["leader"]
+    return next(name for name in ("n3", "n2") if name != leader)
+
+
+def test_a_dead_voter_is_not_started_by_being_added_and_a_voter_does_not_become_a_learner(run: Run) -> None:
+    name = follower(run)
+    assert run("members", "add", name)["role"] == "voter"
+    assert (
+        f"{name} is a voter, and a voter does not become" in run("members", "add", name, "--learner", code=5)["message"]
+    )
+    run("cluster", "kill", name)
+    told = run("members", "add", name, code=5)
+    assert told["message"] == f"{name} is a voter already, and does not run"
+    assert f"cluster restart {name}" in told["remedy"]
+    assert run("cluster", "kill", name)["killed"] is False
+    run("cluster", "restart", name)
+
+
+def test_a_voter_with_another_port_is_named_by_start_and_doctor_and_moved_by_adding_it(
+    run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = follower(run)
+    run("cluster", "stop", name)
+    old, new = LocalCluster.open(directory).node(name).address, free_addresses(1)[0]
+    file = directory / f"{name}.toml"
+    file.write_text(file.read_text().replace(f'listen = "{old}"', f'listen = "{new}"'))
+    told = run("cluster", "start", code=2)
+    assert told["error"] == "MovedError"
+    assert f"the membership has {name} at {old}, but" in told["message"]
+    (found,) = (each for each in run("doctor", code=1)["findings"] if each["code"] == "moved")
+    assert found["sentence"].startswith(f"the membership has {name} at {old}, but its settings say {new}")
+    assert f"members add {name} --dir" in found["remedy"]
+    assert run("members", "add", name) == {"node": name, "address": new, "role": "voter"}
+    assert new in {each["address"] for each in run("members", "list")["members"]}
+    assert {node["id"]: node["started"] for node in run("cluster", "start")["nodes"]}[name] is False
+    run("leader", "transfer", name)
+
+
+def test_an_addition_that_is_interrupted_before_it_was_asked_for_leaves_nothing(run: Run, directory: Path) -> None:
+    command = [sys.executable, "-m", "viewstamp", "members", "add", "--dir", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as adding:
+        while not (directory / "n4" / "pid").exists():
+            assert adding.poll() is None
+            time.sleep(0.005)
+        adding.send_signal(signal.SIGINT)
+        _, said = adding.communicate(timeout=30)
+    assert adding.returncode == 130
+    assert "n4 is no member, and was deleted again" in said
+    assert not (directory / "n4.toml").exists()
+    assert not (directory / "n4").exists()
+    assert run("cluster", "start")["no_members"] == []
+
+
+def test_a_node_that_is_left_and_is_no_member_is_named_and_not_waited_for(
+    run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster = LocalCluster.open(directory)
+    cluster.add_node("n5", {node.id: node.address for node in cluster.nodes.values()})
+    assert run("cluster", "start")["no_members"] == ["n5"]
+    assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
+    assert re.search(r"n5 runs and is no member: `.*members add n5 .*`.*members remove n5 ", capfd.readouterr().err)
+    assert run("members", "remove", "n5") == {"node": "n5", "removed": False}
+    assert NodeId("n5") not in LocalCluster.open(directory).nodes
