@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.explore.mutants import EXPLORED
 from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
+from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
@@ -69,6 +70,7 @@ _ALL = {
     **REPLAY_MUTANTS,
     **RESOURCE_MUTANTS,
     **CLIENT_MUTANTS,
+    **MESSAGE_MUTANTS,
 }
 
 

@@ -655,5 +655,18 @@ RECORDS: tuple[Record, ...] = (
         "start-anywhere",
         Case("tests/node/test_moved.py::test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was"),
     ),
+    Record(
+        "take-from-anybody",
+        Case("tests/sim/test_stranger.py::test_what_a_stranger_sends_changes_nothing"),
+    ),
+    Record(
+        "offer-by-anybody", Case("tests/consensus/test_refused.py::test_an_offer_of_another_than_the_leader_is_refused")
+    ),
+    Record("leap-terms", Case("tests/consensus/test_refused.py::test_a_term_that_leaps_is_not_taken")),
+    Record(
+        "join-while-heard",
+        Case("tests/node/test_peering.py::test_nobody_takes_the_place_of_a_member_that_still_answers"),
+    ),
+    Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_nobody")),
 )
 """One for each mutant, in the order of ``CATALOGUE``."""

@@ -1,6 +1,6 @@
 """Who this member talks to: the links to the others, where they listen, and whose messages it takes.
 
-Consensus messages are taken from four kinds of sources (``docs/design/0007-messages-from-members-only.md``):
+Consensus messages are taken from four kinds of sources (``docs/design/0008-messages-from-members-only.md``):
 
 1. A member by any membership in this log, from the committed one on, with the disk that is known for it: any of these
    memberships may be in force, and of a joint one both halves are.
