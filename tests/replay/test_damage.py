@@ -401,3 +401,14 @@ def _body(place: tuple[str, int]) -> tuple[str, int]:
 def _raise(error: BaseException | None) -> None:
     if error is not None:
         raise error
+
+
+def test_a_directory_that_a_node_has_open_is_read_and_reported() -> None:
+    log = long_log()
+    disk = cluster(log)
+    lock = disk.lock("/n2")
+    replay = opened(disk)
+    assert shown(disk, replay) == visible(log)
+    assert [(each.kind, each.path) for each in replay.findings] == [("running", "/n2/lock")]
+    lock.release()
+    assert opened(disk).findings == []

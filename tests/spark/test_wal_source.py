@@ -166,6 +166,18 @@ def test_what_cannot_be_planned_fails_on_the_driver(directories: list[str], tmp_
         reader(cluster, majority="no")
 
 
+def test_the_directory_of_a_node_that_runs_is_refused(directories: list[str]) -> None:
+    cluster = os.path.dirname(directories[0])
+    lock = RealDisk().lock(directories[1])
+    try:
+        with pytest.raises(ConfigError, match=f"{directories[1]} is in use: process {os.getpid()} has it open"):
+            WalReader(WalOptions.parse({"path": cluster})).partitions()
+        assert WalReader(WalOptions.parse({"path": cluster, "unsafe": "true"})).partitions()
+    finally:
+        lock.release()
+    assert WalReader(WalOptions.parse({"path": cluster})).partitions()
+
+
 def test_damage_everywhere_is_an_error_before_any_task(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "cluster"
     asyncio.run(_fill(str(root)))

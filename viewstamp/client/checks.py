@@ -55,7 +55,8 @@ def as_headers(headers: object) -> dict[str, bytes] | None:
         return None
     if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
         raise RequestError(f"headers must map names to bytes, not {headers!r}", remedy='write {"name": b"..."}')
-    return {name: as_bytes(value, f"header {name!r}") for name, value in headers.items()}
+    what = "the name of a header"
+    return {as_text(name, what): as_bytes(value, f"header {name!r}") for name, value in headers.items()}
 
 
 def as_seconds(timeout: float | None, default: float) -> float:

@@ -176,12 +176,15 @@ async def a_directory_has_one_lock(disk: Disk, directory: str) -> None:
     """The second to ask is refused until the first lets go."""
     lock = disk.lock(directory)
     _expect_error("a second lock", DirectoryInUseError, lambda: disk.lock(directory))
+    _expect("a lock has a holder", True, bool(disk.lock_holder(directory)))
     lock.release()
+    _expect("nobody holds it any more", "", disk.lock_holder(directory))
     lock.release()
     again = disk.lock(directory)
     lock.release()
     _expect_error("a lock is released by its holder only", DirectoryInUseError, lambda: disk.lock(directory))
     again.release()
+    _expect("nobody holds what is missing", "", disk.lock_holder(f"{directory}/missing"))
     _expect_error("locking what is missing", StorageError, lambda: disk.lock(f"{directory}/missing"))
 
 

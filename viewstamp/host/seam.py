@@ -215,6 +215,13 @@ class Disk(Protocol):
         """
         ...
 
+    def lock_holder(self, directory: str) -> str:
+        """Return who holds the lock of a data directory, for people; "" = nobody, or it cannot be told. Takes nothing.
+
+        A caller that reads the directory learns by it that what it reads may change.
+        """
+        ...
+
     def lane(
         self,
         name: str,

@@ -131,6 +131,10 @@ class DiskThrough(Disk):
         """Take the exclusive lock of a data directory."""
         return self._disk.lock(directory)
 
+    def lock_holder(self, directory: str) -> str:
+        """Return who holds the lock of a data directory."""
+        return self._disk.lock_holder(directory)
+
     def lane(
         self,
         name: str,

@@ -271,6 +271,9 @@ class _Assembly:
             holes=self._holes,
             findings=self._findings,
         )
+        if holder := self._disk.lock_holder(self._directory):
+            text = f"{holder} has it open: what it writes from now on may be missing, and what is read may change"
+            self._find("running", f"{self._directory}/lock", 0, text)
         claim = replica.claim
         if claim is not None and claim.recovering is not None:
             text = describe_loss(replica.member, claim.recovering)

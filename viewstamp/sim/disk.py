@@ -218,6 +218,12 @@ class SimulatedDisk(Disk):
         lock = self._locks[directory] = _Lock(self._locks, directory, process.name if process else "the world")
         return lock
 
+    def lock_holder(self, directory: str) -> str:
+        """Return who holds the lock of a data directory."""
+        self.check(self._life)
+        lock = self._locks.get(posixpath.normpath(directory))
+        return "" if lock is None else lock.holder
+
     def lane(
         self,
         name: str,

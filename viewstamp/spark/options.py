@@ -213,7 +213,8 @@ class WalOptions:
     """() = all that there are."""
     columns: tuple[str, ...] = COLUMNS
     unsafe: bool = False
-    """Go on with fewer than a majority of the members: what was committed may be missing, and what never was be in."""
+    """Go on with fewer than a majority of the members, or with nodes that run: committed records may be missing, and
+    records that were never committed may be present."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from viewstamp.errors import ConfigError
 from viewstamp.spark.options import COLUMNS, WalOptions
 from viewstamp.spark.remedies import remedies
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from viewstamp.host.disk import RealDisk
     from viewstamp.replay import Extent, Plan, Replay
 
 __all__ = ["Planned", "PlannedDataSource", "ViewstampWalDataSource", "planned"]
@@ -90,7 +92,7 @@ class WalReader(DataSourceReader):
         Raises:
           NoQuorumError: the directories are of fewer than a majority of the members.
           CorruptionError: replicas contradict each other, or records are in none of them.
-          ConfigError: a directory holds no log, or they do not belong together.
+          ConfigError: a directory holds no log, they do not belong together, or a node runs on one.
           RequestError: the log knows no such topic.
         """
         with remedies():
@@ -111,9 +113,26 @@ def _open(options: WalOptions) -> Replay:
 
     disk = RealDisk()
     directories = find_replicas(disk, [os.path.abspath(path) for path in options.paths])
+    if not options.unsafe:
+        _check_not_running(disk, directories)
     with ThreadPoolExecutor(len(directories)) as threads:
         replicas = list(threads.map(lambda directory: read_replica(disk, directory), directories))
     return Replay.of(disk, replicas, unsafe=options.unsafe)
+
+
+def _check_not_running(disk: RealDisk, directories: Sequence[str]) -> None:
+    """Refuse the directories of nodes that run: tasks read the files later, and a node drops segments meanwhile.
+
+    Raises:
+      ConfigError: a process has one of them open.
+    """
+    for directory in directories:
+        if holder := disk.lock_holder(directory):
+            raise ConfigError(
+                f"{directory} is in use: {holder} has it open",
+                remedy="stop the node, or copy its directory and read the copy; a cluster that runs is read with"
+                ' format("viewstamp"); .option("unsafe", "true") reads it all the same, and fails if a file changes',
+            )
 
 
 def _plan_of(replay: Replay, topics: Sequence[str]) -> Plan:

@@ -77,6 +77,8 @@ def check_encodable(text: str, what: str) -> str:
     Raises:
       RequestError: it holds half of a surrogate pair, as a file name of other bytes does when Python reads it.
     """
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as error:
