@@ -35,7 +35,7 @@ _KINDS = {kind.__name__: kind for kind in MESSAGES}
 _HIDDEN = {"source", "target"}
 
 
-_ONLY_IF_TRUE = ("transfers", "is_silent")
+_ONLY_IF_TRUE = ("transfers", "is_silent", "life", "leader_end")
 
 
 def describe(message: Message) -> str:

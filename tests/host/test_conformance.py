@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,29 @@ from typing import Any
 import pytest
 import uvloop
 
+from viewstamp.host import boot
+from viewstamp.host.boot import UNKNOWN_BOOT, read_boot_id
 from viewstamp.host.clock import RealClock
-from viewstamp.host.conformance import CLOCK_BEHAVIOURS, DISK_BEHAVIOURS, NETWORK_BEHAVIOURS, ConformanceError
+from viewstamp.host.conformance import (
+    BOOT_BEHAVIOURS,
+    CLOCK_BEHAVIOURS,
+    DISK_BEHAVIOURS,
+    NETWORK_BEHAVIOURS,
+    ConformanceError,
+)
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Clock, Disk, Network
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedClock, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.world import World
 
 DiskBehaviour = Callable[[Disk, str], Coroutine[Any, Any, None]]
 NetworkBehaviour = Callable[[Network], Coroutine[Any, Any, None]]
 ClockBehaviour = Callable[[Clock], Coroutine[Any, Any, None]]
+BootBehaviour = Callable[[Callable[[], str]], Coroutine[Any, Any, None]]
 
 
 def _run_real(coroutine: Coroutine[Any, Any, None], loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -91,3 +103,32 @@ def test_the_suite_finds_a_disk_that_does_not_conform() -> None:
             failed.append(behaviour.__name__)
         loop.close()
     assert failed == ["renaming_replaces_and_open_files_stay_what_they_are"]
+
+
+@pytest.mark.parametrize("behaviour", BOOT_BEHAVIOURS, ids=lambda each: each.__name__)
+def test_the_real_boot_id_conforms(behaviour: BootBehaviour) -> None:
+    _run_real(behaviour(read_boot_id), asyncio.new_event_loop)
+
+
+@pytest.mark.parametrize("behaviour", BOOT_BEHAVIOURS, ids=lambda each: each.__name__)
+def test_the_simulated_boot_id_conforms(behaviour: BootBehaviour) -> None:
+    world = World(1, Swarm(nodes=1, faults={}))
+    world.loop.run_until_complete(behaviour(world.members[0].host.boot_id))
+    world.close()
+
+
+def test_a_simulated_power_cut_ends_a_boot_and_a_kill_does_not() -> None:
+    world = World(1, Swarm(nodes=1, faults={}))
+    [member] = world.members
+    before = member.host.boot_id()
+    world.take_down(member, power=False)
+    assert member.host.boot_id() == before
+    world.take_down(member, power=True)
+    assert member.host.boot_id() != before
+    world.close()
+
+
+def test_a_machine_without_a_boot_id_says_that_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_boot_id() != UNKNOWN_BOOT or not sys.platform.startswith("linux")
+    monkeypatch.setattr(boot, "_PATH", "/proc/there/is/no/such/file")
+    assert read_boot_id() == UNKNOWN_BOOT

@@ -16,6 +16,7 @@ from tests.node.switchboard import CLIENT, Switchboard
 from viewstamp.client import Client
 from viewstamp.client import Options as ClientOptions
 from viewstamp.consensus import core as consensus
+from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.seam import Disk, Host
@@ -138,7 +139,7 @@ class Group:
     def make(self, name: str, **changes: Any) -> Node:
         """Return a node that is not started."""
         entropy = random.Random(self.entropy.random())
-        host = Host(RealClock(), self._disks(NodeId(name)), self.board.network(name), entropy)
+        host = Host(RealClock(), self._disks(NodeId(name)), self.board.network(name), entropy, boot_id=read_boot_id)
         return Node(self.options(name, **changes), host, self.machine(NodeId(name)), self.journal.logger())
 
     def machine(self, node: NodeId) -> Streams:

@@ -190,6 +190,9 @@ class WalSection:
     sync_interval_ms: int = field(default=100, metadata=_integer(1, 60_000))
     """How often the log is synced where durability is not "sync"."""
 
+    interval_wait_all_seconds: float = field(default=300.0, metadata=_seconds(1, 86_400))
+    """How long an election waits for all voters, after a majority lost power where durability is not "sync"."""
+
     bytes_max: int = field(default=0, metadata=_integer(MIB, 2**60, or_zero="as much as the disk holds"))
     """The log's total size; a full log refuses appends and goes on serving reads."""
 

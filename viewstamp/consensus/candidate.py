@@ -23,6 +23,7 @@ def start(core: Core) -> None:
     follower.step_down(core, core.term)
     core.campaign = Campaign.PRE_VOTE
     core.votes = {core.me: True}
+    core.silent_votes = {core.me} if core.silent_until is not None else set()
     core.restart_election_timer()
     last_term, end = core.pair
     for voter in _other_voters(core):
@@ -46,6 +47,8 @@ def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
     if not _counts(core, message.source):
         return
     core.votes[message.source] = message.granted
+    if message.is_silent:
+        core.silent_votes.add(message.source)
     if not _maybe_give_up(core):
         _maybe_start_vote(core)
 
@@ -58,7 +61,10 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
         core.refuse(message.source, "one-vote", f"{message.source} changed its vote")
     core.votes[message.source] = message.granted
     core.vote_responses[message.source] = message
-    if standing.is_majority(core.membership, _voted(core, granted=True)):
+    if message.is_silent:  # Also where it says later that it is not: its log was compared while it was.
+        core.silent_votes.add(message.source)
+    if _wins(core):
+        _note_missing(core)
         leader.become_leader(core)
     else:
         _maybe_give_up(core)
@@ -77,13 +83,26 @@ def _maybe_give_up(core: Core) -> bool:
 
 
 def _maybe_start_vote(core: Core) -> None:
-    if standing.is_majority(core.membership, _voted(core, granted=True)) and core.is_synced:
+    if _wins(core) and core.is_synced:
         _start_vote(core, transfers=False)
+
+
+def _wins(core: Core) -> bool:
+    has_waited = core.leaderless_ticks >= core.options.wait_all_ticks
+    return standing.wins(core.membership, _voted(core, granted=True), core.silent_votes, has_waited=has_waited)
+
+
+def _note_missing(core: Core) -> None:
+    """Note which voters are missing, where that makes a difference: votes of members that lost power were needed."""
+    granted = _voted(core, granted=True)
+    is_sure = standing.wins(core.membership, granted, core.silent_votes, has_waited=False)
+    core.elected_without = () if is_sure else tuple(sorted(core.membership.electors.keys() - granted))
 
 
 def _start_vote(core: Core, *, transfers: bool) -> None:
     core.campaign = Campaign.VOTE
     core.votes = {}
+    core.silent_votes = set()
     core.vote_responses = {}
     core.announced_number = 0
     core.store_term(Term(core.term + 1), core.me)
@@ -94,7 +113,15 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
         )
     # One's own vote counts when it is durable, like any other.
     core.send_after_durable(
-        VoteResponse(source=core.me, target=core.me, term=core.term, granted=True, history=core.advertised, end=end)
+        VoteResponse(
+            source=core.me,
+            target=core.me,
+            term=core.term,
+            granted=True,
+            history=core.advertised,
+            end=end,
+            is_silent=core.silent_until is not None,
+        )
     )
 
 
@@ -105,7 +132,7 @@ def _counts(core: Core, voter: NodeId) -> bool:
 def _may_stand(core: Core) -> bool:
     """Say whether this member may campaign now: an elector, synced, nothing lost, able to lead (rules 2, 14, 17)."""
     is_able = core.is_synced and not core.installing and core.has_room
-    return is_able and standing.may_stand(core.me, core.memberships, core.silent_until)
+    return is_able and standing.may_stand(core.me, core.memberships, core.silent_until, lost_power=core.lost_power)
 
 
 def _other_voters(core: Core) -> list[NodeId]:

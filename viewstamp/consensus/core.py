@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 from viewstamp.consensus import standing
 from viewstamp.consensus.log import Log
 from viewstamp.consensus.membership import Membership, MembershipEntry
-from viewstamp.consensus.messages import Message, SnapshotOffer, TermResponse, VoteResponse
+from viewstamp.consensus.messages import Announcement, Message, SnapshotOffer, TermResponse, VoteResponse
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
@@ -52,6 +52,11 @@ class Options:
     """How many bytes of the newest batches stay in memory; what is not applied and durable stays in any case."""
     campaign_at_once: bool = False
     """Campaign at the first tick: the hinted leader of a new group."""
+    may_lose_acknowledged: bool = False
+    """Whether this member acknowledges before it syncs (interval mode). Told to cut committed records, it asks the node
+    to set its log aside; a member in sync mode takes that for a broken peer."""
+    wait_all_ticks: int = 30_000
+    """How long a candidate waits for every voter to answer before it counts the votes of members that lost power."""
     sync_only: bool = False
     """Propose nothing when leading: bring a quorum to the own term, commit what they hold (Neon's sync-safekeepers)."""
 
@@ -76,6 +81,8 @@ class Stored:
     tail: list[Batch] = field(default_factory=list)
     memberships: list[MembershipEntry]
     silent_until: tuple[Term, Index] | None = None
+    lost_power: bool = False
+    """Whether ``silent_until`` is due to a power loss in interval mode: what was synced is there, the vote too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +153,14 @@ class Core:
         """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
         self.silent_until = stored.silent_until
         """The pair that has to be regained before anything that this member says counts (rule 17); None = it does."""
+        self.lost_power = stored.lost_power
+        """Whether that is due to a power loss in interval mode: then it votes all the same, and says so."""
         self.silent_completions_left = 0
         """So many completions until the end of the silence is durable; 0 = it is not being written."""
+        self.life = entropy.randrange(1, 1 << 62) if stored.lost_power else 0
+        """Which start of this member it is, drawn where it lost power; the leader's announcement has to repeat it."""
+        self.superseded = ""
+        """Why this log has to be set aside, to be handed out by the next Ready; "" = it has not."""
         self.unfinished = 0
         """Readys that were handed out and wait for the disk."""
 
@@ -171,6 +184,11 @@ class Core:
         self.wall_us = 0
         self.ticks_since_leader = 0
         """Ticks since a leader of this term was heard; on a leader, since it last heard a quorum."""
+        self.leaderless_ticks = 0
+        """Ticks since this member last knew a leader."""
+        self.elected_without: tuple[NodeId, ...] = ()
+        """The voters that did not answer when this leader was elected by votes of members that had lost power, so that
+        acknowledged records may be lost; () = it was elected as ever."""
         self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
 
         self.forget_campaign()
@@ -187,6 +205,8 @@ class Core:
         """Reset what only a candidate needs: every field of a campaign is declared here, so that none outlives one."""
         self.campaign: Campaign | None = None
         self.votes: dict[NodeId, bool] = {}
+        self.silent_votes: set[NodeId] = set()
+        """Those of ``votes`` that came from members which lost power and have not regained their log."""
         self.vote_responses: dict[NodeId, VoteResponse] = {}
 
     def forget_leading(self) -> None:
@@ -320,6 +340,18 @@ class Core:
             return
         self.silent_completions_left = self.unfinished + 1
         self.writes.append(EndSilence())
+
+    def bound_silence(self, announcement: Announcement) -> None:
+        """Learn from the leader of this very term how long this log can have been before it lost power.
+
+        All that this member acknowledged in the term, the leader of the term had sent it, and a leader's log only grows
+        in its term. So the lost end is at most ``leader_end``, taken after this process had started. Acknowledgements
+        of earlier terms were synced before the history of this term was stored. Not stored: a restart asks again.
+        """
+        if self.silent_until is None or not self.life or announcement.life != self.life:
+            return
+        if self.silent_until[0] == self.term:
+            self.silent_until = min(self.silent_until, (self.term, announcement.leader_end))
 
     def store_history(self, history: TermHistory) -> None:
         """Take ``history`` and write it."""

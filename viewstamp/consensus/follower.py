@@ -98,6 +98,10 @@ def on_history_request(core: Core, message: HistoryRequest) -> None:
 def on_announcement(core: Core, message: Announcement) -> None:
     """Make this log a prefix of the leader's.
 
+    A member that is told to cut below its own commit end has met a broken peer, except in interval mode: there a
+    majority may have lost power and with it acknowledged records, and the group went on without them. Then the node
+    sets the log aside; nothing is answered, so the leader repeats its announcement until that is done.
+
     The writes, in this order: term (if it is new), truncation, history. A crash between any two leaves the old
     history on a log that is the same or shorter, which is safe; the history first would describe records of
     an old term as ones of the new, and loses a committed record in 10 steps (model-checked).
@@ -113,6 +117,10 @@ def on_announcement(core: Core, message: Announcement) -> None:
     if start != message.start:
         _report_history(core, message, number=message.number)
         return
+    if start < core.log.commit_end:
+        core.superseded = f"{message.source} leads without records that are committed here, from index {start} on"
+        return
+    core.bound_silence(message)
     if start < core.log.end:
         core.truncate(start)
         core.writes.append(TruncateLog(start))
@@ -134,7 +142,8 @@ def check_announcement(core: Core, message: Announcement) -> None:
 
     Where both histories know a term, they have to agree where it begins. A disagreement on a term whose records are
     committed here is a contradiction: the leader's log does not hold what this member has applied. So is a cut of
-    committed records. Everything else that does not fit says something of the message only, which is refused.
+    committed records, except in interval mode. Everything else that does not fit says something of the message only,
+    which is refused.
 
     Raises:
       BrokenRuleError: the message is refused.
@@ -157,6 +166,8 @@ def check_announcement(core: Core, message: Announcement) -> None:
         core.refuse(message.source, "history", f"{message.source} announced a history that this log denies: {error}")
     if start is None or start != message.start or not core.is_synced:
         return  # It is not taken as it stands; this member reports its state instead.
+    if start < core.log.commit_end and core.options.may_lose_acknowledged:
+        return  # The node sets the log aside.
     if start < core.log.commit_end:
         core.contradict(
             f"{message.source} says to cut to {start}, but everything before {core.log.commit_end} is committed"
@@ -371,6 +382,7 @@ def _report_history(core: Core, message: Message, *, number: int) -> None:
             number=number,
             history=core.advertised,
             end=core.log.durable_end,
+            life=core.life,
         )
     )
 

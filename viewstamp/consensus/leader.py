@@ -103,6 +103,7 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
             except BrokenRuleError:
                 pass  # The vote counted; for the history in it the member answers when it is asked again.
             _ask(core, member, progress)
+        core.maybe_end_silence()
         if not core.options.sync_only:
             # The one in force, as a record of the own term: it gates RUNNING, never the commit index.
             _append_membership(core, core.membership)
@@ -129,7 +130,7 @@ def on_history_response(core: Core, message: HistoryResponse) -> None:
         ProgressState.REPLICATING: message.number == 0,
     }[progress.state]
     if is_wanted:
-        _announce(core, message.source, progress, start)
+        _announce(core, message.source, progress, start, life=message.life)
 
 
 def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
@@ -372,7 +373,7 @@ def _point(core: Core, message: VoteResponse | HistoryResponse) -> Index | None:
     return start
 
 
-def _announce(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
+def _announce(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
     if start is None or start < core.first_index:
         progress.become_asking()  # Only a snapshot helps; it is asked again at each heartbeat, until it has one.
         if core.base is not None:
@@ -389,6 +390,8 @@ def _announce(core: Core, member: NodeId, progress: Progress, start: Index | Non
             number=progress.become_announcing(),
             history=core.history,
             start=start,
+            life=life,
+            leader_end=core.log.end if life else Index(0),
         )
     )
 
@@ -464,7 +467,7 @@ def _maybe_commit(core: Core) -> None:
     From the moment a quorum has reached it, records of old terms are committed by that end too: the announcement
     works like a record of the own term without length. Counting before it is figure 8 of the Raft paper.
     """
-    ends = {core.me: core.log.durable_end}
+    ends = {core.me: core.log.durable_end} if core.silent_until is None else {}
     for member, progress in core.progress.items():
         ends[member] = progress.counted_end
     end = standing.commit_end(core.memberships, ends, core.term_start, disks_are_named=bool(core.incarnations))

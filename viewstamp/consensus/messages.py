@@ -67,9 +67,13 @@ class PreVoteRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreVoteResponse(Message):
-    """I would (``term`` is the one asked for), or I would not (``term`` is mine)."""
+    """I would (``term`` is the one asked for), or I would not (``term`` is mine).
+
+    ``is_silent``: as in :class:`VoteResponse`.
+    """
 
     granted: bool
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +94,14 @@ class VoteRequest(Message):
 class VoteResponse(Message):
     """The answer, once it is durable, with the advertised history and the durable end: the winner starts from them.
 
-    The end never counts as an acknowledgement (protocol rule 7).
+    The end never counts as an acknowledgement (protocol rule 7). ``is_silent``: the voter lost power in interval mode
+    and has not regained its log, so this vote counts only under the conditions of ``standing`` (docs/design/0007).
     """
 
     granted: bool
     history: TermHistory
     end: Index
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +116,14 @@ class HistoryResponse(Message):
     """My advertised history and durable end, once ``term`` is durable here.
 
     Also sent unasked (``number`` 0) by a member that hears from a leader whose announcement it has not taken, and
-    instead of taking an announcement whose point does not fit its present state.
+    instead of taking an announcement whose point does not fit its present state. ``life`` is drawn at random at each
+    start of a member that lost power in interval mode, and 0 on all others: the leader returns it in its announcement.
     """
 
     number: int
     history: TermHistory
     end: Index
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +133,17 @@ class Announcement(Message):
     The member computes the point again from its own state and refuses a mismatch; refuses to cut below its
     commit; then in three durable steps: takes the term, truncates and syncs the log, stores the history.
     Doubled or late: the point of a member that has gone on is another one, so it is refused, harmlessly.
+
+    ``leader_end`` is the end of the leader's log when it received the history of ``life``. Whatever an earlier life of
+    the member acknowledged in this term is below it, because the leader had sent it. Late, it names another life, and
+    the member ignores the end.
     """
 
     number: int
     history: TermHistory
     start: Index
+    life: int = 0
+    leader_end: Index = Index(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

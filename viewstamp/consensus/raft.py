@@ -74,6 +74,7 @@ class Raft:
         core.wall_us = wall_us
         core.has_room = has_room
         core.ticks_since_leader += 1
+        core.leaderless_ticks = core.leaderless_ticks + 1 if core.leader is None else 0
         if core.leader == core.me:
             leader.on_tick(core)
         elif has_room and core.ticks_since_leader >= core.election_ticks:
@@ -193,15 +194,17 @@ class Raft:
         core = self.core
         core.unfinished -= 1
         core.completions_left -= core.installing
+        speaks = False
         if core.silent_completions_left > 0:
             core.silent_completions_left -= 1
             if core.silent_completions_left == 0:
-                core.silent_until = None
+                core.silent_until, core.lost_power = None, False
+                speaks = core.leader == core.me
         ended_silence = core.installing and core.completions_left == 0
         if not is_current_completion(core, viewstamp) or (core.installing and not ended_silence):
             return
         end = Index(viewstamp.index + 1)
-        is_news = end > core.log.durable_end or ended_silence
+        is_news = end > core.log.durable_end or ended_silence or speaks
         core.log.durable_end = max(end, core.log.durable_end)
         core.installing = False
         if is_news:
@@ -250,6 +253,7 @@ class Raft:
             or core.reads_ready
             or core.fetches
             or core.offer
+            or core.superseded
         ):
             return None
         if core.leader == core.me:
@@ -265,6 +269,7 @@ class Raft:
             reads=core.reads_ready,
             fetches=core.fetches,
             offer=core.offer,
+            superseded=core.superseded,
         )
         core.messages = []
         core.writes = []
@@ -272,6 +277,7 @@ class Raft:
         core.reads_ready = []
         core.fetches = []
         core.offer = None
+        core.superseded = ""
         core.log.evict()
         return ready
 

@@ -94,6 +94,8 @@ class Ready:
     * ``fetches`` are read from disk in the background.
     * ``offer`` is a leader's snapshot that this member needs: to be fetched in the background and installed
       (``Raft.install``); None = none, or one that was handed out before.
+    * ``superseded`` says, in interval mode, why this log has to be set aside and begun anew: the group lost records
+      that are committed here, and went on without them. "" = nothing of that kind.
     """
 
     messages: list[Message]
@@ -104,3 +106,4 @@ class Ready:
     reads: list[tuple[int, Index]]
     fetches: list[Fetch]
     offer: SnapshotOffer | None = None
+    superseded: str = ""

@@ -7,6 +7,7 @@ offline replay to the disks that it is given, so that all three choose the same 
 | --- | --- | --- | --- | --- |
 | voter, before and after the change while the membership is joint (rule 15) | yes | yes | yes | yes |
 | recovering: it has lost a part of its log (rule 17) | no | no | no | no |
+| recovering after a power loss in interval mode (docs/design/0007) | yes, and says so | yes | see :func:`wins` | no |
 | with a disk that no record names, where disks are named at all (rule 18) | yes | yes | no | no |
 | with another disk than the one that the membership names (rule 18) | refused | refused | no | no |
 | reborn, under a new id since it lost its disk (rule 18) | as that id | as that id | as that id | as that id |
@@ -40,6 +41,7 @@ __all__ = [
     "may_stand",
     "may_vote",
     "vote_counts",
+    "wins",
 ]
 
 Pair = tuple[Term, Index]
@@ -94,12 +96,14 @@ def decides_alone(membership: Membership, member: NodeId) -> bool:
 # -- One member ----------------------------------------------------------------------------------------------------
 
 
-def may_vote(silent_until: Pair | None) -> bool:
+def may_vote(silent_until: Pair | None, *, lost_power: bool = False) -> bool:
     """Return whether a member may vote: not while it has to regain ``silent_until`` (rule 17).
 
-    What it lost may be a record that it acknowledged, so its vote could elect a leader without that record.
+    What it lost may be a record that it acknowledged, so its vote could elect a leader without that record. A member
+    that ``lost_power`` in interval mode votes all the same, and says that it is recovering: its term and vote are
+    intact, and :func:`wins` decides what the vote is worth. Otherwise a power cut of the whole site would leave nobody.
     """
-    return silent_until is None
+    return silent_until is None or lost_power
 
 
 def has_regained(pair: Pair, silent_until: Pair | None) -> bool:
@@ -111,13 +115,16 @@ def has_regained(pair: Pair, silent_until: Pair | None) -> bool:
     return silent_until is None or pair >= silent_until
 
 
-def may_stand(member: NodeId, memberships: Iterable[MembershipEntry], silent_until: Pair | None) -> bool:
+def may_stand(
+    member: NodeId, memberships: Iterable[MembershipEntry], silent_until: Pair | None, *, lost_power: bool = False
+) -> bool:
     """Return whether a member may campaign, by the ``memberships`` in its log of which none is known to be replaced.
 
     A member that was removed by a record which is not known to be committed may still stand, because the others may
     need its vote, and it cannot vote for a log that is shorter than its own (Raft thesis 4.2.2).
     """
-    return may_vote(silent_until) and any(member in entry.membership.electors for entry in memberships)
+    is_elector = any(member in entry.membership.electors for entry in memberships)
+    return is_elector and may_vote(silent_until, lost_power=lost_power)
 
 
 def is_up_to_date(candidate: Pair, own: Pair) -> bool:
@@ -165,6 +172,30 @@ def commit_end(
     return majority_end(entries[-1].membership, counted)
 
 
+def wins(membership: Membership, votes: Iterable[NodeId], recovering: Collection[NodeId], *, has_waited: bool) -> bool:
+    """Return whether a candidate is elected, or may ask for votes, by these granted votes.
+
+    Votes of members that are ``recovering`` after a power loss do not count towards a majority, because such a member
+    may have forgotten the very record that it would have refused the candidate for. They count in two cases:
+
+    * Every voter has granted its vote. Then the candidate's log is at least as good as every log that there is. If a
+      minority lost power, a record that a majority acknowledged is still on a member that did not, and this member has
+      compared it. So nothing acknowledged is lost, unless a majority lost it.
+    * The candidate ``has_waited`` for the others as long as the operator allows. An absent voter may hold acknowledged
+      records that nobody else has any more, so the leader says aloud that they may be lost.
+
+    Args:
+      membership: the one in force in the candidate's log.
+      votes: who granted a vote, of those that :func:`vote_counts` allows, the candidate included.
+      recovering: which of them said that they had lost power.
+      has_waited: whether ``interval_wait_all_seconds`` are over without a leader.
+    """
+    granted = set(votes)
+    if is_majority(membership, granted.difference(recovering)):
+        return True
+    return is_majority(membership, granted) and (has_waited or granted >= membership.electors.keys())
+
+
 # -- An election, among disks --------------------------------------------------------------------------------------
 
 
@@ -173,7 +204,8 @@ class Claim:
     """What one member brings to an election, as its disk says.
 
     ``member`` is its id in the group, which names one disk for ever. ``pair`` is what it would advertise.
-    ``silent_until`` is the pair that it has to regain; None = it lost nothing. ``memberships`` are those in its log,
+    ``silent_until`` is the pair that it has to regain; None = it lost nothing; ``lost_power``: because of a power loss
+    in interval mode. ``memberships`` are those in its log,
     oldest first; the last one is in force. ``met`` are the incarnations of the disks that it has met.
     """
 
@@ -181,6 +213,7 @@ class Claim:
     incarnation: str
     pair: Pair
     silent_until: Pair | None = None
+    lost_power: bool = False
     memberships: tuple[MembershipEntry, ...] = ()
     met: Mapping[NodeId, str] = field(default_factory=dict)
 
@@ -200,7 +233,8 @@ class Claim:
         if self.member != candidate.member and (self.refuses(candidate) or candidate.refuses(self)):
             return False
         counts = vote_counts(candidate.memberships[-1].membership, self.member, candidate.member)
-        return counts and may_vote(self.recovering) and is_up_to_date(candidate.pair, self.pair)
+        votes = may_vote(self.recovering, lost_power=self.lost_power)
+        return counts and votes and is_up_to_date(candidate.pair, self.pair)
 
 
 def elect(claims: Sequence[Claim]) -> Claim | None:
@@ -209,8 +243,10 @@ def elect(claims: Sequence[Claim]) -> Claim | None:
     Of several that could win, the one with the largest pair is returned: it holds whatever the others hold committed.
     """
     for candidate in sorted(claims, key=lambda claim: claim.pair, reverse=True):
-        if may_stand(candidate.member, candidate.memberships, candidate.recovering):
-            votes = [claim.member for claim in claims if claim.votes_for(candidate)]
-            if is_majority(candidate.memberships[-1].membership, votes):
+        if may_stand(candidate.member, candidate.memberships, candidate.recovering, lost_power=candidate.lost_power):
+            votes = [claim for claim in claims if claim.votes_for(candidate)]
+            recovering = [claim.member for claim in votes if claim.recovering is not None]
+            membership = candidate.memberships[-1].membership
+            if wins(membership, [claim.member for claim in votes], recovering, has_waited=False):
                 return candidate
     return None

@@ -20,7 +20,7 @@ def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
 
 def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
     """Say whether one would vote; nothing changes here, not even a timer (rule 13)."""
-    if not standing.may_vote(core.silent_until):
+    if not standing.may_vote(core.silent_until, lost_power=core.lost_power):
         return
     granted = message.term > core.term and not core.hears_leader and is_up_to_date(core, message)
     core.send(
@@ -29,6 +29,7 @@ def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
             target=message.source,
             term=message.term if granted else core.term,
             granted=granted,
+            is_silent=core.silent_until is not None,
         )
     )
 
@@ -43,7 +44,7 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
     if message.term < core.term:
         core.answer_term(message)
         return
-    if not standing.may_vote(core.silent_until):
+    if not standing.may_vote(core.silent_until, lost_power=core.lost_power):
         return  # It does not know any more what it had promised to whom (rule 17).
     if message.term > core.term and core.hears_leader and not message.transfers:
         return  # A candidate that cannot hear the leader must not depose it (Raft §6, thesis 4.2.3).
@@ -67,5 +68,6 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
             granted=granted,
             history=core.advertised,
             end=core.log.durable_end,
+            is_silent=core.silent_until is not None,
         )
     )

@@ -11,6 +11,7 @@ from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus import core as consensus
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
+from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.log import Log
@@ -40,7 +41,7 @@ def real_host() -> Host:
     A ``SystemRandom`` asks the system for each draw, which may take 40 us in a virtual machine; every append that a
     follower takes draws an election timeout.
     """
-    return Host(RealClock(), RealDisk(), RealNetwork(), random.Random())
+    return Host(RealClock(), RealDisk(), RealNetwork(), random.Random(), boot_id=read_boot_id)
 
 
 def resolve(settings: str | Path | NodeSettings, actors: Actors = NO_ACTORS) -> tuple[NodeSettings, Actors]:
@@ -71,6 +72,7 @@ def node_options(settings: NodeSettings) -> Options:
         core=consensus.Options(
             election_timeout_ticks=max(2, timeouts.election_ms // timeouts.tick_ms),
             heartbeat_ticks=max(1, timeouts.heartbeat_ms // timeouts.tick_ms),
+            wait_all_ticks=round(settings.wal.interval_wait_all_seconds * 1000 / timeouts.tick_ms),
         ),
         wal=wal.Options(
             segment_bytes=settings.wal.segment_bytes,

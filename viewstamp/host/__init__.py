@@ -1,7 +1,7 @@
-"""The only doors to the outside world: clock, disk, network, entropy.
+"""The only doors to the outside world: clock, disk, network, entropy, boot id.
 
 Everything above reaches the machine through one :class:`~viewstamp.host.seam.Host` that it is handed, never
-through an import; so a node runs unchanged on a real machine and in the simulator, where all four are made from
+through an import; so a node runs unchanged on a real machine and in the simulator, where all of them are made from
 one seed.
 
 =================  ==========================================  =========================================
@@ -10,6 +10,8 @@ one seed.
 ``disk``           ``RealDisk``: files, names, lanes, locks    simulated: ``sim.disk.SimulatedDisk``
 ``lane``           ``RealLane``: one thread, or some in turn   simulated: in ``sim.disk``
 ``network``        ``RealNetwork``: TCP on asyncio             simulated: ``sim.network.SimulatedNetwork``
+``boot``           ``read_boot_id``: changes when the machine   simulated: in ``sim.world``
+                   starts again, not when a process does
 ``chaos``          ``Chaos``: faults on purpose, obeyed by     around a real network and a real disk
                    a node of a local cluster
 ``through``        ``DiskThrough``: passes every call on       what ``chaos`` and ``sim.recording`` are made of

@@ -6,6 +6,7 @@ event loop that belongs to the host::
     for behaviour in DISK_BEHAVIOURS: await behaviour(disk, directory)     # an empty directory for each
     for behaviour in NETWORK_BEHAVIOURS: await behaviour(network)
     for behaviour in CLOCK_BEHAVIOURS: await behaviour(clock)
+    for behaviour in BOOT_BEHAVIOURS: await behaviour(boot_id)
 
 Durability is not in here: only a power cut shows it. That the two agree on it is what ``sim.recording`` is for.
 """
@@ -20,7 +21,7 @@ from typing import Any
 from viewstamp.errors import ConfigError, DirectoryInUseError, StorageError
 from viewstamp.host.seam import Clock, Connection, ConnectionHandler, Disk, Listener, Network
 
-__all__ = ["CLOCK_BEHAVIOURS", "DISK_BEHAVIOURS", "NETWORK_BEHAVIOURS", "ConformanceError"]
+__all__ = ["BOOT_BEHAVIOURS", "CLOCK_BEHAVIOURS", "DISK_BEHAVIOURS", "NETWORK_BEHAVIOURS", "ConformanceError"]
 
 _PATIENCE = 10.0
 """Seconds after which something that must come is taken for missing; only a host that fails is ever that slow."""
@@ -637,6 +638,17 @@ async def the_wall_clock_counts_microseconds(clock: Clock) -> None:
     _expect("time passed", True, clock.wall_us() > before)
 
 
+# boot id
+
+
+async def the_boot_id_stays_while_the_machine_runs(boot_id: Callable[[], str]) -> None:
+    """It is a short text, fit for a file; "" where the machine has none."""
+    before = boot_id()
+    await asyncio.sleep(0.01)
+    _expect("the boot id later", before, boot_id())
+    _expect("short and printable", True, len(before) <= 64 and before.isascii() and before.isprintable())
+
+
 DISK_BEHAVIOURS: Sequence[Callable[[Disk, str], Coroutine[Any, Any, None]]] = (
     creating_makes_an_empty_file_and_fails_where_one_exists,
     many_buffers_are_written_in_order_without_gaps,
@@ -675,4 +687,8 @@ NETWORK_BEHAVIOURS: Sequence[Callable[[Network], Coroutine[Any, Any, None]]] = (
 CLOCK_BEHAVIOURS: Sequence[Callable[[Clock], Coroutine[Any, Any, None]]] = (
     monotonic_time_passes_and_never_goes_back,
     the_wall_clock_counts_microseconds,
+)
+
+BOOT_BEHAVIOURS: Sequence[Callable[[Callable[[], str]], Coroutine[Any, Any, None]]] = (
+    the_boot_id_stays_while_the_machine_runs,
 )

@@ -1,4 +1,4 @@
-"""The seams to the outside world: clock, disk, network, entropy. Protocols only.
+"""The seams to the outside world: clock, disk, network, entropy, boot id. Protocols only.
 
 A node is handed one :class:`Host` and reaches the world through nothing else. There is a real
 implementation (``host/disk.py``, ``host/network.py``, ``host/clock.py``) and a simulated one
@@ -322,3 +322,7 @@ class Host:
     entropy: random.Random
     chaos: Callable[[], list[dict[str, object]]] | None = None
     """Says which faults are made on purpose (``host.chaos``), for the node's status; None = none can be."""
+    boot_id: Callable[[], str] = str
+    """Returns which life of the machine this is, because unsynced bytes survive its processes and not the machine.
+
+    "" = unknown (``host.boot``): then the machine may have lost power since any earlier moment."""

@@ -6,7 +6,17 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from viewstamp.consensus.messages import MESSAGES, NUMBER_END, AppendRequest, BatchesRead, Message
+from viewstamp.consensus.messages import (
+    MESSAGES,
+    NUMBER_END,
+    Announcement,
+    AppendRequest,
+    BatchesRead,
+    HistoryResponse,
+    Message,
+    PreVoteResponse,
+    VoteResponse,
+)
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError, PeerError
 from viewstamp.wire.batch import Batch, Buffer
@@ -24,6 +34,12 @@ _NAMES = {kind: [field.name for field in fields(kind) if field.name != "batches"
 _WANTED = {
     kind: [_TYPES.get(str(field.type), int) for field in fields(kind) if field.name != "batches"] for kind in MESSAGES
 }
+_OPTIONAL = {
+    kind: [field.default for field in fields(kind) if field.name in ("is_silent", "life", "leader_end")]
+    for kind in (PreVoteResponse, VoteResponse, HistoryResponse, Announcement)
+}
+"""Defaults of fields at the end of a message that are left out where all of them have that value, because releases
+before them refuse a longer message. Only members in interval mode send other values."""
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
 
@@ -31,6 +47,8 @@ def encode_message(message: Message) -> list[Buffer]:
     """Return the buffers of a PEER frame: ``[number of the message type, its fields ...]`` and the batches."""
     kind = type(message)
     body = [_NUMBERS[kind], *_VALUES[kind](message)]
+    if kind in _OPTIONAL and body[-len(_OPTIONAL[kind]) :] == _OPTIONAL[kind]:
+        del body[-len(_OPTIONAL[kind]) :]
     if "history" in _NAMES[kind]:
         body = [value.starts if isinstance(value, TermHistory) else value for value in body]
     payload = [batch.buffer for batch in message.batches] if isinstance(message, AppendRequest) else []
@@ -46,6 +64,8 @@ def decode_message(frame: Frame) -> Message:
     try:
         number, *values = frame.body
         kind = _PEER_KINDS[_number(number)]
+        if kind in _OPTIONAL and len(values) == len(_WANTED[kind]) - len(_OPTIONAL[kind]):
+            values += _OPTIONAL[kind]
         for value, wanted in zip(values, _WANTED[kind], strict=True):
             if type(value) is not wanted or (type(value) is int and not 0 <= value < NUMBER_END):
                 raise TypeError(f"{shown(value)} stands for a {wanted.__name__}")

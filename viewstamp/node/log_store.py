@@ -27,6 +27,7 @@ from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateL
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
+from viewstamp.node.recovering import mark_stopped
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.wal import Wal
 
@@ -127,6 +128,16 @@ class LogStore:
         self._wal.run(job, done)
         await future
 
+    def mark_stopped(self) -> None:
+        """Clear the running mark: the log is closed, and all of it is synced. Blocking, when nothing else writes.
+
+        Raises:
+          StorageError: the mark may be there still, so a power cut will cost time, and no record.
+        """
+        if self.state.running is not None:
+            self.state = mark_stopped(self.state)
+            self._write(self.state)
+
     def _queue(self, write: Write, done: Done) -> None:
         match write:
             case AppendLog(batches):
@@ -140,7 +151,7 @@ class LogStore:
             case WriteTerm(term, vote):
                 self._write_control(replace(self.state, term=term, vote=vote), done)
             case EndSilence():
-                self._write_control(replace(self.state, silent_until=None), done)
+                self._write_control(replace(self.state, silent_until=None, lost_power=False), done)
             case WriteHistory(history):
                 self._write_history(history, done)
 

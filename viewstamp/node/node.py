@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from viewstamp.actors import Failure, Ref, System
@@ -68,11 +69,7 @@ from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.requests import PROTOCOL_VERSION
 
-__all__ = ["INTERVAL", "SYNCED", "Node"]
-
-SYNCED = "majority, synced"
-INTERVAL = "interval_may_lose_acknowledged_writes"
-"""The two meanings of an acknowledgement: on the disks of a majority; or handed to them, and synced a moment later."""
+__all__ = ["Node"]
 
 ResultT = TypeVar("ResultT")
 
@@ -270,6 +267,8 @@ class Node:
             await wal.close()
             if wal.failure is not None:
                 raise wal.failure
+            if self.log_store is not None:
+                await in_thread(self.log_store.mark_stopped)
 
     def _on_lost_disk(self, error: LostDiskError) -> None:
         """Peers know this node with another disk: with nothing in its log it joins anew (protocol rule 18)."""
@@ -331,7 +330,7 @@ class Node:
         options, host, wal = self.options, self.host, self.wal
         assert wal is not None, "recovery has opened it"
         is_hinted = recovered.is_new and options.leader_hint == options.node
-        core_options = replace(options.core, campaign_at_once=is_hinted)
+        core_options = replace(options.core, campaign_at_once=is_hinted, may_lose_acknowledged=options.is_interval)
         self.me = recovered.member_id
         assert self.server is not None, "it listens"
         self.server.node = self.me
@@ -390,6 +389,7 @@ class Node:
             on_offer=self.fetcher.offer,
             pass_on=peering.pass_on,
             on_install=self._on_install,
+            on_superseded=lambda why: self.restart(why, partial(self.repairer.set_log_aside, self.membership)),
             explain_full=self.snapshotter.explain_full,
             is_behind=lambda: snapshotter.is_behind,
             clock=host.clock,
@@ -590,7 +590,7 @@ class Node:
     @property
     def durability(self) -> str:
         """What an acknowledgement of this node means."""
-        return INTERVAL if self.options.wal.sync_seconds > 0 else SYNCED
+        return self.options.durability
 
     def step(self, message: FromPeer, incarnation: str) -> None:
         """Take a consensus message; it may be dropped, like any. Raises as ``Peering.check_source``."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from viewstamp.consensus import core as consensus
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.log_clock import BOUND_SECONDS
+from viewstamp.node.recovering import INTERVAL, SYNCED
 from viewstamp.node.release import release
 from viewstamp.node.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
@@ -45,3 +46,13 @@ class Options:
     def as_status(self) -> dict[str, object]:
         """Return what status shows of these."""
         return {"id": self.node, "cluster_id": self.cluster, "process": self.process, "release": release()}
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether this node acknowledges before it syncs (interval mode)."""
+        return self.wal.sync_seconds > 0
+
+    @property
+    def durability(self) -> str:
+        """What an acknowledgement of this node means."""
+        return INTERVAL if self.is_interval else SYNCED

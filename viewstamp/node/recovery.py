@@ -14,6 +14,9 @@ A node that died while a leader's snapshot was being installed has the file, dur
 names it (``wal/known_end.py``), and perhaps still the old log. The log is reset to the snapshot's end, and then its
 history is stored and the mark cleared, in this order (protocol rule 19). This can be repeated.
 
+Before anything is sent, the running mark is stored, and with it the pair that a power loss makes this member regain
+(``recovering.py``).
+
 Everything blocks, and belongs in a lane.
 """
 
@@ -32,6 +35,7 @@ from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId, Term
 from viewstamp.node.applier import Applier
 from viewstamp.node.log_store import LogStore, check_history, stored_membership
+from viewstamp.node.recovering import mark_started
 from viewstamp.node.snapshot_file import SnapshotMeta
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
@@ -173,6 +177,17 @@ def recover(
         incarnation = f"{host.entropy.getrandbits(64):016x}"
         state = ControlState(cluster_id=cluster, node_id=node, incarnation=incarnation)
         control.write(state)
+    marked = mark_started(state, host.boot_id(), is_interval=wal_options.sync_seconds > 0)
+    if marked != state:
+        if marked.silent_until != state.silent_until:
+            log.error(
+                "! the machine lost power: acknowledged records that were not synced may be gone here",
+                end=wal.end,
+                pair=marked.silent_until,
+                remedy="nothing: this member counts again when it holds what the others hold",
+            )
+        state = marked
+        control.write(state)
     history = TermHistory(state.history)
     if snapshot is None and wal.end == 1 < history.starts[0].begin:
         # A repair found nothing left of the log, which begins anew: terms of records that are gone describe nothing.
@@ -206,6 +221,7 @@ def recover(
             tail=replay.tail(),
             memberships=[base, *replay.memberships],
             silent_until=_pair(state.silent_until),
+            lost_power=state.lost_power,
         ),
         applier=applier,
         log_store=LogStore(wal, control, state),

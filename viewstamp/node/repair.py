@@ -35,6 +35,7 @@ from viewstamp.host.log import Log
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.identity import name_of, reborn
+from viewstamp.node.recovering import UNKNOWN_END, lost_power, silent_pair
 from viewstamp.node.recovery import Recovered
 from viewstamp.node.refetch import GoneError, Progress, Refetcher
 from viewstamp.node.remains import Remains
@@ -49,9 +50,6 @@ __all__ = ["UNKNOWN_END", "Repairer", "silent_pair"]
 
 _REPAIRS_MAX = 4
 """How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
-
-UNKNOWN_END = 2**62
-"""The end of a log of which is not known how long it was: no log of its last term reaches it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,19 +80,6 @@ class _Look:
     @property
     def history(self) -> TermHistory:
         return TermHistory(self.state.history)
-
-
-def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
-    """Return the pair that a node may have advertised before its log rotted, which ended at ``end`` (None = not known).
-
-    A pair that is stored already stays: since then nothing that the node said counted.
-    """
-    if state.silent_until is not None:
-        return state.silent_until
-    history = TermHistory(state.history)
-    if end is None or history.starts[0].begin > end:
-        return history.last_term, UNKNOWN_END
-    return history.advertised(Index(end)).last_term, end
 
 
 class Repairer:
@@ -199,6 +184,40 @@ class Repairer:
             found=f"one that begins at {first_index}",
             remedy="nothing: it is repaired from the other members",
         )
+
+    def set_log_aside(self, membership: Membership) -> None:
+        """Set log and snapshots aside, so that this member begins anew with what the others have; blocking.
+
+        For interval mode, where the group went on without records that are committed here. Term and vote stay. The
+        control file is written first: a death behind it leaves some of the log, or none, and a member that is
+        recovering and is told the same again, or a snapshot.
+
+        Args:
+          membership: the newest one that the log holds, because the log will not.
+
+        Raises:
+          StorageError: the disk failed.
+        """
+        disk = self._host.disk
+        control = ControlFile.open(disk, self._data_dir)
+        assert control.state is not None, "it has run"
+        state = control.state
+        pair = silent_pair(state, None)
+        is_damaged = state.silent_until is not None and not state.lost_power
+        control.write(
+            replace(
+                state,
+                silent_until=pair,
+                lost_power=not is_damaged,
+                commit_hint=0,
+                membership=membership.encode(),
+            )
+        )
+        aside = Aside(disk, self._data_dir)
+        for name in disk.list_directory(f"{self._data_dir}/snapshots"):
+            aside.move(f"{self._data_dir}/snapshots/{name}")
+        begin_anew(disk, self._wal, aside)
+        self._log.error("! the log is set aside: the group lost acknowledged records", aside=aside.directory, pair=pair)
 
     async def close(self) -> None:
         """Give up a repair that is under way. Idempotent."""
@@ -381,10 +400,13 @@ class Repairer:
 
     def _fall_silent(self, look: _Look, cut: int) -> None:
         """Store the pair, before the log is touched; the commit hint goes down with the log. Blocking."""
-        pair = silent_pair(look.state, look.found.end)
+        # After a power loss in interval mode nobody knows how much followed the end that is found.
+        is_end_known = not lost_power(look.state, self._host.boot_id())
+        pair = silent_pair(look.state, look.found.end if is_end_known else None)
         look.state = replace(
             look.state,
             silent_until=pair,
+            lost_power=False,
             commit_hint=min(look.state.commit_hint, cut),
             membership=look.membership.encode(),
         )

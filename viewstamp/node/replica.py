@@ -216,6 +216,7 @@ class Replica(Actor[Item]):
         on_offer: Callable[[SnapshotOffer], None],
         pass_on: Callable[[NodeId, NodeId, str], None],
         on_install: Callable[[], None],
+        on_superseded: Callable[[str], None],
         explain_full: Callable[[], str],
         is_behind: Callable[[], bool],
         clock: Clock,
@@ -241,6 +242,8 @@ class Replica(Actor[Item]):
         """Tells the leader of one that asks to join."""
         self._on_offer = on_offer
         """Hears of a leader's snapshot that this member needs."""
+        self._on_superseded = on_superseded
+        """Called with the reason when this node has to set its log aside and begin anew."""
         self._on_install = on_install
         """Called before the state is replaced: whoever copies it has to let go."""
         self._explain_full = explain_full
@@ -360,6 +363,8 @@ class Replica(Actor[Item]):
                 self._wal.run(_nothing, lambda error: self._on_written(done, error))
         if ready.offer is not None:
             self._on_offer(ready.offer)
+        if ready.superseded:
+            self._on_superseded(ready.superseded)
         if ready.committed:
             self.applier.hand_over(ready.committed)
             self._log_store.set_commit_end(ready.committed[-1].end)
@@ -563,6 +568,13 @@ class Replica(Actor[Item]):
             lifecycle=raft.lifecycle.value,
             end=raft.core.log.end,
         )
+        if core.leader == core.me and core.elected_without:
+            self._log.error(
+                "! elected by members that lost power: acknowledged records may be lost",
+                missing=", ".join(core.elected_without),
+                remedy="the missing members set aside what the group does not have, as damaged-<n> in their data_dir",
+            )
+            core.elected_without = ()
         if was_leader_of is not None and (raft.role is not Role.LEADER or raft.term != was_leader_of):
             self._stop_leading("does not lead any more")
         self.on_change()
@@ -632,6 +644,7 @@ class Replica(Actor[Item]):
             "last_index": core.log.end - 1,
             "led_terms": self.led_terms,
             "silent_until": list(core.silent_until) if core.silent_until is not None else None,
+            "lost_power": core.lost_power,
             "full": self._full_now(),
             "clock": self.log_clock.status,
             **self.pace.status(self._clock.monotonic()),

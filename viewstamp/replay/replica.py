@@ -17,8 +17,10 @@ from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.standing import Claim, Pair
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageError
+from viewstamp.host.boot import read_boot_id
 from viewstamp.host.seam import Disk
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.node.recovering import mark_started
 from viewstamp.node.snapshot_file import SnapshotMeta, read_header, read_trailer
 from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
@@ -109,15 +111,20 @@ class Replica:
 
     @property
     def claim(self) -> Claim | None:
-        """What this member brings to an election; None = who it is, or how far its log had come, is not known."""
-        state = self.state
-        if state is None or not self.is_certain:
+        """What this member brings to an election; None = who it is, or how far its log had come, is not known.
+
+        A directory of a node in interval mode that did not stop cleanly may lack acknowledged records, unless it lies
+        on the machine where it was written, in the same boot.
+        """
+        if self.state is None or not self.is_certain:
             return None
+        state = mark_started(self.state, read_boot_id(), is_interval=False)
         return Claim(
             member=self.member,
             incarnation=state.incarnation,
             pair=(Term(self.pair[0]), Index(self.pair[1])),
             silent_until=_pair(state.silent_until),
+            lost_power=state.lost_power,
             memberships=self.memberships,
             met={NodeId(node): incarnation for node, incarnation in state.peers},
         )

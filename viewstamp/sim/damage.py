@@ -87,10 +87,32 @@ class Damages:
         log.look(member.disk.volume)
         if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
             return False
-        first, pair = log.first, log.pair
+        held = log.first, log.pair
         if not damage(log):
             return False
         member.disk.damages += 1
+        self._note(member, held, is_final=kind in _FINAL and self._may_vote(member.id))
+        if kind in _FINAL:
+            # Until its peers have told it, it comes back under its old name, and empty.
+            self._world.checker.facts.forget(member.id)
+        self._world.note(member.id, "!", f"damage {kind}, held {held[1]}")
+        return True
+
+    def lose_power(self, member: Member) -> bool:
+        """Count a power cut in interval mode as damage; say whether it is within the budget. The caller cuts."""
+        log = self._world.durability.logs.get(member.name)
+        if log is None:
+            return True
+        log.look(member.disk.volume)
+        if not self.allows(member.id):
+            return False
+        self._note(member, (log.first, log.pair), is_final=False)
+        self._world.note(member.id, "!", f"loses power, held {log.pair}")
+        return True
+
+    def _note(self, member: Member, held: tuple[int, tuple[int, int]], *, is_final: bool) -> None:
+        """Note that a disk which held ``held``, its first index and its pair, does not any more."""
+        first, pair = held
         self._damaged_once.add(member.name)
         before = self.present.get(member.id)
         self.present[member.id] = _Damage(
@@ -98,13 +120,8 @@ class Damages:
             first if before is None else min(first, before.first),
             pair if before is None else max(pair, before.pair),
             member.starts,
-            (kind in _FINAL and self._may_vote(member.id)) or (before is not None and before.is_final),
+            is_final or (before is not None and before.is_final),
         )
-        if kind in _FINAL:
-            # Until its peers have told it, it comes back under its old name, and empty.
-            self._world.checker.facts.forget(member.id)
-        self._world.note(member.id, "!", f"damage {kind}, held {pair}")
-        return True
 
     def check_silence(self) -> None:
         """Raise Violation where a member is silent whose disk has never lost anything.

@@ -109,8 +109,13 @@ class Faults:
 
     def _power(self, member: Member) -> None:
         """A power cut: what was not synced may be gone, in any subset."""
-        self._world.take_down(member, power=True)
+        self._world.take_down(member, power=self._may_lose_power(member))
         self._later(lambda: self._world.bring_up(member))
+
+    def _may_lose_power(self, member: Member) -> bool:
+        """Say whether a power cut is within the budget: in interval mode it takes what the member acknowledged."""
+        swarm = self._world.swarm
+        return swarm.sync_seconds == 0 or swarm.majority_loses_power or self._world.damages.lose_power(member)
 
     def _power_all(self, _: Member) -> None:
         """A power cut of the whole site."""
@@ -124,7 +129,7 @@ class Faults:
         power = self._entropy.random() < 0.7
 
         def died() -> None:
-            self._world.take_down(member, power=power)
+            self._world.take_down(member, power=power and self._may_lose_power(member))
             self._later(lambda: self._world.bring_up(member))
 
         member.disk.crash_at(member.disk.calls + self._entropy.randint(1, _CALLS_UNTIL_CRASH_MAX), died)

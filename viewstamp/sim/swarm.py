@@ -7,12 +7,12 @@ found sooner where nothing else disturbs them.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.network import LinkOptions
 
-__all__ = ["FAULTS", "Swarm", "draw_swarm"]
+__all__ = ["FAULTS", "Swarm", "draw_swarm", "losing_majorities"]
 
 FAULTS = (
     "kill",
@@ -105,10 +105,42 @@ class Swarm:
     """How often the reader beside the sinks, when it has read some of a topic, has that trimmed."""
     value_bytes_max: int = 200
     timeout: float = 4.0
+    sync_seconds: float = 0.0
+    """How often the logs are synced in interval mode, in which a power cut takes acknowledged records; 0 = sync mode.
+
+    Then a power cut counts as damage until its member has regained what it held, so that it hits a minority at most
+    (``damage.py``): what it would do beyond, it does as a kill.
+    """
+    wait_all_seconds: float = 600.0
+    """How long an election waits for voters that do not answer, before it counts those that lost power."""
+    majority_loses_power: bool = False
+    """In interval mode: power cuts hit any number of members, so acknowledged records may go. What is checked is that
+    terms, votes and logs stay consistent, that no member is stopped for good, and that all are equal in the end."""
 
 
 def draw_swarm(entropy: random.Random) -> Swarm:
     """Draw the settings of a run."""
+    swarm = _draw(entropy)
+    sync_seconds = entropy.choice((0.0, 0.0, 0.0, 0.02, 0.2))
+    if sync_seconds == 0:
+        return swarm
+    swarm = replace(swarm, sync_seconds=sync_seconds)
+    return losing_majorities(swarm, entropy) if entropy.random() < 0.3 else swarm
+
+
+def losing_majorities(swarm: Swarm, entropy: random.Random) -> Swarm:
+    """Return the swarm with power cuts of any number of members, and without what such a run could not be judged by."""
+    faults = {kind: weight for kind, weight in swarm.faults.items() if kind not in (*DAMAGES, "members")}
+    return replace(
+        swarm,
+        majority_loses_power=True,
+        wait_all_seconds=entropy.choice((0.5, 2.0, 600.0)),
+        faults={**faults, "power": 1.0, "power-all": 0.5},
+        sinks=0,
+    )
+
+
+def _draw(entropy: random.Random) -> Swarm:
     chosen = {fault: entropy.choice((0.5, 1.0, 3.0)) for fault in FAULTS if entropy.random() < _CHANCES.get(fault, 0.4)}
     lossy = entropy.random() < 0.6
     links = LinkOptions(

@@ -513,6 +513,15 @@ class Volume:
         self._changes = [change for change in self._changes if change.number not in settled]
         self._made_by = {name: by for name, by in self._made_by.items() if by.number not in settled}
 
+    def names(self, directory: str) -> dict[str, Inode]:
+        """Return the files in a directory, by name, as a reader sees them now."""
+        prefix = f"{directory}/"
+        return {
+            path[len(prefix) :]: inode
+            for path, inode in self._names.items()
+            if path.startswith(prefix) and "/" not in path[len(prefix) :]
+        }
+
     def certain_names(self, directory: str) -> dict[str, Inode]:
         """Return the files in a directory, by name, whose names a power cut now would leave as they are."""
         prefix = f"{directory}/"

@@ -56,11 +56,14 @@ class Member:
         self.data_dir = f"/{name}"
         self.disk = SimulatedDisk(f"{name}-disk", loop=world.loop)
         self.clock = SimulatedClock(world.loop, offset=world.entropy.uniform(0, 1000))
+        self.boots = 1
+        """How often the machine has started: a power cut ends such a life, the death of a process does not."""
         self.host = Host(
             self.clock,
             self.disk,
             world.network.view(name),
             world.loop.entropy(f"node {name}"),
+            boot_id=lambda: f"{name}-boot-{self.boots}",
         )
         self.process: Process | None = None
         self.node: Node | None = None
@@ -157,6 +160,7 @@ class World:
             member.process.kill()
         if power:
             member.disk.crash()
+            member.boots += 1
             self.heal(member.name)
         else:
             member.disk.kill()
@@ -282,8 +286,14 @@ class World:
                 in_flight_bytes_max=64 * 1024,
                 cache_bytes_max=32 * 1024,
                 sync_only=member.is_sync_only,
+                wait_all_ticks=round(self.swarm.wait_all_seconds / _TICK_SECONDS),
             ),
-            wal=wal.Options(segment_bytes=self.swarm.segment_bytes, bytes_max=self.swarm.bytes_max, reserve_bytes=0),
+            wal=wal.Options(
+                segment_bytes=self.swarm.segment_bytes,
+                bytes_max=self.swarm.bytes_max,
+                reserve_bytes=0,
+                sync_seconds=self.swarm.sync_seconds,
+            ),
             snapshots=SnapshotOptions(log_bytes=self.swarm.snapshot_bytes, restart_seconds_max=0, kept_max=3),
             limits=Limits(staged_keep_bytes=self.swarm.bytes_max // 4),
             scrub=ScrubOptions(first_seconds=1.0, period_seconds=3.0),

@@ -65,6 +65,10 @@ class ControlState:
     the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
     ``installing`` is the pair (last term, end) of the newest snapshot of a leader that is being fetched or installed;
     stored before the file gets its name, cleared with the history of the snapshot (``wal/known_end.py``); None = none.
+    ``running`` is (boot id, durability) while the node may hold acknowledged records that are not synced, and None
+    after a clean stop: found under another boot id, the machine lost power, and such records may be gone
+    (docs/design/0007). ``lost_power`` says that ``silent_until`` was stored for that reason, and not for damage: all
+    that was ever synced is there.
     """
 
     cluster_id: str
@@ -79,6 +83,8 @@ class ControlState:
     silent_until: tuple[int, int] | None = None
     member_id: str = ""
     installing: tuple[int, int] | None = None
+    running: tuple[str, str] | None = None
+    lost_power: bool = False
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -96,6 +102,8 @@ class ControlState:
                 "silent_until": self.silent_until,
                 "member_id": self.member_id,
                 "installing": self.installing,
+                "running": self.running,
+                "lost_power": self.lost_power,
             }
         )
         return packed
@@ -124,6 +132,8 @@ class ControlState:
         for name in ("silent_until", "installing"):
             if fields.get(name) is not None:
                 fields[name] = _pair(fields[name], int)
+        if fields.get("running") is not None:
+            fields["running"] = _pair(fields["running"], str)
         return cls(**fields)
 
 
@@ -140,6 +150,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "silent_until": (list, type(None)),
     "member_id": (str,),
     "installing": (list, type(None)),
+    "running": (list, type(None)),
+    "lost_power": (bool,),
 }
 
 

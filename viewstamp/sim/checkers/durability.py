@@ -17,6 +17,10 @@ held before, until it does so again (``viewstamp/sim/damage.py``): its member pr
 there is a minority at most. While the membership is joint these are the incoming voters: nobody is elected without a
 majority of them any more, and a leader that has left the joint membership in its own log commits with them alone.
 
+In interval mode an acknowledgement promises less: the record is in the page caches of a majority, which survive every
+death of a process. So there the bytes are looked at as a reader sees them, synced or not, and a power cut is damage of
+that member, within the same budget (``Damages.lose_power``).
+
 It is cheap because it is incremental: of a file only what was synced since the last look is read, and nothing is
 looked at while no disk and no commit end has changed.
 """
@@ -63,6 +67,7 @@ class _Segment:
     """What has been read of one segment file. ``at`` is the byte behind it, ``end`` the index."""
 
     inode: Inode
+    is_cached: bool
     header: SegmentHeader | None = None
     at: int = 0
     end: int = 0
@@ -82,7 +87,7 @@ class _Segment:
             self.checksums, self.terms = (), []
         inode.lowest_change = len(inode.data) + 1
         self.version = inode.version
-        size = inode.certain_size()
+        size = len(inode.data) if self.is_cached else inode.certain_size()
         if size <= self.at:
             return
         view = bytes(inode.data[self.at : size])
@@ -133,7 +138,9 @@ class DiskLog:
       * what is below the log's first record is covered by a snapshot that is whole
     """
 
-    def __init__(self, data_dir: str) -> None:
+    def __init__(self, data_dir: str, *, is_cached: bool = False) -> None:
+        """Begin to look at ``data_dir``; ``is_cached``: at what a reader sees, and not at what a power cut leaves."""
+        self._is_cached = is_cached
         self.end = 1
         self.first = 1
         """The first record in the log; the end where there is none."""
@@ -160,7 +167,7 @@ class DiskLog:
         return before != (self.end, self.has_gap, self.terms)
 
     def _look(self, volume: Volume) -> None:
-        names = volume.certain_names(self._wal)
+        names = self._names(volume, self._wal)
         snapshot_end, snapshot_term = self._snapshot(volume)
         numbers = {number: name for name in names if (number := parse_segment_name(name)) is not None}
         segments: dict[int, _Segment] = {}
@@ -168,7 +175,7 @@ class DiskLog:
             inode = names[numbers[number]]
             segment = self._segments.get(number)
             if segment is None or segment.inode is not inode:
-                segment = _Segment(inode)
+                segment = _Segment(inode, self._is_cached)
                 inode.lowest_change = 0
             if segment.version != inode.version:
                 segment.read_on()
@@ -203,7 +210,12 @@ class DiskLog:
 
     def _end_at_mark(self, volume: Volume, snapshot_end: int) -> None:
         """Let the log end where a truncation that has been decided, or may have been, ends it."""
-        for inode in volume.possible(f"{self._wal}/{MARK_NAME}"):
+        path = f"{self._wal}/{MARK_NAME}"
+        if not self._is_cached:
+            marks = volume.possible(path)
+        else:
+            marks = [volume.find(path)] if volume.exists(path) else []
+        for inode in marks:
             try:
                 mark = Mark.decode(bytes(inode.data))
             except FrameError:
@@ -216,16 +228,22 @@ class DiskLog:
     def _snapshot(self, volume: Volume) -> tuple[int, int]:
         """Return the end and the last term of the newest snapshot that is whole; (1, 0) = there is none."""
         newest = (1, 0)
-        for name, inode in volume.certain_names(self._snapshots).items():
+        for name, inode in self._names(volume, self._snapshots).items():
             if not name.endswith(".snapshot"):
                 continue
             known = self._whole.get(inode)
             if known is None or known[0] != inode.version:
-                known = self._whole[inode] = inode.version, _is_whole(inode)
+                known = self._whole[inode] = inode.version, self._is_whole(inode)
             if known[1]:
                 end, _, term = posixpath.splitext(name)[0].partition("-")
                 newest = max(newest, (int(end), int(term)))
         return newest
+
+    def _names(self, volume: Volume, directory: str) -> dict[str, Inode]:
+        return volume.names(directory) if self._is_cached else volume.certain_names(directory)
+
+    def _is_whole(self, inode: Inode) -> bool:
+        return (self._is_cached or inode.certain_size() >= len(inode.data)) and _is_whole(inode)
 
     def paths(self) -> list[str]:
         """Return the segments that were written, in order."""
@@ -251,8 +269,6 @@ class DiskLog:
 
 
 def _is_whole(inode: Inode) -> bool:
-    if inode.certain_size() < len(inode.data):
-        return False
     file = _Bytes(bytes(inode.data))
     try:
         for _ in read_pieces(file, read_header(file)):
@@ -368,7 +384,9 @@ class DurabilityChecker:
                 self._seen[member.name] = changes
                 log = self.logs.get(member.name)
                 if log is None:
-                    log = self.logs[member.name] = DiskLog(member.data_dir)
+                    log = self.logs[member.name] = DiskLog(
+                        member.data_dir, is_cached=self._world.swarm.sync_seconds > 0
+                    )
                 is_changed |= log.look(member.disk.volume)
         if not is_changed:
             return
@@ -376,7 +394,7 @@ class DurabilityChecker:
         if facts.committed_end != self._commit_end or self.membership is None:
             self._commit_end = facts.committed_end
             self._learn_membership()
-        if self.membership is None:
+        if self.membership is None or self._world.swarm.majority_loses_power:
             return
         damages = self._world.damages
         if damages.present:

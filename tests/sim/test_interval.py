@@ -1,0 +1,254 @@
+"""Interval mode with several members: what a power loss costs, and what it does not (docs/design/0007)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pytest
+
+from viewstamp.client.aio import Client
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.node.recovering import INTERVAL
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.trace import Trace
+from viewstamp.sim.world import Member, World
+from viewstamp.testing.cluster import SimulatedCluster
+from viewstamp.wal.control_file import ControlState, read_control_state
+
+ResultT = TypeVar("ResultT")
+
+NEVER_SYNCED = 50.0
+"""Seconds between syncs: within these tests only what syncs for another reason is synced."""
+
+
+class Scene:
+    """A world in interval mode, and a client of it."""
+
+    def __init__(self, *, nodes: int = 3, **swarm: Any) -> None:
+        self.lines: list[str] = []
+        swarm = {"sync_seconds": NEVER_SYNCED, **swarm}
+        self.world = World(1, Swarm(nodes=nodes, faults={}, seconds=60.0, **swarm), trace=Trace(sink=self.lines.append))
+        for member in self.world.members:
+            self.world.bring_up(member)
+        self.until(lambda: self.world.leader is not None and all(map(runs, self.world.members)))
+        self.process = self.world.loop.process("caller")
+        self.client = self.new_client()
+        self.run(self.client.create_topic("t"))
+
+    def new_client(self, timeout: float = 5.0) -> Client:
+        return SimulatedCluster(self.world, f"client {self.world.loop.events}").client(timeout=timeout)
+
+    @property
+    def leader(self) -> Member:
+        leader = self.world.leader
+        assert leader is not None, self.world.describe()
+        return leader
+
+    @property
+    def others(self) -> list[Member]:
+        return [member for member in self.world.members if member is not self.leader]
+
+    def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+        assert self.world.loop.run_until(condition, seconds=seconds), self.world.describe()
+
+    def run_for(self, seconds: float) -> None:
+        self.world.loop.run_until(lambda: False, seconds=seconds)
+
+    def run(self, call: Coroutine[Any, Any, ResultT]) -> ResultT:
+        task = self.process.spawn(call)
+        self.until(task.done)
+        return task.result()
+
+    def append(self, value: bytes) -> None:
+        assert self.run(self.client.append("t", value)).durability == INTERVAL
+
+    def values(self) -> list[bytes]:
+        async def read(client: Client) -> list[bytes]:
+            return [record.value async for record in client.read("t", 1)]
+
+        return self.run(read(self.new_client()))
+
+    def cut_power(self, *members: Member) -> None:
+        """Take what was not synced from these members; within the budget, or without one."""
+        for member in members:
+            if not self.world.swarm.majority_loses_power:
+                assert self.world.damages.lose_power(member), "only a minority may lose power here"
+            self.world.take_down(member, power=True)
+
+    def settles(self, seconds: float = 20.0) -> None:
+        self.until(lambda: self.world.has_settled, seconds)
+
+    def says(self, *texts: str) -> bool:
+        return any(all(text in line for text in texts) for line in self.lines)
+
+    def stored(self, member: Member) -> ControlState:
+        state = read_control_state(member.disk, member.data_dir)
+        assert state is not None
+        return state
+
+
+@pytest.fixture
+def scenes() -> Iterator[Callable[..., Scene]]:
+    made: list[Scene] = []
+
+    def make(**options: Any) -> Scene:
+        made.append(Scene(**options))
+        return made[-1]
+
+    yield make
+    for scene in made:
+        scene.world.close()
+
+
+Scenes = Callable[..., Scene]
+
+
+def runs(member: Member) -> bool:
+    return member.is_up and member.node is not None and member.node.lifecycle is Lifecycle.RUNNING
+
+
+def recovering(member: Member) -> bool:
+    assert member.node is not None
+    assert member.node.replica is not None
+    return member.node.replica.raft.core.silent_until is not None
+
+
+def acknowledged_by_the_leader_and(scene: Scene, value: bytes) -> tuple[Member, Member, Member]:
+    """Return the leader, the member that holds ``value`` too, and the one that was cut off meanwhile."""
+    leader, holder, absent = scene.leader, *scene.others
+    scene.world.isolate(absent)
+    scene.append(value)
+    return leader, holder, absent
+
+
+def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody(scenes: Scenes) -> None:
+    """The member that lost power and the one that never had the record elect nobody until the third one answers."""
+    scene = scenes()
+    leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
+    scene.cut_power(holder)
+    scene.world.network.heal()
+    scene.world.isolate(leader)
+    scene.world.bring_up(holder)
+    scene.run_for(10.0)
+    assert recovering(holder)
+    assert scene.world.leader in (None, leader)
+    scene.world.network.heal()
+    scene.settles()
+    assert scene.values() == [b"acknowledged"]
+    assert runs(leader)
+    assert not recovering(holder)
+    assert absent.is_up
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_a_member_that_lost_power_counts_again_in_the_term_of_its_leader(scenes: Scenes, nodes: int) -> None:
+    """Within a second and without an election; of two voters the other one could not even hand over."""
+    scene = scenes(nodes=nodes, majority_loses_power=nodes == 2)
+    scene.append(b"1")
+    leader, member = scene.leader, scene.others[0]
+    assert leader.node is not None
+    assert leader.node.replica is not None
+    term = leader.node.replica.raft.term
+    scene.cut_power(member)
+    scene.world.bring_up(member)
+    scene.until(lambda: runs(member) and not recovering(member), seconds=1.5)
+    assert leader.node.replica.raft.term == term
+    scene.append(b"2")
+    assert scene.values() == [b"1", b"2"]
+
+
+def test_a_killed_process_and_a_clean_stop_cost_nothing(scenes: Scenes) -> None:
+    scene = scenes()
+    scene.append(b"1")
+    member = scene.others[0]
+    assert scene.stored(member).running == (member.host.boot_id(), INTERVAL)
+    scene.world.take_down(member, power=False)
+    scene.world.bring_up(member)
+    scene.settles()
+    assert not scene.says("the machine lost power")
+    assert member.node is not None
+    scene.append(b"2")
+    stopping = scene.world.loop.process("operator").spawn(member.node.stop())
+    scene.until(stopping.done)
+    assert scene.stored(member).running is None
+    scene.world.take_down(member, power=True)
+    scene.world.bring_up(member)
+    scene.settles()
+    assert not scene.says("the machine lost power")
+    assert scene.values() == [b"1", b"2"]
+
+
+def test_the_mark_is_on_the_disk_before_anything_is_sent(scenes: Scenes) -> None:
+    """A member that is killed as soon as it runs, and whose machine then loses power, knows that it did."""
+    scene = scenes()
+    for member in scene.world.members:
+        assert scene.stored(member).running == (member.host.boot_id(), INTERVAL)
+    member = scene.others[0]
+    scene.append(b"1")
+    scene.world.take_down(member, power=False)
+    scene.cut_power(member)
+    scene.world.bring_up(member)
+    scene.until(lambda: scene.says("the machine lost power"))
+    scene.settles()
+    assert scene.values() == [b"1"]
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_after_a_power_cut_of_the_whole_site_the_group_goes_on_when_all_are_back(scenes: Scenes, nodes: int) -> None:
+    scene = scenes(nodes=nodes, majority_loses_power=True)
+    scene.append(b"1")
+    *most, last = scene.world.members
+    scene.cut_power(*scene.world.members)
+    for member in most:
+        scene.world.bring_up(member)
+    scene.run_for(10.0)
+    assert scene.world.leader is None, "the absent voter may hold acknowledged records"
+    scene.world.bring_up(last)
+    scene.settles()
+    assert not scene.says("acknowledged records may be lost")
+
+
+def test_after_the_wait_a_majority_goes_on_aloud_and_the_absent_member_sets_its_log_aside(scenes: Scenes) -> None:
+    """It never failed, and must not be stopped; what it has stays on its disk."""
+    scene = scenes(majority_loses_power=True, wait_all_seconds=3.0)
+    leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
+    scene.cut_power(holder)
+    scene.world.network.heal()
+    scene.world.isolate(leader)
+    scene.world.bring_up(holder)
+    scene.until(lambda: scene.world.leader in (holder, absent) and runs(scene.leader), seconds=10.0)
+    assert scene.says("acknowledged records may be lost", f"missing={leader.id}")
+    with suppress(Exception):
+        scene.run(scene.new_client().append("t", b"other"))
+    scene.world.network.heal()
+    scene.settles()
+    assert leader.is_up
+    assert leader.starts == 1, "it began again in its process"
+    assert scene.says("the log is set aside")
+    assert leader.disk.list_directory(f"{leader.data_dir}/damaged-1/wal") != []
+    assert b"acknowledged" not in scene.values()
+
+
+def test_a_death_on_the_way_of_setting_the_log_aside_is_no_crash_loop(scenes: Scenes) -> None:
+    scene = scenes(majority_loses_power=True, wait_all_seconds=3.0)
+    leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
+    scene.cut_power(holder)
+    scene.world.network.heal()
+    scene.world.isolate(leader)
+    scene.world.bring_up(holder)
+    scene.until(lambda: scene.world.leader in (holder, absent) and runs(scene.leader), seconds=10.0)
+
+    def died() -> None:
+        scene.world.take_down(leader, power=False)
+        scene.world.loop.call_later(0.1, scene.world.bring_up, leader)
+
+    for calls in range(2, 26, 4):
+        leader.disk.crash_at(leader.disk.calls + calls, died)
+        scene.world.network.heal()
+        scene.run_for(1.0)
+    leader.disk.crash_at(None)
+    scene.world.bring_up(leader)
+    scene.settles()
+    assert b"acknowledged" not in scene.values()
