@@ -195,6 +195,11 @@ def install_unmarked() -> AbstractContextManager[None]:
     return everywhere(known_end.is_being_installed, lambda state, end, term: True)
 
 
+def accept_foreign() -> AbstractContextManager[None]:
+    """A segment of another log is taken for one's own."""
+    return patched(segment.Chain, check_log_id=lambda self, header, path: None)
+
+
 def reuse_as_it_is() -> AbstractContextManager[None]:
     """A recycled segment is brought to its length, and not overwritten."""
     original = spares.fill_with_zeros
@@ -424,6 +429,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             install_unmarked,
             rule="rule 19",
         ),
+        Mutant("accept-foreign", "a segment of another log is accepted", accept_foreign, rule="§5"),
         Mutant("reuse-as-it-is", "a recycled segment keeps its old bytes", reuse_as_it_is, rule="§5"),
         Mutant("read-recycled-as-new", "an old group is read as a new one", read_recycled_as_new, rule="§5"),
         Mutant(

@@ -494,6 +494,10 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "accept-foreign",
+        Case("tests/wal/test_log_id.py::test_a_segment_of_another_log_is_refused_by_name"),
+    ),
+    Record(
         "reuse-as-it-is",
         Case("tests/wal/test_trim.py::test_a_dropped_segment_is_overwritten_with_zeros_before_it_is_the_next_one"),
     ),

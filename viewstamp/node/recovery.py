@@ -41,7 +41,9 @@ from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal import wal as wal_module
 from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.format import NO_LOG_ID
 from viewstamp.wal.known_end import is_being_installed, known_end
+from viewstamp.wal.recovery import check_without_log_id
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind
 
@@ -125,7 +127,7 @@ def recover(
       log: where damaged snapshots are told.
 
     Raises:
-      ConfigError: another node's or cluster's directory, or files of a newer format.
+      ConfigError: another node's or cluster's directory, segments of another log, or files of a newer format.
       OutdatedCodeError: the state is of newer code than this.
       CorruptionError: damage; nothing was changed.
       StorageError: the disk failed.
@@ -142,6 +144,14 @@ def recover(
     snapshots = SnapshotStore.open(disk, f"{data_dir}/snapshots", cluster)
     if state is None and snapshots.stored:
         raise _orphan(data_dir, f"a snapshot up to index {snapshots.stored[0].end - 1}")
+    log_id = state.log_id if state is not None else NO_LOG_ID
+    if log_id == NO_LOG_ID:
+        log_id = host.entropy.randbytes(len(NO_LOG_ID))
+        if state is not None:
+            # A log of a version that wrote no ids. The id is durable before the first segment carries it.
+            check_without_log_id(disk, f"{data_dir}/wal")
+            state = replace(state, log_id=log_id)
+            control.write(state)
     applier = Applier(machine, host.clock)
     started = host.clock.monotonic()
     snapshot = _load_newest(snapshots, applier, check_stop, log)
@@ -166,6 +176,7 @@ def recover(
             first_index=begin,
             previous_term=applier.applied_term,
             scan_from=begin,
+            log_id=log_id,
         )
     except CorruptionError as error:
         if snapshots.damaged:
@@ -175,7 +186,7 @@ def recover(
     on_wal(wal)
     if state is None:
         incarnation = f"{host.entropy.getrandbits(64):016x}"
-        state = ControlState(cluster_id=cluster, node_id=node, incarnation=incarnation)
+        state = ControlState(cluster_id=cluster, node_id=node, incarnation=incarnation, log_id=log_id)
         control.write(state)
     marked = mark_started(state, host.boot_id(), is_interval=wal_options.sync_seconds > 0)
     if marked != state:

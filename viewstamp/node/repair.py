@@ -319,9 +319,15 @@ class Repairer:
         store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
         snapshot = _newest_whole(store)
         begin = snapshot.end if snapshot is not None else 1
-        settle_mark(disk, self._wal)
+        settle_mark(disk, self._wal, control.state.log_id)
         hint = max(known_end(disk, self._data_dir, control.state), begin)
-        found = assess(disk, self._wal, begin_max=begin if begin_max is None else begin_max, commit_hint=hint)
+        found = assess(
+            disk,
+            self._wal,
+            begin_max=begin if begin_max is None else begin_max,
+            commit_hint=hint,
+            log_id=control.state.log_id,
+        )
         look = _Look(
             control=control,
             state=control.state,
@@ -387,6 +393,7 @@ class Repairer:
             commit_end=look.committed,
             previous_term=term,
             end=end,
+            log_id=look.state.log_id,
         )
         try:
             while rebuilding.fits and (wanted := rebuilding.wanted) is not None:
@@ -437,9 +444,10 @@ class Repairer:
             incarnation=incarnation,
             member_id=member,
             membership=membership.encode(),
+            log_id=self._host.entropy.randbytes(16),
         )
         ControlFile.open(disk, self._data_dir).write(state)
-        begin_anew(disk, self._wal, Aside(disk, self._data_dir))
+        begin_anew(disk, self._wal, Aside(disk, self._data_dir), state.log_id)
         self._log.error("! term and vote are lost: it joins anew", reason=error.message, member=member, aside=aside)
         return True
 
@@ -449,7 +457,7 @@ class Repairer:
         store = look.store
         for path in [each.path for each in store.stored] + [each.path for each in store.damaged]:
             aside.move(path)
-        begin_anew(self._host.disk, self._wal, aside)
+        begin_anew(self._host.disk, self._wal, aside, look.state.log_id)
 
 
 def _id_of(state: ControlState) -> NodeId:

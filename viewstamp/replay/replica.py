@@ -26,6 +26,7 @@ from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
 from viewstamp.wal.format import parse_segment_name, segment_name
 from viewstamp.wal.known_end import is_being_installed, known_end
+from viewstamp.wal.segment import Chain
 from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
 from viewstamp.wire.batch import Kind
 
@@ -235,6 +236,7 @@ class _Assembly:
 
     def replica(self) -> Replica:
         state, history = self._read_control()
+        self._check_log_ids(state)
         mark = self._read_mark()
         snapshots = list(self._read_snapshots())
         known = known_end(self._disk, self._directory, state)
@@ -286,6 +288,13 @@ class _Assembly:
             text = describe_loss(replica.member, claim.recovering)
             self._find("recovering", f"{self._directory}/{CONTROL_NAMES[0]}", 0, f"{text}; it has no vote")
         return replica
+
+    def _check_log_ids(self, state: ControlState | None) -> None:
+        """Refuse segments of another log; raises ConfigError."""
+        chain = Chain(log_id=state.log_id if state is not None else None)
+        for scan in self._scans:
+            if scan.header is not None:
+                chain.check_log_id(scan.header, scan.path)
 
     def _find(self, kind: str, path: str, location: int, text: str) -> None:
         self._findings.append(Finding(kind, path, location, text))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from viewstamp.ids import NodeId, name_of
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.wal.control_file import CONTROL_NAMES, decode_copy
+from viewstamp.wal.truncation import MARK_NAME
 
 if TYPE_CHECKING:
     import random
@@ -88,6 +89,8 @@ class Damages:
         if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
             return False
         held = log.first, log.pair
+        if member.foreign is not None:
+            return False  # The own file will be put back as it was.
         if not damage(log):
             return False
         member.disk.damages += 1
@@ -259,6 +262,28 @@ def _lose_tail(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     return True
 
 
+def _foreign_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+    """Another member's file stands in the place of one of the log: somebody has copied it there.
+
+    The node has to refuse it by name, and the world puts the own file back then.
+    """
+    own, volume = log.paths(), member.disk.volume
+    others = [
+        (other.disk.volume, path)
+        for other in member.world.members
+        if other is not member and other.name in member.world.durability.logs
+        for path in member.world.durability.logs[other.name].paths()
+    ]
+    if not own or not others or volume.possible(f"{member.data_dir}/wal/{MARK_NAME}"):
+        return False
+    path = entropy.choice(own)
+    source, other_path = entropy.choice(others)
+    inode = volume.find(path)
+    member.foreign = path, bytes(inode.data)
+    inode.become(bytes(source.find(other_path).data))
+    return True
+
+
 def _certain_hint(member: Member) -> int:
     """Return the commit hint that a power cut now would leave in the control file, at least; 0 = none."""
     volume = member.disk.volume
@@ -294,6 +319,7 @@ DAMAGES: dict[str, Callable[[Member, DiskLog, random.Random], bool]] = {
     "tear": _tear,
     "drop-segment": _drop_segment,
     "lose-tail": _lose_tail,
+    "foreign-segment": _foreign_segment,
     "lost-control": _lose_control,
     "lost-disk": _lose_disk,
 }

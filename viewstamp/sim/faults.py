@@ -245,6 +245,7 @@ class Faults:
     def _stop_cleanly(self, member: Member) -> None:
         """Have the node stop as on SIGTERM: it writes what it would know at its next start."""
         if member.node is not None and member.process is not None:
+            member.is_stopping = True
             member.process.spawn(member.node.stop())
 
     def _damage_stopped(self, kind: str, member: Member, starts: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from viewstamp.errors import NoQuorumError
+from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.replay import Digest, Reader, Replay
 from viewstamp.replay.columns import offsets_of
 from viewstamp.sim.checkers.replays import Record, check_acknowledged, check_whole
@@ -90,17 +90,30 @@ def _names(machines: Iterable[Member]) -> str:
 
 
 def _replayed(machines: list[Member]) -> Contents | None:
-    """Return what a replay of the machines' disks shows; None = it refuses them, because they are no majority."""
+    """Return what a replay of the machines' disks shows; None = it refuses them.
+
+    It has to where they are no majority, and where one has a segment of another log.
+
+    Raises:
+      Violation: it shows something although a segment is another log's.
+    """
     disk = SimulatedDisk("replay")
     disk.volume = Volume.joined(machine.disk.volume for machine in machines)
     paths = [machine.data_dir for machine in machines]
     paths = [path for path in paths if any(disk.exists(f"{path}/{name}") for name in (*CONTROL_NAMES, "wal"))]
     if not paths:
         return None
+    foreign = [machine.foreign[0] for machine in machines if machine.foreign is not None]
     try:
         replay = Replay.open(disk, paths)
     except NoQuorumError:
         return None
+    except ConfigError as error:
+        if any(path in error.message for path in foreign):
+            return None
+        raise
+    if foreign:
+        raise Violation("ForeignRefused", f"a replay takes {foreign} for the log of {_names(machines)}")
     if replay.problem is not None:
         raise Violation("ReplayIsPossible", f"of {_names(machines)}: {replay.problem}")
     return _contents(disk, replay)

@@ -200,6 +200,12 @@ class Inode:
         del self.data[size:]
         self._durable_size = len(self.data)
 
+    def become(self, data: bytes) -> None:
+        """Hold other bytes, both of what is read and of what is durable: somebody has put another file here."""
+        self.cut(0)
+        self.data[:] = data
+        self._durable_size = len(data)
+
     def certain_size(self) -> int:
         """Return how much from the start on a power cut now would leave just as it is read, whatever it takes."""
         size = min(self._durable_size, len(self.data))

@@ -14,7 +14,7 @@ from typing import Any
 
 from viewstamp.consensus import core as consensus
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.errors import StorageError, ViewstampError
+from viewstamp.errors import ClosedError, ConfigError, StorageError, ViewstampError
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.node import Node
@@ -49,6 +49,7 @@ class Member:
     """One machine of the world, and the node that runs on it at present."""
 
     def __init__(self, world: World, name: NodeId, address: str) -> None:
+        self.world = world
         self.name = name
         self.id = name
         """What it is called in its group: its name, or another one since its disk was lost."""
@@ -74,6 +75,16 @@ class Member:
         """The incarnation of its disk when it was retired; "" = it was not known then."""
         self.is_retired = False
         """Whether it was removed, and is never started again."""
+        self.is_stopping = False
+        """Whether its present process was asked to stop cleanly."""
+        self.foreign: tuple[str, bytes] | None = None
+        """The path at which a segment of another member stands, and what its own file held; None = nowhere."""
+
+    def put_own_file_back(self) -> None:
+        """Put the node's own segment back in the place of the foreign one."""
+        assert self.foreign is not None, "there is none"
+        (path, data), self.foreign = self.foreign, None
+        self.disk.volume.find(path).become(data)
 
     @property
     def is_up(self) -> bool:
@@ -143,6 +154,7 @@ class World:
         if member.is_up or member.is_retired:
             return
         member.starts += 1
+        member.is_stopping = False
         self.note(member.id, "=", f"start {member.starts}")
         member.is_sync_only = self._draw_sync_only(member)
         process = self.loop.process(f"{member.name}.{member.starts}")
@@ -243,10 +255,17 @@ class World:
         member.node = node
         try:
             await node.start()
+            if member.foreign is not None:
+                self.fail(Violation("ForeignRefused", f"{member.id} starts with another log's {member.foreign[0]}"))
+                return
             failure: BaseException = await node.failed
         except ViewstampError as error:
             failure = error
-        if not isinstance(failure, StorageError):
+        if isinstance(failure, ClosedError) and member.is_stopping:
+            return
+        if isinstance(failure, ConfigError) and member.foreign is not None and member.foreign[0] in failure.message:
+            member.put_own_file_back()
+        elif not isinstance(failure, StorageError):
             if not isinstance(failure, Violation):
                 violation = Violation("a node fails only when its disk does", f"{member.id}: {failure!r}")
                 violation.__cause__ = failure

@@ -45,7 +45,7 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
     24  first index                        u64    24  location: its own byte                 u64
     32  term of the record before, 0 none  u64    32  durable: the byte up to which the      u64
     40  lowest group number in here        u64        segment was durable when it was written
-    48  reserved                           16     40  commit hint, an end                    u64
+    48  log id, 0 = none                   16     40  commit hint, an end                    u64
                                                   48  first index (empty: the end)           u64
                                                   56  bytes of the batches                   u32
                                                   60  number of batches n, at most 999       u32
@@ -58,6 +58,8 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
   group header, 4 bytes a batch, ties exactly these batches to this group without a second pass over their bytes; and
   each batch can be judged alone, so that the intact beginning of a torn group is kept, and a truncation may cut a group
   between two batches. Such a group simply has fewer batches than it says; the next group header follows.
+* The log id is drawn when a log is made and kept in the control file; an intact segment with another one is refused by
+  name (``Chain.check_log_id``).
 * Old bytes never read as new: a group header counts only at the location, in the generation and with a higher
   number than the one before. Group numbers and generations only rise, over truncations too.
 * ``durable`` is what tells a torn tail from damage. One group is unsynced at a time, so it is the group's own

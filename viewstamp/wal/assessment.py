@@ -155,7 +155,9 @@ class Assessment:
         return bool(self.regions) or self.mark_is_lost or not self.parts
 
 
-def assess(disk: Disk, directory: str, *, begin_max: int = 1, commit_hint: int = 0) -> Assessment:
+def assess(
+    disk: Disk, directory: str, *, begin_max: int = 1, commit_hint: int = 0, log_id: bytes | None = None
+) -> Assessment:
     """Read all of a log, damaged or not; blocking, changes nothing.
 
     An unfinished truncation has to be carried out before (``repair.settle_mark``).
@@ -165,9 +167,10 @@ def assess(disk: Disk, directory: str, *, begin_max: int = 1, commit_hint: int =
       directory: the log's.
       begin_max: the log should begin at this index or below it: a snapshot reaches it, or it is 1.
       commit_hint: an end below which all is known to be committed; a log that ends before it lost its end.
+      log_id: that of the log; None = that of the first segment that has one.
 
     Raises:
-      ConfigError: a segment has a newer format.
+      ConfigError: a segment has a newer format, or is of another log.
       StorageError: a file cannot be read.
     """
     found = Assessment(directory=directory)
@@ -176,7 +179,7 @@ def assess(disk: Disk, directory: str, *, begin_max: int = 1, commit_hint: int =
     except FrameError:
         found.mark_is_lost = True
     present = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
-    chain = Chain()
+    chain = Chain(log_id=log_id)
     for number in range(present[0], present[-1] + 1) if present else ():
         part = Part(number=number, path=f"{directory}/{segment_name(number)}", exists=number in present)
         found.parts.append(part)

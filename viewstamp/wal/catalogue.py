@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from viewstamp.errors import TrimmedError
-from viewstamp.wal.format import SEGMENT_HEADER_SIZE
+from viewstamp.wal.format import NO_LOG_ID, SEGMENT_HEADER_SIZE
 
 __all__ = ["Catalogue", "Place", "Segment"]
 
@@ -40,6 +40,7 @@ class Segment:
     first_index: int
     length: int = SEGMENT_HEADER_SIZE
     sealed: bool = False
+    log_id: bytes = NO_LOG_ID
     indices: array[int] = field(default_factory=lambda: array("Q"))
     locations: array[int] = field(default_factory=lambda: array("Q"))
 

@@ -41,6 +41,7 @@ from crc32c import crc32c
 from viewstamp.errors import ConfigError, CorruptionError, StorageError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
+from viewstamp.wal.format import NO_LOG_ID
 
 __all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "decode_copy", "is_control_lost", "read_control_state"]
 
@@ -69,6 +70,7 @@ class ControlState:
     after a clean stop: found under another boot id, the machine lost power, and such records may be gone
     (docs/design/0007). ``lost_power`` says that ``silent_until`` was stored for that reason, and not for damage: all
     that was ever synced is there.
+    ``log_id``, 16 bytes, stands in the headers of the log's segments too; zeros = an older version made the log.
     """
 
     cluster_id: str
@@ -85,6 +87,7 @@ class ControlState:
     installing: tuple[int, int] | None = None
     running: tuple[str, str] | None = None
     lost_power: bool = False
+    log_id: bytes = NO_LOG_ID
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -104,6 +107,7 @@ class ControlState:
                 "installing": self.installing,
                 "running": self.running,
                 "lost_power": self.lost_power,
+                "log_id": self.log_id,
             }
         )
         return packed
@@ -134,6 +138,8 @@ class ControlState:
                 fields[name] = _pair(fields[name], int)
         if fields.get("running") is not None:
             fields["running"] = _pair(fields["running"], str)
+        if len(fields.get("log_id", NO_LOG_ID)) != len(NO_LOG_ID):
+            raise ValueError("log_id is none")
         return cls(**fields)
 
 
@@ -152,6 +158,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "installing": (list, type(None)),
     "running": (list, type(None)),
     "lost_power": (bool,),
+    "log_id": (bytes,),
 }
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "GROUP_BATCHES_MAX",
     "GROUP_HEADER_SIZE",
     "GROUP_MAGIC",
+    "NO_LOG_ID",
     "SEGMENT_HEADER_SIZE",
     "TEMPORARY_NAME",
     "GroupHeader",
@@ -39,7 +40,7 @@ _SEGMENT_MAGIC = b"VSS"
 _SEGMENT_MAGIC_NOW = _SEGMENT_MAGIC + bytes([FORMAT_VERSION])
 GROUP_MAGIC = b"VSG" + bytes([FORMAT_VERSION])
 
-_SEGMENT = struct.Struct("<4sI QQQQQ 16x")
+_SEGMENT = struct.Struct("<4sI QQQQQ 16s")
 _GROUP = struct.Struct("<4sI QQQQQQ II IB3x")
 _U32 = struct.Struct("<I")
 _SEALS = 1
@@ -52,6 +53,9 @@ GROUP_BATCHES_MAX = 999
 """Batches of one group: with its header at most 1,000 buffers, so that one ``pwritev`` takes it whole."""
 
 _GROUP_BODY_BYTES_MAX = 1 << 32
+
+NO_LOG_ID = bytes(16)
+"""The log id in a segment that a version wrote which had none."""
 
 TEMPORARY_NAME = "next.temporary"
 """A new spare before it is complete; left over only by a crash, never read."""
@@ -117,7 +121,8 @@ class SegmentHeader:
 
     ``generation`` is new for every file that becomes a segment, also where a truncated number is used again.
     ``first_index`` is that of the first record that goes in; ``previous_term`` that of the record before it;
-    ``first_group`` the lowest number that a group in here can have.
+    ``first_group`` the lowest number that a group in here can have. ``log_id``, 16 bytes, is drawn when a log is made:
+    all its segments carry it, and the control file; ``NO_LOG_ID`` = an older version wrote it.
     """
 
     number: int
@@ -125,9 +130,11 @@ class SegmentHeader:
     first_index: int
     previous_term: int
     first_group: int
+    log_id: bytes = NO_LOG_ID
 
     def encode(self) -> bytes:
         """Return the ``SEGMENT_HEADER_SIZE`` bytes."""
+        assert len(self.log_id) == len(NO_LOG_ID), f"a log id of {len(self.log_id)} bytes"
         packed = bytearray(
             _SEGMENT.pack(
                 _SEGMENT_MAGIC_NOW,
@@ -137,6 +144,7 @@ class SegmentHeader:
                 self.first_index,
                 self.previous_term,
                 self.first_group,
+                self.log_id,
             )
         )
         _U32.pack_into(packed, 4, _checksum(packed))
@@ -165,13 +173,14 @@ class SegmentHeader:
                 f"{path} has WAL format {magic[3]}, this version of viewstamp reads {FORMAT_VERSION}",
                 remedy="run the version of viewstamp that wrote this data directory, or a newer one",
             )
-        number, generation, first_index, previous_term, first_group = fields
+        number, generation, first_index, previous_term, first_group, log_id = fields
         return cls(
             number=number,
             generation=generation,
             first_index=first_index,
             previous_term=previous_term,
             first_group=first_group,
+            log_id=log_id,
         )
 
 

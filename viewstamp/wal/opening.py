@@ -19,7 +19,9 @@ from viewstamp.wal.writer import Writer
 __all__ = ["settle_names", "take_over"]
 
 
-def settle_names(disk: Disk, directory: str, segment_bytes: int, bytes_max: int, found: Survey) -> Spares:
+def settle_names(
+    disk: Disk, directory: str, segment_bytes: int, bytes_max: int, found: Survey, log_id: bytes
+) -> Spares:
     """Make the names durable, finish a truncation or reset, see to a first segment; return the spares.
 
     Raises:
@@ -28,7 +30,7 @@ def settle_names(disk: Disk, directory: str, segment_bytes: int, bytes_max: int,
     """
     disk.sync_directory(directory)
     if found.mark is not None:
-        carry_out(disk, directory, found.mark)
+        carry_out(disk, directory, found.mark, log_id)
     spares = Spares.open(disk, directory, segment_bytes, bytes_max)
     if not found.segments and found.unused is None and found.torn_number is None:
         path = spares.pop()
@@ -46,7 +48,13 @@ def settle_names(disk: Disk, directory: str, segment_bytes: int, bytes_max: int,
 
 
 def take_over(
-    disk: Disk, directory: str, segment_bytes: int, sync_seconds: float, found: Survey, spares: Spares
+    disk: Disk,
+    directory: str,
+    segment_bytes: int,
+    sync_seconds: float,
+    found: Survey,
+    spares: Spares,
+    log_id: bytes,
 ) -> Writer:
     """Cut what is torn, make the rest durable, and return a writer that goes on behind it."""
     fresh = found.unused if found.unused is not None else found.torn_number
@@ -76,6 +84,7 @@ def take_over(
         end=found.end,
         term=(found.chain.term or 0) if found.segments else found.previous_term,
         closed=True,
+        log_id=log_id,
     )
     writer.commit_hint = found.chain.commit_hint
     if found.segments and fresh is not None:

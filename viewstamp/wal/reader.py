@@ -13,7 +13,7 @@ from viewstamp.errors import ConfigError, StorageError, TrimmedError
 from viewstamp.host.seam import Disk
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
-from viewstamp.wal.format import GroupHeader, parse_segment_name
+from viewstamp.wal.format import NO_LOG_ID, GroupHeader, parse_segment_name
 from viewstamp.wal.known_end import known_end, snapshot_names
 from viewstamp.wal.recovery import Found, Survey
 from viewstamp.wal.truncation import MARK_NAME
@@ -66,6 +66,7 @@ def _survey_with_control(disk: Disk, data: str, directory: str) -> Survey:
         must_exist=state is not None,
         commit_hint=known_end(disk, data, state),
         first_index_max=max((end for end, _ in snapshot_names(disk, data)), default=1),
+        log_id=state.log_id if state is not None else None,
     )
 
 
@@ -150,17 +151,7 @@ def inspect(disk: Disk, path: str) -> Iterator[Entry]:
     survey = survey_of(disk, path)
     for item in _walk(survey):
         if isinstance(item, Segment):
-            yield Entry(
-                "segment",
-                0,
-                0,
-                {
-                    "file": posixpath.basename(item.path),
-                    "number": item.number,
-                    "generation": item.generation,
-                    "first_index": item.first_index,
-                },
-            )
+            yield Entry("segment", 0, 0, _segment_fields(item))
         elif isinstance(item, GroupHeader):
             yield Entry("group", 1, item.location, _group_fields(item))
         else:
@@ -172,6 +163,18 @@ def inspect(disk: Disk, path: str) -> Iterator[Entry]:
         fields |= {"segment": damage.segment, "expected": damage.expected, "found": damage.found}
     location = survey.damage[0].location if survey.damage else survey.segments[-1].length if survey.segments else 0
     yield Entry("end", 0, location, fields)
+
+
+def _segment_fields(segment: Segment) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "file": posixpath.basename(segment.path),
+        "number": segment.number,
+        "generation": segment.generation,
+        "first_index": segment.first_index,
+    }
+    if segment.log_id != NO_LOG_ID:
+        fields["log_id"] = segment.log_id.hex()
+    return fields
 
 
 def _group_fields(group: GroupHeader) -> dict[str, object]:

@@ -16,12 +16,30 @@ from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.seam import Disk, File
 from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
-from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
+from viewstamp.wal.format import (
+    NO_LOG_ID,
+    SEGMENT_HEADER_SIZE,
+    GroupHeader,
+    SegmentHeader,
+    parse_segment_name,
+    segment_name,
+)
 from viewstamp.wal.segment import Chain, Pass, Rest, later_durable, rest_of
 from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
 from viewstamp.wire.batch import Batch
 
-__all__ = ["DECISIONS", "Damage", "Decision", "Fact", "Found", "Recovery", "Survey", "Verdict", "decide"]
+__all__ = [
+    "DECISIONS",
+    "Damage",
+    "Decision",
+    "Fact",
+    "Found",
+    "Recovery",
+    "Survey",
+    "Verdict",
+    "check_without_log_id",
+    "decide",
+]
 
 Verdict = Literal["clean", "torn-tail", "corruption"]
 
@@ -119,7 +137,8 @@ class Survey:
     damage. The log may begin at or below ``first_index_max`` (None = wherever it does); above it, files are missing.
     An empty one begins there, after a record of ``previous_term``. Below ``scan_from`` nothing is yielded but
     segments, and of segments wholly below it only the headers are read. ``only`` restricts the survey to one segment
-    (by number), whatever stands before it.
+    (by number), whatever stands before it. ``log_id`` is that of the log; ``NO_LOG_ID`` = its control file names none,
+    so that no segment may; None = that of the first segment that has one.
     """
 
     disk: Disk
@@ -130,6 +149,7 @@ class Survey:
     previous_term: int = 0
     scan_from: int = 1
     only: int | None = None
+    log_id: bytes | None = None
     decision: Decision = DECISIONS[-2]
     segments: list[Segment] = field(default_factory=list)
     unused: int | None = None
@@ -143,6 +163,9 @@ class Survey:
     term_starts: list[tuple[int, int]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     _term_before: int = 0
+
+    def __post_init__(self) -> None:
+        self.chain.log_id = self.log_id
 
     @property
     def verdict(self) -> Verdict:
@@ -215,7 +238,7 @@ class Survey:
         whole piece (1 MiB) alive, so copy what is to be kept.
 
         Raises:
-          ConfigError: a segment has a newer format.
+          ConfigError: a segment has a newer format, or is of another log.
           StorageError: a file cannot be read.
         """
         present = sorted(n for n in map(parse_segment_name, self.disk.list_directory(self.directory)) if n is not None)
@@ -255,8 +278,14 @@ class Survey:
         self.first_index_max = mark.end if self.first_index_max is None else self.first_index_max
         if not self._may_begin_at(mark.end, mark.segment):
             return
-        header, self.last_group = mark.first_segment
-        self.chain = Chain(end=mark.end, term=mark.term, number=self.last_group.number, generation=header.generation)
+        header, self.last_group = mark.first_segment()
+        self.chain = Chain(
+            end=mark.end,
+            term=mark.term,
+            number=self.last_group.number,
+            generation=header.generation,
+            log_id=self.log_id,
+        )
         path = f"{self.directory}/{segment_name(mark.segment)}"
         length = SEGMENT_HEADER_SIZE + self.last_group.size
         self.segments = [
@@ -308,7 +337,11 @@ class Survey:
                 if not self.segments and not self._may_begin_at(header.first_index, number):
                     return
                 segment = Segment(
-                    number=number, generation=header.generation, path=file.path, first_index=header.first_index
+                    number=number,
+                    generation=header.generation,
+                    path=file.path,
+                    first_index=header.first_index,
+                    log_id=header.log_id,
                 )
                 self.segments.append(segment)
                 if header.first_index == self.scan_from:
@@ -439,3 +472,22 @@ class Survey:
         self.decision = decide(facts)
         found = ", ".join([found, *(text for fact, text in reasons.items() if fact in facts)])
         self.damage.append(Damage(segment=segment, location=location, expected=expected, found=found))
+
+
+def check_without_log_id(disk: Disk, directory: str) -> None:
+    """Check that no segment carries a log id, as is right where the control file names none; blocking.
+
+    Raises:
+      ConfigError: one does: the control file is older than the log. Or it has a newer format.
+      StorageError: a file cannot be read.
+    """
+    for name in disk.list_directory(directory):
+        if parse_segment_name(name) is not None:
+            file = disk.open_read(f"{directory}/{name}")
+            try:
+                header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path)
+            except FrameError:
+                continue  # Unused, torn or damaged: what it is, the survey decides.
+            finally:
+                file.close()
+            Chain(log_id=NO_LOG_ID).check_log_id(header, file.path)

@@ -26,6 +26,7 @@ from viewstamp.wal.assessment import Part, Region, salvage
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
+    NO_LOG_ID,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     SegmentHeader,
@@ -90,7 +91,7 @@ class Aside:
         return target
 
 
-def settle_mark(disk: Disk, directory: str) -> None:
+def settle_mark(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> None:
     """Carry out a truncation or a reset that was decided, so that the log can be assessed; blocking.
 
     Nothing happens where there is no mark, or it cannot be read. Where the file that was to be cut is not there, what
@@ -106,7 +107,7 @@ def settle_mark(disk: Disk, directory: str) -> None:
     if mark is None:
         return
     with suppress(FileNotFoundError):
-        carry_out(disk, directory, mark)
+        carry_out(disk, directory, mark, log_id)
         return
     disk.remove(f"{directory}/{MARK_NAME}")
     disk.sync_directory(directory)
@@ -123,7 +124,14 @@ class Rebuilding:
     """
 
     def __init__(
-        self, disk: Disk, region: Region, *, commit_end: int, previous_term: int = 0, end: int | None = None
+        self,
+        disk: Disk,
+        region: Region,
+        *,
+        commit_end: int,
+        previous_term: int = 0,
+        end: int | None = None,
+        log_id: bytes = NO_LOG_ID,
     ) -> None:
         """Begin to write.
 
@@ -133,6 +141,7 @@ class Rebuilding:
           commit_end: an end below which all is known to be committed, for the group headers.
           previous_term: of the record before the region, where no part tells.
           end: where the log is to end: inside the region, or at its end.
+          log_id: of the log.
         """
         self._disk = disk
         self._region = region
@@ -144,7 +153,7 @@ class Rebuilding:
         """Up to where the new file reaches."""
         self._commit_end = commit_end
         self._path = region.parts[0].path
-        self._header = _header_for(region, previous_term)
+        self._header = replace(_header_for(region, previous_term), log_id=log_id)
         self._term: int | None = None
         self._number = self._header.first_group
         self._waiting: list[Batch] = []
@@ -270,6 +279,7 @@ class Rebuilding:
             first_index=self.end,
             previous_term=self._term if self._term is not None else self._header.previous_term,
             first_group=number,
+            log_id=self._header.log_id,
         )
         group = GroupHeader.empty_first(header, seals=not self._is_open or back > 0)
         path = f"{part.path}.temporary"
@@ -305,8 +315,8 @@ def cut_behind(disk: Disk, parts: Sequence[Part], region: Region, end: int, asid
     return replace(region, parts=tuple(kept), behind=None, end=end, is_followed=False)
 
 
-def begin_anew(disk: Disk, directory: str, aside: Aside) -> None:
-    """Set the whole log aside, and have an empty one begin at index 1; blocking, durable.
+def begin_anew(disk: Disk, directory: str, aside: Aside, log_id: bytes = NO_LOG_ID) -> None:
+    """Set the whole log aside, and have an empty one begin at index 1, with this id; blocking, durable.
 
     Raises:
       StorageError: final.
@@ -317,7 +327,7 @@ def begin_anew(disk: Disk, directory: str, aside: Aside) -> None:
         aside.move(f"{directory}/{name}")
     mark = Mark(end=1, segment=1, length=0, group=0, generation=0, resets=True, term=0)
     place_mark(disk, directory, mark)
-    carry_out(disk, directory, mark)
+    carry_out(disk, directory, mark, log_id)
 
 
 def set_everything_aside(disk: Disk, data_dir: str) -> str:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from viewstamp.enums import quick
-from viewstamp.errors import FrameError
+from viewstamp.errors import ConfigError, FrameError
 from viewstamp.host.seam import File
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,
     GROUP_MAGIC,
+    NO_LOG_ID,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     SegmentHeader,
@@ -62,7 +63,8 @@ class Chain:
     """What the next group and batch must follow; carried from segment to segment.
 
     ``end`` is the index that comes next, None before the first segment; ``term`` that of the record before
-    it, None where it is not known; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too.
+    it, None where it is not known; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too. ``log_id``
+    is the id that every segment must carry that has one; None = that of the first which does.
     """
 
     end: int | None = None
@@ -70,6 +72,32 @@ class Chain:
     number: int = 0
     generation: int = 0
     commit_hint: int = 0
+    log_id: bytes | None = None
+
+    def check_log_id(self, header: SegmentHeader, path: str) -> None:
+        """Refuse an intact segment of another log; one of a version that wrote no ids is taken.
+
+        Raises:
+          ConfigError: it names the file and both ids. This is no rot: somebody has put the file there.
+        """
+        found = header.log_id
+        if found == NO_LOG_ID:
+            return
+        if self.log_id is None:
+            self.log_id = found
+        elif self.log_id == NO_LOG_ID:
+            raise ConfigError(
+                f"{path} is a segment of the log {found.hex()}, and the control file beside it is older than that log:"
+                " it names none",
+                remedy="put back the newest control-a and control-b of this node; without them it must not take part,"
+                " because they hold its vote. Nothing was changed",
+            )
+        elif found != self.log_id:
+            raise ConfigError(
+                f"{path} is a segment of another log: its log id is {found.hex()}, this log has {self.log_id.hex()}",
+                remedy="put this node's own file back; if it is lost, move the foreign one away: then a member of a"
+                " group fetches from the others what is missing. Nothing was changed",
+            )
 
 
 class Window:
@@ -116,7 +144,7 @@ class Pass:
         """Read the segment header of segment ``number``; say whether it is there. False sets :attr:`stop`.
 
         Raises:
-          ConfigError: the segment has a newer format.
+          ConfigError: the segment has a newer format, or is of another log.
         """
         view = self._window.peek(0, SEGMENT_HEADER_SIZE)
         try:
@@ -125,6 +153,7 @@ class Pass:
             self._end(0, True, "a segment header", error.message)
             return False
         chain = self.chain
+        chain.check_log_id(header, self.file.path)
         wrong = ""
         if header.number != number:
             wrong = f"segment {header.number} in the file of segment {number}"

@@ -44,7 +44,7 @@ from crc32c import crc32c
 from viewstamp.errors import FrameError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.seam import Disk
-from viewstamp.wal.format import GroupHeader, SegmentHeader, parse_segment_name, replaced_name, segment_name
+from viewstamp.wal.format import NO_LOG_ID, GroupHeader, SegmentHeader, parse_segment_name, replaced_name, segment_name
 
 __all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
 
@@ -73,15 +73,15 @@ class Mark:
     resets: bool = False
     term: int = 0
 
-    @property
-    def first_segment(self) -> tuple[SegmentHeader, GroupHeader]:
-        """What a reset writes into the new segment: its header, and an empty group."""
+    def first_segment(self, log_id: bytes = NO_LOG_ID) -> tuple[SegmentHeader, GroupHeader]:
+        """Return what a reset writes into the new segment: its header, and an empty group."""
         header = SegmentHeader(
             number=self.segment,
             generation=self.generation + 1,
             first_index=self.end,
             previous_term=self.term,
             first_group=self.group + 1,
+            log_id=log_id,
         )
         return header, GroupHeader.empty_first(header)
 
@@ -137,8 +137,11 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
         file.close()
 
 
-def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
-    """Steps 2 to 4, as far as they have not been done; durable on return. No file may be open for writing."""
+def carry_out(disk: Disk, directory: str, mark: Mark, log_id: bytes = NO_LOG_ID) -> None:
+    """Steps 2 to 4, as far as they have not been done; durable on return. No file may be open for writing.
+
+    The first segment that a reset makes carries ``log_id``.
+    """
     numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
     has_room = mark.resets and disk.free_bytes(directory) >= _ROOM_BYTES
     for number in reversed(numbers):
@@ -151,7 +154,7 @@ def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
             disk.sync_directory(directory)
     path = f"{directory}/{segment_name(mark.segment)}"
     if mark.resets:
-        _begin_anew(disk, directory, path, mark)
+        _begin_anew(disk, directory, path, mark.first_segment(log_id))
     else:
         file = disk.open(path)
         try:
@@ -163,12 +166,12 @@ def carry_out(disk: Disk, directory: str, mark: Mark) -> None:
     disk.sync_directory(directory)
 
 
-def _begin_anew(disk: Disk, directory: str, path: str, mark: Mark) -> None:
+def _begin_anew(disk: Disk, directory: str, path: str, headers: tuple[SegmentHeader, GroupHeader]) -> None:
     """Write the first segment of an empty log; whoever finds its name finds it whole."""
     temporary = f"{path}.temporary"
     file = create_anew(disk, temporary)
     try:
-        file.write(0, [part.encode() for part in mark.first_segment])
+        file.write(0, [header.encode() for header in headers])
         file.sync()
     finally:
         file.close()

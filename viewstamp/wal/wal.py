@@ -22,7 +22,7 @@ from viewstamp.errors import (
 from viewstamp.host.seam import Disk, Lane
 from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
-from viewstamp.wal.format import SpareKind
+from viewstamp.wal.format import NO_LOG_ID, SpareKind
 from viewstamp.wal.opening import settle_names, take_over
 from viewstamp.wal.options import Options
 from viewstamp.wal.reading import read
@@ -119,6 +119,7 @@ class Wal:
         first_index: Index = Index(1),
         previous_term: Term = Term(0),
         scan_from: Index = Index(1),
+        log_id: bytes = NO_LOG_ID,
     ) -> Wal:
         """Recover the log in ``directory``, or create an empty one; blocking.
 
@@ -138,9 +139,10 @@ class Wal:
           previous_term: see ``first_index``; 0 = there is no record before.
           scan_from: a batch boundary; what lies before it is covered by a snapshot. Of segments wholly below it only
             the headers are read, so rot in them is found when they are read; ``recovery`` counts from here on, too.
+          log_id: what new segments carry. With ``must_exist`` a segment that carries another one is refused.
 
         Raises:
-          ConfigError: a segment has a newer format; or ``bytes_max`` is less than two segments.
+          ConfigError: a segment has a newer format, or is of another log; or ``bytes_max`` is less than two segments.
           CorruptionError: damage, or a log that begins above ``first_index``; nothing on the disk was changed.
           StorageError: the disk failed; StorageFullError: there is no room even for the first segment.
         """
@@ -159,14 +161,15 @@ class Wal:
             first_index_max=first_index,
             previous_term=previous_term,
             scan_from=scan_from,
+            log_id=log_id if must_exist and log_id != NO_LOG_ID else None,
         )
         for item in found.walk():
             if isinstance(item, tuple):
                 on_batch(item[1], found.chain.commit_hint)
         if found.verdict == "corruption":
             raise found.error()
-        spares = settle_names(disk, directory, options.segment_bytes, options.bytes_max, found)
-        writer = take_over(disk, directory, options.segment_bytes, options.sync_seconds, found, spares)
+        spares = settle_names(disk, directory, options.segment_bytes, options.bytes_max, found, log_id)
+        writer = take_over(disk, directory, options.segment_bytes, options.sync_seconds, found, spares, log_id)
         return cls(disk, directory, options, found, writer, spares)
 
     # -- what is there ----------------------------------------------------------------------------------

@@ -162,6 +162,7 @@ class Writer:
         end: int,
         term: int,
         closed: bool,
+        log_id: bytes,
     ) -> None:
         """Take over the last segment of ``catalogue``.
 
@@ -179,6 +180,7 @@ class Writer:
           end: the end of the log.
           term: the term of the last record, 0 = none.
           closed: the last group is empty, or there is none: nothing to close.
+          log_id: what each new segment carries.
         """
         self._disk = disk
         self._directory = directory
@@ -196,6 +198,7 @@ class Writer:
         self._end = end
         self._term = term
         self._closed = closed
+        self._log_id = log_id
         self._failure: Exception | None = None
         self._durable = self._position
         self._durable_end = end
@@ -392,6 +395,7 @@ class Writer:
                 first_index=segment.first_index,
                 previous_term=self._term,
                 first_group=self._group + 1,
+                log_id=self._log_id,
             )
             buffers.append(header.encode())
         self._group += 1
@@ -509,7 +513,7 @@ class Writer:
         before = self._length_from(segment)
         place_mark(self._disk, self._directory, mark)
         self._file.close()
-        carry_out(self._disk, self._directory, mark)
+        carry_out(self._disk, self._directory, mark, self._log_id)
         self._spares.give(before - length)
         self._file = self._disk.open(segment.path)
         self._position = self._allocated = self._held = self._durable = length
@@ -558,7 +562,7 @@ class Writer:
         )
         place_mark(self._disk, self._directory, mark)
         self._file.close()
-        carry_out(self._disk, self._directory, mark)
+        carry_out(self._disk, self._directory, mark, self._log_id)
         path = f"{self._directory}/{segment_name(number)}"
         self._file = self._disk.open(path)
         length = self._file.size()

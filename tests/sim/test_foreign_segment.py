@@ -1,0 +1,26 @@
+"""Another member's segment in the place of one's own: refused by name, and nothing of it is ever served."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.test_lost_tail import append, is_running, make_world, read, stop
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_member_refuses_a_segment_of_another_one_until_its_own_is_back(seed: int) -> None:
+    world = make_world()
+    append(world, 0, 10)
+    world.loop.run_for(1.0)
+    n1 = world.members[0]
+    stop(world, n1)
+    assert world.damages.do("foreign-segment", n1, world.loop.entropy(str(seed)))
+    starts = n1.starts
+    world.bring_up(n1)
+    assert world.loop.run_until(lambda: n1.foreign is None, seconds=5), "it was refused"
+    assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)
+    assert n1.starts == starts + 2
+    append(world, 10, 1)
+    assert read(world) == [b"%d" % number for number in range(11)]
+    assert world.loop.run_until(lambda: not world.damages.present, seconds=5)
+    world.close()
