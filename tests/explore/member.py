@@ -417,6 +417,9 @@ def _calm(member: Member, scope: Scope) -> None:
     """Set every timer to where it restrains nothing, and what only counts to where it began."""
     core = member.core
     core.wall_us = 0
+    core.patience.forget()
+    core.heard_leader, core.vote_term = (Term(0), None), Term(0)
+    core.leader_silence = core.vote_ticks = 0
     core.ticks_since_leader = 0 if core.leader == core.me else core.options.election_timeout_ticks
     core.election_ticks = core.options.election_timeout_ticks
     core.heartbeat_elapsed = core.transfer_ticks = core.full_ticks = core.uncommitted_bytes = 0
@@ -425,7 +428,8 @@ def _calm(member: Member, scope: Scope) -> None:
         core.completions_left = 0
     for progress in core.progress.values():
         progress.is_heard = True
-        progress.silent_ticks = progress.ticks_in_state = progress.round_ticks = progress.mute_ticks = 0
+        progress.silent_ticks = progress.longest_silence = progress.ticks_in_state = 0
+        progress.round_ticks = progress.mute_ticks = 0
         if not scope.tells:
             progress.sent_commit_end = Index(0)
     if core.leader != core.me:

@@ -18,6 +18,7 @@ from viewstamp.consensus.messages import (
     TimeoutNow,
     VoteRequest,
 )
+from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import EndSilence
@@ -149,6 +150,11 @@ def remember_every_full_tick() -> AbstractContextManager[None]:
 def stand_after_losing() -> AbstractContextManager[None]:
     """A candidate that no quorum can elect any more waits for its timeout."""
     return patched(candidate, _maybe_give_up=lambda core: False)
+
+
+def impatient() -> AbstractContextManager[None]:
+    """No delay is noted: timeouts are those of a good network on every network."""
+    return patched(Patience, note=lambda self, peer, delay: None)
 
 
 def keep_the_term_to_oneself() -> AbstractContextManager[None]:
@@ -491,6 +497,7 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("stand-together", "all who lose their leader stand together", stand_together, rule="design §4"),
         Mutant("remember-full-ticks", "ticks without room count for ever", remember_every_full_tick, rule="design §4"),
         Mutant("stand-after-losing", "a candidate that has lost stands on", stand_after_losing, rule="design §4"),
+        Mutant("impatient", "timeouts do not adapt to a slow network", impatient, rule="design §4"),
         Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
         Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
         Mutant("learner-for-a-voter", "a learner's end counts as a voter's", learner_for_a_voter, rule="rule 14"),

@@ -320,6 +320,10 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "impatient",
+        Case("tests/sim/test_liveness.py::test_slow_links_cost_a_few_terms_and_then_a_leader_stays"),
+    ),
+    Record(
         "lower-term-unanswered",
         Case(
             "tests/consensus/test_election.py::test_a_member_ahead_in_terms_and_a_leader_do_not_ignore_each_other_for_ever"

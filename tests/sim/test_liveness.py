@@ -14,6 +14,7 @@ from viewstamp.client.options import Options
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
 from viewstamp.ids import NodeId
 from viewstamp.sim.disk import DiskOptions
+from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.world import Member, World
 
@@ -37,7 +38,7 @@ class Cluster:
 
     async def _append(self) -> None:
         network = self.world.network.view("client")
-        options = Options(timeout=1.0)
+        options = Options(timeout=30.0, connect_timeout=10.0, silence=10.0)
         async with Client(
             self.world.addresses, network=network, entropy=self.world.loop.entropy("client"), options=options
         ) as client:
@@ -65,6 +66,12 @@ class Cluster:
         assert self.leader.node is not None
         assert self.leader.node.replica is not None
         return self.leader.node.replica.raft.term
+
+    @property
+    def highest_term(self) -> int:
+        """The highest term that anybody is in."""
+        nodes = [member.node for member in self.world.members if member.node is not None]
+        return max(node.replica.raft.term for node in nodes if node.replica is not None)
 
     @property
     def followers(self) -> list[Member]:
@@ -100,6 +107,30 @@ def test_a_leader_that_only_one_direction_reaches_makes_room_for_one_of_use(thre
     term = three.term
     assert three.run(3.0) > 40
     assert three.term == term, "the useless one does not come back as a candidate either"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("links", "acknowledged_min"),
+    [
+        (LinkOptions(delay_min=0.1), 40),
+        (LinkOptions(stall=0.3), 4),
+        (LinkOptions(delay_min=1.0), 4),
+        (LinkOptions(delay_min=0.05, stall=0.1, break_connection=0.01), 10),
+    ],
+    ids=["RTT 200 ms", "stalls", "RTT 2 s", "RTT 100 ms, stalls, resets"],
+)
+def test_slow_links_cost_a_few_terms_and_then_a_leader_stays(links: LinkOptions, acknowledged_min: int) -> None:
+    """Timeouts shorter than a round trip fail every election and depose every leader, in spite of pre-vote."""
+    cluster = Cluster(3)
+    term = cluster.highest_term
+    cluster.world.network.options = links
+    cluster.run(20)
+    learnt = cluster.highest_term
+    assert learnt <= term + 4
+    assert cluster.run(30) >= acknowledged_min
+    assert cluster.highest_term <= learnt + 1
+    cluster.world.close()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tests.soak.members import PATIENCE_SECONDS, InvariantError, Processes, StuckError
-from tests.soak.proxy import CLIENT
+from tests.soak.proxy import CLIENT, Loss
 from viewstamp.errors import ViewstampError
 from viewstamp.host.chaos import Fault, FaultKind
 from viewstamp.ids import NodeId, name_of
@@ -41,6 +41,7 @@ WEATHER = {
     "partition": 3,
     "one-way": 3,
     "slow-network": 2,
+    "lossy-network": 1,
     "drop": 2,
     "slow-disk": 2,
     "full-disk": 2,
@@ -48,6 +49,10 @@ WEATHER = {
 """By name, how often: what passes."""
 
 _CLEAR_AFTER_SECONDS = 15.0
+_LEARNING_SECONDS = 5.0
+"""So long the members may take to find out how slow the network is ..."""
+_LOSSY_SECONDS = 10.0
+"""... and within this something is committed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -301,6 +306,13 @@ class Faults:
                     event.detail = f"{name} by {delay * 1000:.0f} ms"
                     board.slow([name], others, delay)
                     board.slow(others, [name], delay)
+                case "lossy-network":
+                    # Between all members at once: a majority has to go on all the same.
+                    loss = Loss(delay=0.05, stalls=0.1, resets=0.01, entropy=entropy)
+                    event.detail = "all links: RTT 100 ms, 10 % stalls, 1 % resets"
+                    board.lose(names, names, loss)
+                    await self._see_progress(event)
+                    return
                 case "drop":
                     seconds = 0
                     event.detail = f"{name}: {board.drop(name)} connections"
@@ -319,6 +331,20 @@ class Faults:
             for person in processes.people:
                 processes.estrange(person)
             board.heal()
+
+    async def _see_progress(self, event: Event) -> None:
+        """Wait until it is over; something has to be committed meanwhile, unless something else is broken, too."""
+        await self._over_or_clear(_LEARNING_SECONDS)
+        before = await self._committed()
+        await self._over_or_clear(_LOSSY_SECONDS)
+        is_whole = time.monotonic() - event.at >= _LEARNING_SECONDS + _LOSSY_SECONDS
+        disturbed = [each for each in self.events if each.kind in BREAKS and not 0 < each.until < event.at]
+        if is_whole and not disturbed and await self._committed() <= before:
+            raise StuckError(f"nothing was committed within {_LOSSY_SECONDS:g} s of a network that loses packets")
+
+    async def _committed(self) -> int:
+        statuses = await self._processes.statuses()
+        return max((int(status["commit_index"]) for status in statuses.values() if "commit_index" in status), default=0)
 
     async def _over_or_clear(self, seconds: float) -> None:
         end = time.monotonic() + seconds

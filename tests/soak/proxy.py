@@ -9,20 +9,35 @@ and are delivered late or, where the connection ends meanwhile, never.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from viewstamp.errors import FrameError
 from viewstamp.host.address import format_address, parse_address
 from viewstamp.ids import name_of
 from viewstamp.wire.frame import FrameDecoder
 
-__all__ = ["CLIENT", "Proxy", "Switchboard"]
+__all__ = ["CLIENT", "Loss", "Proxy", "Switchboard"]
 
 CLIENT = "client"
 """The name of everybody who is no member."""
 
 _PIECE_BYTES = 64 * 1024
+_STALLS_SECONDS = (0.2, 0.4, 0.8, 1.6)
+"""TCP sends a lost segment again after 0.2 s, and doubles that with each further loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a network that loses packets does to a connection. Chances are for each piece that is read."""
+
+    delay: float
+    """One way, seconds."""
+    stalls: float
+    resets: float
+    entropy: random.Random
 
 
 class Switchboard:
@@ -37,6 +52,7 @@ class Switchboard:
         """By the name of the member behind it."""
         self._cut: set[tuple[str, str]] = set()
         self._delays: dict[tuple[str, str], float] = {}
+        self._lossy: dict[tuple[str, str], Loss] = {}
         self._changed = asyncio.Event()
 
     async def open(self, name: str, target: str) -> str:
@@ -61,9 +77,15 @@ class Switchboard:
         targets = list(targets)
         self._delays |= {(source, target): seconds for source in sources for target in targets if source != target}
 
+    def lose(self, sources: Iterable[str], targets: Iterable[str], loss: Loss) -> None:
+        """Hold up some of what any of ``sources`` sends to any of ``targets``, and reset some connections."""
+        targets = list(targets)
+        self._lossy |= {(source, target): loss for source in sources for target in targets if source != target}
+
     def heal(self) -> None:
         """Deliver everything again, at once."""
         self._cut.clear()
+        self._lossy.clear()
         self._delays.clear()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -73,7 +95,13 @@ class Switchboard:
         return sum(proxy.drop(None if proxy.name == name else name) for proxy in self.proxies.values())
 
     async def passage(self, source: str, target: str) -> None:
-        """Return when bytes may go from ``source`` to ``target``."""
+        """Return when bytes may go from ``source`` to ``target``. Raises ConnectionResetError: never."""
+        loss = self._lossy.get((source, target))
+        if loss is not None:
+            if loss.entropy.random() < loss.resets:
+                raise ConnectionResetError("as a lossy network does")
+            is_held = loss.entropy.random() < loss.stalls
+            await asyncio.sleep(loss.delay + (loss.entropy.choice(_STALLS_SECONDS) if is_held else 0.0))
         delay = self._delays.get((source, target), 0.0)
         if delay:
             await asyncio.sleep(delay)

@@ -34,3 +34,12 @@ async def test_some_seconds_of_faults_break_no_promise(tmp_path: Path) -> None:
     assert await asyncio.to_thread(lambda: list(file_complaints("n1", directory, {}))) == []
     damage.flip_bit(directory)
     assert len(await asyncio.to_thread(lambda: list(file_complaints("n1", directory, {})))) == 1
+
+
+async def test_a_network_that_loses_packets_keeps_its_leader_and_goes_on(tmp_path: Path) -> None:
+    """Round trips of 100 ms, 10 % of what is sent held up by up to 1.6 s, 1 % resets: between all members."""
+    outcome = await soak(tmp_path, seed=1, seconds=17, kinds=["lossy-network"], progress=lambda *_: None)
+    assert outcome.violations == []
+    assert [event.kind for event in outcome.events][:1] == ["lossy-network"]
+    assert outcome.terms is not None
+    assert outcome.terms <= 8, "it rose by one each second"

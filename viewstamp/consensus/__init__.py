@@ -64,6 +64,8 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
     quorum steps down; a request of a lower term is always answered with the present one.
   * **A leader that seems to be dead** is not waited for: who is told so gives its votes to others, and those who may
     stand do so one after the other, by pre-vote as ever. Only a wait is shorter; ``docs/design/0005`` has the argument.
+  * **Timeouts adapt**: twice the longest delay of the last moments, from the setting up to ten times that. So a network
+    whose round trips are longer than the setting costs a few terms and then keeps a leader; ``docs/design/0008``.
   * **A snapshot** (19) is offered where no common point is at or behind the log's begin; it is installed with no write
     under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
   * **Learners** acknowledge, read and answer votes; nobody counts them (14).
@@ -77,8 +79,8 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **Leadership moves** by ``TimeoutNow``, to a member that holds everything; its vote requests pass check-quorum.
 
 Files
-  ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``roles``: nouns without
-  decisions, but for the arithmetic of histories and quorums. ``core``: the state and its moves. ``voter``
+  ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``patience`` ``roles``: nouns
+  without decisions, but for the arithmetic of histories and quorums. ``core``: the state and its moves. ``voter``
   ``follower`` ``candidate`` ``leader``: the decisions, a function for each cell of the table in ``roles``. ``raft``:
   the inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
 

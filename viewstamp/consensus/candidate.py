@@ -20,6 +20,11 @@ def start(core: Core) -> None:
     """Ask for pre-votes. A member whose log is not synced, or which is installing, waits one more tick."""
     if not _may_stand(core):
         return
+    if core.campaign is Campaign.VOTE:
+        # A majority would have voted and has not answered in time: the next vote gets longer.
+        for voter in _other_voters(core):
+            if voter not in core.votes:
+                core.patience.note(voter, core.ticks_since_leader)
     follower.step_down(core, core.term)
     core.campaign = Campaign.PRE_VOTE
     core.votes = {core.me: True}
@@ -36,7 +41,6 @@ def on_timeout_now(core: Core, message: TimeoutNow) -> None:
     if message.source != core.leader or not _may_stand(core):
         return
     follower.step_down(core, core.term)
-    core.restart_election_timer()
     _start_vote(core, transfers=True)
 
 
@@ -54,7 +58,8 @@ def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
 
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
-    """Count a vote. Late and doubled ones change nothing; a changed one is a broken peer."""
+    """Count a vote. Late and doubled ones elect nobody; a changed one is a broken peer."""
+    core.note_vote_delay(message)
     if core.campaign is not Campaign.VOTE or not _counts(core, message.source):
         return
     if core.votes.get(message.source, message.granted) != message.granted:
@@ -101,11 +106,13 @@ def _note_missing(core: Core) -> None:
 
 def _start_vote(core: Core, *, transfers: bool) -> None:
     core.campaign = Campaign.VOTE
+    core.restart_election_timer()  # What the pre-vote took is not taken from the vote.
     core.votes = {}
     core.silent_votes = set()
     core.vote_responses = {}
     core.announced_number = 0
     core.store_term(Term(core.term + 1), core.me)
+    core.vote_term, core.vote_ticks = core.term, 0
     last_term, end = core.pair
     for voter in _other_voters(core):
         core.send_after_durable(

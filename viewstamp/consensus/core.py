@@ -14,6 +14,7 @@ from viewstamp.consensus import standing
 from viewstamp.consensus.log import Log
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import Announcement, Message, SnapshotOffer, TermResponse, VoteResponse
+from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
@@ -39,7 +40,9 @@ class Options:
     """Settings of the core. Durations are in ticks."""
 
     election_timeout_ticks: int = 30
-    """A follower campaigns after a random time in [this, 2 * this) without a word of its leader."""
+    """A follower campaigns after a random time in [this, 2 * this) without a word of its leader; see ``Patience``."""
+    election_stretch_max: int = 10
+    """On a slow network that time grows, to so many times the above at most."""
     heartbeat_ticks: int = 5
     """How often a leader says that it still leads."""
     append_bytes_max: int = 1024 * 1024
@@ -182,13 +185,25 @@ class Core:
         self.has_room = True
         """Whether the disk has room for the record of a leader: without it none stands, and who leads hands over."""
         self.wall_us = 0
+        self.patience = Patience(
+            options.election_timeout_ticks, options.election_stretch_max * options.election_timeout_ticks
+        )
         self.ticks_since_leader = 0
-        """Ticks since a leader of this term was heard; on a leader, since it last heard a quorum."""
+        """Ticks since a leader of this term was heard, or the timer began anew; on a leader, since the last check that
+        a quorum answers."""
         self.leaderless_ticks = 0
         """Ticks since this member last knew a leader."""
         self.elected_without: tuple[NodeId, ...] = ()
         """The voters that did not answer when this leader was elected by votes of members that had lost power, so that
         acknowledged records may be lost; () = it was elected as ever."""
+        self.heard_leader: tuple[Term, NodeId | None] = (Term(0), None)
+        """The term and the leader that were heard last; what has become of it since does not matter here."""
+        self.leader_silence = 0
+        """Ticks since then."""
+        self.vote_term = Term(0)
+        """The latest term in which this member has asked for votes; 0 = none since it started."""
+        self.vote_ticks = 0
+        """Ticks since then."""
         self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
 
         self.forget_campaign()
@@ -273,7 +288,7 @@ class Core:
     @property
     def hears_leader(self) -> bool:
         """Whether a leader is known to be alive: then votes are withheld (check-quorum's other half)."""
-        return self.leader is not None and self.ticks_since_leader < self.options.election_timeout_ticks
+        return self.leader is not None and self.ticks_since_leader < self.patience.ticks
 
     @property
     def is_newcomer(self) -> bool:
@@ -297,12 +312,17 @@ class Core:
         """Draw the next election timeout, in ticks: redrawn each time, so that split votes do not repeat."""
         if self.options.campaign_at_once and self.term == 0:
             return self.options.heartbeat_ticks  # Alone in a new group: the others may not be up yet, ask again soon.
-        return self.entropy.randrange(self.options.election_timeout_ticks, 2 * self.options.election_timeout_ticks)
+        return self.entropy.randrange(self.patience.ticks, 2 * self.patience.ticks)
 
     def restart_election_timer(self) -> None:
         """Begin to wait for a leader anew."""
         self.ticks_since_leader = 0
         self.election_ticks = self.draw_election_ticks()
+
+    def note_vote_delay(self, message: VoteResponse) -> None:
+        """Measure how long a vote of this term took, also where it comes too late to count."""
+        if message.term == self.vote_term and message.source != self.me:
+            self.patience.note(message.source, self.vote_ticks)
 
     def send(self, message: Message) -> None:
         """Send ``message`` at once: it promises nothing that is not durable."""

@@ -64,14 +64,20 @@ def step_down(core: Core, term: Term, *, vote: str = "") -> None:
 def hear_leader(core: Core, message: Message) -> None:
     """Note a sign of life of the leader of this term; its vote is fixed to it (rule 11)."""
     if core.leader is None:
+        if core.heard_leader == (core.term, message.source):
+            core.patience.note(message.source, core.leader_silence)  # It was given up too early.
         step_down(core, core.term)
         core.leader = message.source
+        core.heard_leader = core.term, message.source
         if core.vote == "":
             core.store_term(core.term, message.source)
         core.restart_election_timer()
     elif core.leader != message.source:
         core.refuse(message.source, "one-leader", f"both {core.leader} and {message.source} lead")
-    core.ticks_since_leader = 0
+    elif core.leader_silence > core.patience.slow:
+        core.patience.note(message.source, core.leader_silence)
+        core.restart_election_timer()
+    core.ticks_since_leader = core.leader_silence = 0
 
 
 def lose_leader(core: Core, member: NodeId) -> None:

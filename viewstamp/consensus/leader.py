@@ -112,6 +112,7 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
     """A vote that came after the majority: as good as a history that was asked for."""
+    core.note_vote_delay(message)
     progress = core.progress.get(message.source)
     if progress is not None and progress.state is ProgressState.ASKING:
         _announce(core, message.source, progress, _point(core, message))
@@ -194,9 +195,14 @@ def on_batches_read(core: Core, message: BatchesRead) -> None:
 
 def on_tick(core: Core) -> None:
     """Check that a quorum still listens; say that one still leads; ask those whose state is not known."""
-    if core.ticks_since_leader >= core.options.election_timeout_ticks:
+    if core.ticks_since_leader >= core.patience.ticks:
         heard = [member for member, progress in core.progress.items() if progress.is_heard]
-        if not standing.is_majority(core.membership, [core.me, *heard]):
+        has_majority = standing.is_majority(core.membership, [core.me, *heard])
+        for member, progress in core.progress.items():
+            if standing.is_voter(core.membership, member) and (progress.is_heard or not has_majority):
+                core.patience.note(member, progress.longest_silence if progress.is_heard else core.ticks_since_leader)
+            progress.longest_silence = 0
+        if not has_majority:
             follower.step_down(core, core.term)  # Check-quorum: a leader that nobody hears makes room.
             return
         core.ticks_since_leader = 0
@@ -210,7 +216,7 @@ def on_tick(core: Core) -> None:
     is_due = core.heartbeat_elapsed >= core.options.heartbeat_ticks
     if is_due:
         core.heartbeat_elapsed = 0
-    patience = _PATIENCE_HEARTBEATS * core.options.heartbeat_ticks
+    patience = core.patience.scaled(_PATIENCE_HEARTBEATS * core.options.heartbeat_ticks)
     for member, progress in core.progress.items():
         progress.ticks_in_state += 1
         progress.silent_ticks += 1
@@ -445,7 +451,7 @@ def _replicating(core: Core, member: NodeId, number: int) -> Progress | None:
 
 def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index, *, is_silent: bool) -> None:
     _check_end(core, member, end)
-    progress.heard()
+    progress.heard_again()
     if progress.acknowledged(end, is_silent=is_silent):
         if end > core.log.commit_end or not core.is_reached:  # Else it has come to a quorum without this one.
             _maybe_commit(core)
@@ -520,7 +526,7 @@ def _advance_membership(core: Core) -> None:
     if membership.naming(core.incarnations) is not membership:
         _append_membership(core, membership)  # One has been met that no record names yet.
         return
-    timeout = core.options.election_timeout_ticks
+    timeout = core.patience.ticks
     for learner in sorted(membership.joining):
         replaced = NodeId(membership.joining[learner])
         if name_of(replaced) == name_of(learner) and hears(core, replaced):
@@ -532,7 +538,7 @@ def _advance_membership(core: Core) -> None:
 
 def _works(core: Core, progress: Progress) -> bool:
     """Say whether a member follows, counts and was heard a moment ago."""
-    is_heard = progress.silent_ticks <= core.options.election_timeout_ticks
+    is_heard = progress.silent_ticks <= core.patience.ticks
     return progress.state is ProgressState.REPLICATING and progress.counted_end > 0 and is_heard
 
 
@@ -603,7 +609,7 @@ def _go_on_transferring(core: Core, *, is_due: bool) -> None:
     assert target is not None
     core.transfer_ticks += 1
     progress = core.progress.get(target)
-    if progress is None or core.transfer_ticks > core.options.election_timeout_ticks:
+    if progress is None or core.transfer_ticks > core.patience.ticks:
         core.transferee = None  # It could not: this member leads on, and takes proposals again.
     elif is_due and progress.counted_end == core.log.end:
         core.send(TimeoutNow(source=core.me, target=target, term=core.term))

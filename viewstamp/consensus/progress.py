@@ -63,6 +63,8 @@ class Progress:
     """Whether it was heard since the last check for a quorum."""
     silent_ticks: int = 0
     """Ticks since it was heard."""
+    longest_silence: int = 0
+    """The most ticks between two answers since the last check for a quorum."""
     round_end: Index = Index(0)
     """Catching up goes in rounds: where the leader's log ended when this one began ..."""
     round_ticks: int = 0
@@ -80,6 +82,13 @@ class Progress:
     def heard(self) -> None:
         """It has answered something."""
         self.is_heard = True
+        self.silent_ticks = 0
+
+    def heard_again(self) -> None:
+        """It has answered something, and did so before: what lies between is how slow it is."""
+        self.is_heard = True
+        if self.silent_ticks > self.longest_silence:
+            self.longest_silence = self.silent_ticks
         self.silent_ticks = 0
 
     def become_asking(self) -> None:

@@ -75,6 +75,10 @@ class Raft:
         core.has_room = has_room
         core.ticks_since_leader += 1
         core.leaderless_ticks = core.leaderless_ticks + 1 if core.leader is None else 0
+        core.leader_silence += 1
+        core.vote_ticks += 1
+        if core.patience.delays and core.patience.tick():
+            core.election_ticks = core.draw_election_ticks()
         if core.leader == core.me:
             leader.on_tick(core)
         elif has_room and core.ticks_since_leader >= core.election_ticks:

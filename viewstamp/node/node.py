@@ -248,7 +248,7 @@ class Node:
         if core is None or core.leader != core.me or self._is_failed or not self.hands_over:
             return
         with suppress(ViewstampError, TimeoutError):
-            async with asyncio.timeout(core.options.election_timeout_ticks * self.options.tick_seconds):
+            async with asyncio.timeout(core.patience.ticks * self.options.tick_seconds):
                 await self.transfer_leadership("")
 
     async def _close_files(self) -> None:
@@ -395,7 +395,6 @@ class Node:
             clock=host.clock,
             clock_bound_seconds=options.clock_bound_seconds,
             tick_seconds=options.tick_seconds,
-            read_retry_ticks=options.core.election_timeout_ticks,
             log=self._log,
         )
         room = self.replica.room

@@ -222,7 +222,6 @@ class Replica(Actor[Item]):
         clock: Clock,
         clock_bound_seconds: float,
         tick_seconds: float,
-        read_retry_ticks: int,
         log: Log,
     ) -> None:
         self.raft = raft
@@ -262,7 +261,8 @@ class Replica(Actor[Item]):
         self._tick_seconds = tick_seconds
         self._tick_due = 0.0
         """When the next tick should come."""
-        self._read_retry_ticks = read_retry_ticks
+        self._read_retry_ticks = raft.core.patience.least
+        """After so many ticks without an answer the leader is asked again; more where answers take longer."""
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
         self._quiet_ticks = round(_QUIET_SECONDS / tick_seconds)
         self._full_told_from = 0
@@ -370,6 +370,8 @@ class Replica(Actor[Item]):
             self._log_store.set_commit_end(ready.committed[-1].end)
         for token, index in ready.reads:
             question = self._reads.pop(token, None)
+            if question is not None:
+                self._set_read_retry(2 * (self._ticks - question.asked_at))
             for reader in question.readers if question is not None else ():
                 self.applier.call_when_applied(index, partial(resolve, reader))
         for fetch in ready.fetches:
@@ -522,6 +524,8 @@ class Replica(Actor[Item]):
             if is_recent and question.leader == self.raft.core.leader:
                 break
             del self._reads[token]
+            if not is_recent:
+                self._set_read_retry(2 * self._read_retry_ticks)
             self._unconfirmed.extend(reader for reader in question.readers if not reader.done())
         if not self._unconfirmed:
             return
@@ -529,6 +533,10 @@ class Replica(Actor[Item]):
         self._reads[self._token] = _Question(self.raft.core.leader, self._ticks, self._unconfirmed)
         self._unconfirmed = []
         self.raft.read(self._token)
+
+    def _set_read_retry(self, ticks: int) -> None:
+        patience = self.raft.core.patience
+        self._read_retry_ticks = min(max(patience.least, ticks), patience.most)
 
     # -- Leading --------------------------------------------------------------------------------------------
 

@@ -72,6 +72,10 @@ class LinkOptions:
     reorder: float = 0.0
     """The chance that a datagram takes ``reorder_seconds`` at most longer, and does not keep its place."""
     reorder_seconds: float = 0.05
+    stall: float = 0.0
+    """The chance that a chunk, and what follows it, is held up by an eighth of ``stall_seconds`` up to all of it."""
+    stall_seconds: float = 1.6
+    """A lost segment is sent again after TCP's timeout, 0.2 s, which doubles with each loss."""
     split: float = 0.0
     """The chance that a chunk that is no datagram arrives in two pieces."""
     break_connection: float = 0.0
@@ -466,7 +470,10 @@ class _End(Connection):
     def _travel_in_order(self, item: _Item) -> None:
         network = self._network
         arrives_at = network.loop.time() + network.delay(self.node, self.other_node)
-        rate = network.link(self.node, self.other_node).bytes_per_second
+        link = network.link(self.node, self.other_node)
+        rate = link.bytes_per_second
+        if link.stall and network.entropy.random() < link.stall:
+            arrives_at += link.stall_seconds * network.entropy.choice((0.125, 0.25, 0.5, 1.0))
         self._arrives_at = max(arrives_at, self._arrives_at) + (item.size / rate if rate else 0.0)
         self._travel(item, self._arrives_at)
 

@@ -41,6 +41,8 @@ FAULTS = (
 
 _CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", "stranger", *DAMAGES), 0.15)
 """How many seeds have these; others are more common."""
+_SLOW_LINKS_CHANCE = 0.1
+"""How many seeds have links on which what is sent is held up, by more than an election timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +157,7 @@ def _draw(entropy: random.Random) -> Swarm:
     )
     bounded = entropy.random() < 0.6
     commands_only = bounded and entropy.random() < 0.5
-    return Swarm(
+    swarm = Swarm(
         # What topics keep must fit, or a member fills up for good: see docs/guides/snapshots.md.
         bytes_max=entropy.choice((0, 512 if commands_only else 4096)) * 1024 if bounded else 0,
         segment_bytes=entropy.choice((16, 32)) * 1024 if bounded else 64 * 1024,
@@ -189,3 +191,12 @@ def _draw(entropy: random.Random) -> Swarm:
         trim_chance=entropy.choice((0.0, 0.0, 0.3)),
         off_clocks_max=entropy.choice((1, 1, 100)),
     )
+    if entropy.random() < _SLOW_LINKS_CHANCE:
+        slow = replace(
+            swarm.links,
+            delay_min=entropy.choice((0.0002, 0.05, 0.1)),
+            stall=entropy.choice((0.03, 0.1, 0.3)),
+            stall_seconds=entropy.choice((0.4, 1.6)),
+        )
+        swarm = replace(swarm, links=slow)
+    return swarm
