@@ -36,9 +36,9 @@ def clock_trouble(nodes: Sequence[Mapping[str, Any]], seconds: float) -> Iterato
         if abs(difference) > CLOCK_SECONDS + seconds:
             yield (
                 name,
-                f"the clock of {name} is {abs(difference):.1f} s {'ahead of' if difference > 0 else 'behind'} "
-                f"that of {middle[1]}: times in the log, and what is kept by age, are off by as much while it leads, "
-                f"but by {bound:g} s at most as long as a majority's clocks are right",
+                f"the clock of {name} is {in_words(difference)} {'ahead of' if difference > 0 else 'behind'} that of "
+                f"{middle[1]}: while it leads, times in the log and what is kept by age are off by "
+                f"{in_words(min(abs(difference), bound))}",
                 "have both machines' clocks set by NTP",
             )
 
