@@ -180,7 +180,6 @@ RECORDS: tuple[Record, ...] = (
         Seed("late commits", 1),
         "NothingLeftStaged",
     ),
-    Record("forget-busy-sinks", Case("tests/streams/test_staging.py::test_a_sink_with_attempts_is_not_forgotten")),
     Record(
         "forget-staging",
         Case("tests/streams/test_staging.py::test_a_snapshot_at_any_moment_carries_the_sinks_on"),
@@ -188,6 +187,7 @@ RECORDS: tuple[Record, ...] = (
         Seed("staged on short logs", 1),
         "a node fails only when its disk does",
     ),
+    Record("forget-busy-sinks", Case("tests/streams/test_staging.py::test_a_sink_with_attempts_is_not_forgotten")),
     Record(
         "forget-idle-commits",
         Case("tests/streams/test_staging.py::test_two_copies_of_a_commit_in_the_log_have_one_effect"),

@@ -17,7 +17,7 @@ import pyarrow.parquet
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-BATCHES = 3
+BATCHES = 2
 ROWS = 1600
 """Of one micro-batch; two partitions have half of them each."""
 PADDING = "." * 2000
@@ -59,7 +59,7 @@ def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
-    """Run it: CLUSTER TOPIC DIRECTORY SECONDS."""
+    """Run it: CLUSTER TOPIC DIRECTORY SECONDS. With a wait of no seconds it reads back what it has written."""
     cluster, topic, directory, seconds = sys.argv[1:]
     spark = SparkSession.builder.appName("standalone").getOrCreate()
     import viewstamp
@@ -75,19 +75,24 @@ def main() -> None:
     writer = rows.writeStream.format("viewstamp").options(**options, sinkId=topic)
     query = writer.option("checkpointLocation", f"{directory}/written").trigger(availableNow=True).start()
     query.awaitTermination()
+    result = {"package": viewstamp.__file__}
+    if not int(seconds):
+        result |= read_back(spark, options, directory)
+    Path(directory, "result.json").write_text(json.dumps(result), encoding="utf-8")
+    spark.stop()
+
+
+def read_back(spark: SparkSession, options: dict[str, str], directory: str) -> dict[str, int]:
     records = spark.read.format("viewstamp").options(**options).load()
     found = records.selectExpr("count(*) AS count", "count(DISTINCT value) AS different").first()
     reader = spark.readStream.format("viewstamp").options(**options).load().writeStream.format("noop")
     query = reader.option("checkpointLocation", f"{directory}/read").trigger(availableNow=True).start()
     query.awaitTermination()
-    result = {
-        "package": viewstamp.__file__,
+    return {
         "count": found["count"],
         "different": found["different"],
         "streamed": sum(progress["numInputRows"] for progress in query.recentProgress),
     }
-    Path(directory, "result.json").write_text(json.dumps(result), encoding="utf-8")
-    spark.stop()
 
 
 if __name__ == "__main__":

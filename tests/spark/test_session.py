@@ -140,8 +140,10 @@ def test_a_cluster_that_refuses_fails_a_query_with_the_reason(spark: SparkSessio
     nowhere = {**NOWHERE, "connectSeconds": "0"}
     read: Callable[[], object] = spark.read.format("viewstamp").options(**nowhere).load().collect
     write = rows(spark).write.format("viewstamp").mode("append").options(**nowhere).save
+    routed = rows(spark).selectExpr("value", "'orders' AS topic").write.format("viewstamp").mode("append")
+    scatter = routed.options(cluster=nowhere["cluster"], connectSeconds="0").save
     followed = spark.readStream.format("viewstamp").options(**nowhere).load().writeStream.format("noop")
     follow = followed.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-    for action in (read, write, lambda: follow.start().awaitTermination(60)):
+    for action in (read, write, scatter, lambda: follow.start().awaitTermination(60)):
         with pytest.raises(PySparkException, match=r"accepts connections, .*127.0.0.1:1 \(connection refused\)"):
             action()

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.spark.cluster import RunningCluster
+from tests.spark.jobs import put_file, read_files
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +95,28 @@ def test_a_table_is_read_as_a_stream(
     query = stream.trigger(availableNow=True).start()
     assert query.awaitTermination(60)
     assert query.lastProgress["numInputRows"] == 2
+
+
+def test_a_stream_is_written_to_a_table_with_its_address(
+    spark: SparkSession, cluster: RunningCluster, topic: str, name: str, tmp_path: Path
+) -> None:
+    """Spark passes a stream no metadata of columns, so it has to say where the rows go."""
+    create(spark, name, cluster, topic)
+    put_file(tmp_path / "files", 0, ["a", "b"])
+    writer = read_files(spark, tmp_path / "files").writeStream.format("viewstamp").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).options(cluster=cluster.addresses, topic=topic)
+    assert writer.toTable(name).awaitTermination(60)
+    assert cluster.values(topic) == [b"a", b"b"]
+
+
+def test_neither_text_nor_overwriting_goes_into_a_table(
+    spark: SparkSession, cluster: RunningCluster, topic: str, name: str
+) -> None:
+    create(spark, name, cluster, topic)
+    assert "CANNOT_SAFELY_CAST" in failure(lambda: spark.sql(f"INSERT INTO {name} (value) VALUES ('text')"))
+    text = failure(lambda: spark.sql(f"INSERT OVERWRITE {name} (value) VALUES (X'76')"))
+    assert "a topic is only appended to" in text
+    assert cluster.values(topic) == []
 
 
 def test_a_wrong_option_of_a_table_fails_at_its_creation(

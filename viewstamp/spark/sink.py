@@ -192,10 +192,10 @@ def batch_writer(options: SinkOptions, schema: StructType) -> BatchWriter:
 def _check(options: SinkOptions, schema: StructType) -> None:
     with remedies():
         check_schema(schema, options.topic, options.format, options.filled_in)
+    link = connection(options.cluster)
+    link.reach(options.connect_seconds)
     known = options.cluster, options.topic
     if options.topic and known not in _known_topics:
-        link = connection(options.cluster)
-        link.reach(options.connect_seconds)
         link.run(link.client.describe_topic, options.topic, timeout=_PLANNING_SECONDS)
         _known_topics.add(known)
 

@@ -79,7 +79,9 @@ Decisions per kind of batch
                   | quota: else StagingError, OverloadedError; position 0   | its attempt, if that is still open
   BEGIN_ATTEMPT   | committed already: Answered, without an entry; another | {"attempt": id}, new or found by its
                   | owner, a superseded run: FencedError; else Accepted     | name; a new run or owner drops what
-                  |                                                        | was staged before it
+                  |                                                        | was staged before it. With
+                  |                                                        | ``forget_seconds`` the sink goes by
+                  |                                                        | itself so long after its last use
   SEAL_ATTEMPT    | Accepted                                               | StagingError unless the attempt holds
                   |                                                        | just what is said
   ABORT_ATTEMPTS  | Accepted                                               | drops attempts of that run and batch
