@@ -81,7 +81,7 @@ class Standalone:
         return subprocess.Popen(
             [*command, str(program), *arguments],
             cwd=directory,
-            env=_environment() | {"PYSPARK_PYTHON": str(python), **environment},
+            env=_environment(self._directory) | {"PYSPARK_PYTHON": str(python), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -112,7 +112,7 @@ def _start(stack: contextlib.ExitStack, log: Path, name: str, *arguments: str) -
         process = subprocess.Popen(
             [str(_SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments],
             cwd=log.parent,
-            env=_environment(),
+            env=_environment(log.parent),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -129,11 +129,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _environment() -> dict[str, str]:
-    """Return an environment in which no package of this checkout is found, and no setting of the tests' session is."""
+def _environment(directory: Path) -> dict[str, str]:
+    """Return an environment in which no package of this checkout is found, and no setting of the tests' session is.
+
+    Temporary files go below ``directory``: a Java that is killed does not remove its own.
+    """
     left_out = ("PYTHONPATH", "PYSPARK_", "SPARK_", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-    return kept | {"SPARK_LOCAL_HOSTNAME": "", "SPARK_HOME": str(_SPARK)}
+    java_options = f"{kept.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={directory}"
+    return kept | {
+        "JDK_JAVA_OPTIONS": java_options.strip(),
+        "SPARK_HOME": str(_SPARK),
+        "SPARK_LOCAL_DIRS": str(directory),
+        "SPARK_LOCAL_HOSTNAME": "",
+    }
 
 
 def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> str:
