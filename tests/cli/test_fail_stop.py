@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -64,15 +65,18 @@ FAILING(int, fdatasync, (int fd), (fd))
 class Running:
     """The only node of a group, as a process, with its log stream where the test says."""
 
-    def __init__(self, directory: Path, stderr: str, environment: dict[str, str]) -> None:
+    def __init__(self, directory: Path, stderr: str, environment: dict[str, str], *, descriptors: int = 0) -> None:
         assert main.run(["config", "new", str(directory), "--nodes", "1"]) == 0
         config = directory / "n1.toml"
         found = re.search(r'listen = "([^"]+)"', config.read_text())
         assert found is not None
         self.address = found[1]
+        command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(config)]
+        if descriptors:
+            command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         with open(stderr, "ab") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(config)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
@@ -99,8 +103,8 @@ class Running:
 
 
 @asynccontextmanager
-async def running(directory: Path, stderr: str, **environment: str) -> AsyncIterator[Running]:
-    node = Running(directory, stderr, environment)
+async def running(directory: Path, stderr: str, *, descriptors: int = 0, **environment: str) -> AsyncIterator[Running]:
+    node = Running(directory, stderr, environment, descriptors=descriptors)
     try:
         yield node
     finally:
@@ -173,3 +177,19 @@ async def test_a_node_whose_disk_fails_with_eio_exits(tmp_path: Path, broken: st
         flag.touch()
         await node.append_until_it_ends()
         assert await node.ended() == StorageError.exit_code
+
+
+async def test_a_node_never_runs_out_of_file_descriptors_for_its_log(tmp_path: Path) -> None:
+    """Strangers that only connect take what is left of them, and no more."""
+    async with running(tmp_path, str(tmp_path / "log.jsonl"), descriptors=80) as node:
+        await node.append()
+        async with connect(node.address, options=Options(timeout=PATIENCE_SECONDS)) as client:
+            await client.append("orders", b"1")
+            host, port = node.address.rsplit(":", 1)
+            strangers = [socket.create_connection((host, int(port))) for _ in range(300)]
+            for _ in range(100):
+                await client.append("orders", b"." * 200_000)  # More than one segment.
+            for stranger in strangers:
+                stranger.close()
+        node.process.terminate()
+        assert await node.ended() == 0

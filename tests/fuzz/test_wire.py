@@ -81,7 +81,7 @@ def test_spoilt_frames_are_refused_or_whole_however_they_are_cut_into_chunks(dat
         for frame in frames:
             assert frame.kind == 10
             assert frame.body == {"id": 1, "name": "orders", "list": [1, 2.5, None, True]}
-        assert decoder._held <= LIMIT + len(data)
+        assert decoder.held <= LIMIT + len(data)
         at = end
 
 

@@ -640,6 +640,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_commands.py::test_the_limit_of_a_result_is_the_leaders_and_travels_with_the_batch"),
     ),
     Record(
+        "read-anything-first",
+        Case("tests/node/test_crowd.py::test_before_a_hello_nothing_larger_than_a_hello_is_read"),
+    ),
+    Record(
         "log-before-failed",
         Case("tests/node/test_fail_stop.py::test_failed_is_set_before_anything_is_logged"),
     ),

@@ -14,6 +14,7 @@ from viewstamp.ids import Position
 from viewstamp.node.node import Node
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.commands import Command
+from viewstamp.wire.frame import FrameDecoder
 
 __all__ = ["RESOURCE_MUTANTS"]
 
@@ -49,11 +50,21 @@ def limit_by_oneself() -> AbstractContextManager[None]:
     return patched(ActorHost, apply=apply)
 
 
+def read_anything_first() -> AbstractContextManager[None]:
+    original = FrameDecoder.__init__
+
+    def init(self: FrameDecoder, *arguments: Any, first_bytes_max: int = 0, **named: Any) -> None:
+        original(self, *arguments, **named)
+
+    return patched(FrameDecoder, __init__=init)
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("log-that-raises", "a line that cannot be logged raises", log_that_raises, rule="§10"),
         Mutant("limit-by-oneself", "a member limits results by its own setting", limit_by_oneself, rule="§6"),
+        Mutant("read-anything-first", "before a HELLO as much is read as behind it", read_anything_first, rule="§10"),
         Mutant("log-before-failed", "a failure is logged before it is final", log_before_failed, rule="§10"),
     )
 }

@@ -212,7 +212,7 @@ def test_what_is_held_is_bounded_by_the_limit_and_one_chunk() -> None:
     count = 0
     for at in range(0, len(stream), 7_000):
         count += len(decoder.feed(stream[at : at + 7_000]))
-        assert decoder._held <= limit + 7_000
+        assert decoder.held <= limit + 7_000
     assert count == 5
 
 

@@ -48,10 +48,12 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
 
     from viewstamp.config import load_settings
     from viewstamp.embed import import_actors, run_node, run_on_fast_loop
+    from viewstamp.host.descriptors import raise_descriptor_limit
     from viewstamp.host.log import SafeLog
     from viewstamp.host.private import readable_by_others
 
     _open_standard_streams()
+    raise_descriptor_limit()
     loaded = load_settings(config, overrides=overrides)
     # The process is the node's own: like `python -m`, it looks for the actors' modules first where it was started.
     sys.path.insert(0, os.getcwd())

@@ -237,6 +237,12 @@ class LimitsSection:
     frame_bytes_max: int = field(default=64 * MIB, metadata=_integer(64 * KIB, 2 * GIB - 1))
     """The largest frame that is accepted from a connection."""
 
+    connections_max: int = field(default=8192, metadata=_integer(1, 65_536))
+    """Clients that may be connected; fewer where the process may have fewer file descriptors."""
+
+    buffered_bytes_max: int = field(default=512 * MIB, metadata=_integer(MIB, 64 * GIB))
+    """What all clients together may have sent of unfinished frames, and not taken of answers."""
+
     in_flight_bytes_max: int = field(default=64 * MIB, metadata=_integer(KIB, 16 * GIB))
     """Appends taken from clients and not answered yet, all together; more are refused as overload."""
 
@@ -367,6 +373,7 @@ class NodeSettings:
         for section, key, value, minimum, why in (
             ("limits", "batch_bytes_max", limits.batch_bytes_max, batch_bytes_min, "record_bytes_max + 4096"),
             ("limits", "frame_bytes_max", limits.frame_bytes_max, frame_bytes_min, "batch_bytes_max + 65536"),
+            ("limits", "buffered_bytes_max", limits.buffered_bytes_max, limits.frame_bytes_max, "frame_bytes_max"),
             ("limits", "frame_bytes_max", limits.frame_bytes_max, result_frame_min, "result_bytes_max + 65536"),
             ("limits", "in_flight_bytes_max", limits.in_flight_bytes_max, limits.batch_bytes_max, "batch_bytes_max"),
             ("wal", "queue_bytes_max", wal.queue_bytes_max, limits.batch_bytes_max, "[limits] batch_bytes_max"),

@@ -13,10 +13,12 @@ from viewstamp.consensus import core as consensus
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
+from viewstamp.host.descriptors import descriptor_limit
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.log import Log
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Host
+from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options
 from viewstamp.node.scrubber import ScrubOptions
@@ -92,6 +94,11 @@ def node_options(settings: NodeSettings) -> Options:
             frame_bytes_max=settings.limits.frame_bytes_max,
             in_flight_bytes_max=settings.limits.in_flight_bytes_max,
             staged_keep_bytes=settings.wal.bytes_max // 4,
+            crowd=CrowdLimits.within(
+                descriptor_limit(),
+                connections_max=settings.limits.connections_max,
+                buffered_bytes_max=settings.limits.buffered_bytes_max,
+            ),
         ),
         scrub=ScrubOptions(bytes_per_second=settings.limits.scrub_bytes_per_second),
         tick_seconds=timeouts.tick_ms / 1000,

@@ -44,6 +44,7 @@ many syncs, and the writer thread would wait that long behind a busy loop each t
 
 _LOCK_NAME = "lock"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_DESCRIPTOR = {errno.EMFILE: "this process", errno.ENFILE: "this machine"}
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _HAS_PWRITEV = hasattr(os, "pwritev")
 _HAS_ALLOCATE = hasattr(os, "posix_fallocate")
@@ -62,6 +63,9 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     text = f"cannot {action} {path}: {error.strerror or error}"
     if error.errno in _FULL:
         return StorageFullError(text, remedy="free space or raise the quota where the data directory is, then restart")
+    if error.errno in _NO_DESCRIPTOR:
+        text = f"cannot {action} {path}: {_NO_DESCRIPTOR[error.errno]} has no file descriptor left"
+        return StorageError(text, remedy="raise the limit (ulimit -n, LimitNOFILE=, fs.file-max), then start it again")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(text, remedy="give this user the right to write there, or set another [node] data_dir")
     return StorageError(text, remedy="check the device (kernel log, SMART) before this node is started again")

@@ -68,9 +68,10 @@ class SafeLog:
         return self._losses.total
 
     @property
-    def failure(self) -> str:
-        """Why the last line could not be written; "" = it could."""
-        return self._losses.reason if self._losses.unreported else ""
+    def status(self) -> dict[str, object]:
+        """Return "log_lines_lost", and why the last line could not be written; "" = it could."""
+        failure = self._losses.reason if self._losses.unreported else ""
+        return {"log_lines_lost": self._losses.total, "log_stream_failure": failure}
 
     def bind(self, **values: Any) -> SafeLog:
         """Return a logger that adds ``values`` to every line."""

@@ -25,6 +25,10 @@ _UNSENT_BYTES_LOW = 64 * 1024
 """... and goes on below this many."""
 
 _BACKLOG = 1024
+_ACCEPTS_MAX = 8
+"""Connections that are accepted before the event loop goes on to others, and to their first bytes."""
+_ACCEPT_PAUSE_SECONDS = 0.1
+"""How long nobody is accepted after that has failed, for want of a file descriptor."""
 
 
 class RealNetwork(Network):
@@ -33,21 +37,12 @@ class RealNetwork(Network):
     async def listen(self, address: str, accept: Accept) -> Listener:
         """Listen; see :class:`Network`. Cancelled: nothing listens."""
         host, port = parse_address(address)
-        loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(
-                lambda: _TcpConnection(accept), host, port, backlog=_BACKLOG, start_serving=False
-            )
-            try:
-                # Apart: a cancellation inside ``create_server`` would leave the socket open, with nobody to close it.
-                await server.start_serving()
-            except BaseException:
-                server.close()
-                raise
+            sockets = await _bind(host, port)
         except (OSError, UnicodeError) as error:
             raise _listen_error(address, error) from error
-        bound = server.sockets[0].getsockname()
-        return _TcpListener(server, format_address(host, bound[1]))
+        bound = sockets[0].getsockname()
+        return _TcpListener(sockets, format_address(host, bound[1]), accept)
 
     async def connect(self, address: str, accept: Accept) -> Connection:
         """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is closed again."""
@@ -79,20 +74,88 @@ def _listen_error(address: str, error: OSError | UnicodeError) -> ConfigError:
     return ConfigError(f"cannot listen on {address}: {reason}", remedy=remedy)
 
 
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen at all addresses of a name. Cancelled or failed: none is left open."""
+    loop = asyncio.get_running_loop()
+    try:  # An address needs no resolver, which is a thread.
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, at in dict.fromkeys(found):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.setblocking(False)
+            listening.bind(at)
+            listening.listen(_BACKLOG)
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
+
+
 class _TcpListener(Listener):
-    def __init__(self, server: asyncio.Server, address: str) -> None:
+    """Accepts connections, a few at a time.
+
+    An event loop's own server accepts all that wait, up to a thousand, before it tells anybody: that may be more than
+    there are file descriptors, and the log needs some too.
+    """
+
+    def __init__(self, sockets: list[socket.socket], address: str, accept: Accept) -> None:
         self.address = address
-        self._server = server
+        self._sockets = sockets
+        self._accept = accept
+        self._loop = asyncio.get_running_loop()
+        self._attaching: dict[asyncio.Task[None], None] = {}
+        self._paused: asyncio.TimerHandle | None = None
+        self._resume()
 
     async def close(self) -> None:
-        """Stop listening. ``wait_closed`` would, since Python 3.12, wait for the accepted connections to end."""
-        # asyncio cannot attach a connection to a server that was closed in the turn in which it was accepted, and
-        # leaves its socket open. So no more are accepted, and those that were have their turn, before the close.
-        for listening in self._server.sockets:
-            asyncio.get_running_loop().remove_reader(listening.fileno())
-        await asyncio.sleep(0)
-        self._server.close()
-        await asyncio.sleep(0)
+        """Stop listening; those that were accepted go on."""
+        self._pause()
+        sockets, self._sockets = self._sockets, []
+        for listening in sockets:
+            listening.close()
+        if self._attaching:
+            await asyncio.wait(list(self._attaching))
+
+    def _resume(self) -> None:
+        self._paused = None
+        for listening in self._sockets:
+            self._loop.add_reader(listening.fileno(), self._on_ready, listening)
+
+    def _pause(self) -> None:
+        if self._paused is not None:
+            self._paused.cancel()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
+
+    def _on_ready(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_MAX):
+            try:
+                connection, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # No descriptor or no memory is left, and perhaps soon is again: those that call wait meanwhile.
+                self._pause()
+                self._paused = self._loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._attach(connection))
+            self._attaching[task] = None
+            task.add_done_callback(self._attaching.pop)
+
+    async def _attach(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: _TcpConnection(self._accept), connection)
+        except OSError:
+            connection.close()  # The other side has gone again.
 
 
 class _TcpConnection(asyncio.Protocol, Connection):

@@ -154,6 +154,10 @@ def check_address(address: str) -> None:
         raise RequestError(f"{address!r} has port 0, where nobody can listen", remedy="name the node's real port")
 
 
+_NAME_MAX = 256
+"""Characters of a node's id. It stands in each status and in each record of the membership."""
+
+
 def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
     """Read a request for a change: "add", "learn" (a learner that stays one), "replace" or "remove".
 
@@ -165,6 +169,9 @@ def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
             f"a change {action!r} of node {node!r} at {address!r} in the place of {replaces!r}",
             remedy="add, learn and replace need a node and its address, replace also whom it replaces; remove a node",
         )
+    if max(len(node), len(replaces)) > _NAME_MAX:
+        size = max(len(node), len(replaces))
+        raise RequestError(f"a node's id of {size:,} characters", remedy=f"take {_NAME_MAX} at most")
     if address:
         check_address(address)
     match action:

@@ -649,8 +649,8 @@ class Node:
             "clock_us": self.host.clock.wall_us(),
             "repair": self.repairer.progress.as_dict() if self.repairer.progress is not None else None,
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
-            "log_lines_lost": self._log.lines_lost,
-            "log_stream_failure": self._log.failure,
+            "connections": self.server.crowd.status if self.server is not None else {},
+            **self._log.status,
         }
         if self.replica is not None and self.wal is not None:
             status |= self.replica.status

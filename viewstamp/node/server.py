@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgpack
@@ -29,6 +29,7 @@ from viewstamp.node.answers import error_fields, member_fields, outcome_fields, 
 from viewstamp.node.changes import check_address
 from viewstamp.node.codec import decode_message
 from viewstamp.node.complaints import Complaints
+from viewstamp.node.crowd import Crowd, CrowdLimits
 from viewstamp.node.reading import Reading
 from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.request_fields import check_challenge, check_fields, max_staleness
@@ -53,6 +54,8 @@ _COMMANDS = {
 }
 """Requests whose body, packed, is the record of a batch of that kind."""
 
+_BODY_BYTES = 64 * 1024
+"""What the body of a request may take beside the batch, or the arguments, in it."""
 _NAME_MAX = 256
 """Characters of the id and of the incarnation of a peer."""
 _REQUESTS_MAX = 1024
@@ -72,6 +75,8 @@ class Limits:
     """Batches of clients that are not answered yet, all together."""
     staged_keep_bytes: int = 0
     """What a sink has staged goes when the log has gone on by so much; 0 = never for that reason."""
+    crowd: CrowdLimits = field(default_factory=CrowdLimits)
+    """What all connections may take together."""
 
 
 class Service(Protocol):
@@ -175,6 +180,7 @@ class Server:
         self.complaints = Complaints(log)
         self.in_flight_bytes = 0
         self.connections: dict[_ServerConnection, None] = {}
+        self.crowd = Crowd(limits.crowd)
         self._node = node
 
     @property
@@ -196,6 +202,7 @@ class Server:
         """Take a new connection; it has to say HELLO first."""
         session = _ServerConnection(self, connection)
         self.connections[session] = None
+        self.crowd.arrived(session)
         return session
 
     def tell_members(self) -> None:
@@ -223,7 +230,16 @@ class _ServerConnection:
         self._server = server
         self._service = server.service
         self._connection = connection
-        self._decoder = FrameDecoder(server.limits.frame_bytes_max)
+        limits = server.limits
+        self._decoder = FrameDecoder(
+            limits.frame_bytes_max,
+            first_bytes_max=limits.crowd.hello_bytes_max,
+            body_bytes_max=limits.batch_bytes_max + _BODY_BYTES,
+        )
+        self._late = asyncio.get_running_loop().call_later(limits.crowd.hello_seconds, self._on_late)
+        self.counted_bytes = 0
+        self._held_bytes = self._unsent_bytes = 0
+        """What was counted last."""
         self._on_frame: Callable[[Frame], None] = self._on_hello
         self._out: list[Buffer] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -240,6 +256,23 @@ class _ServerConnection:
         """Decode and handle what has arrived."""
         for frame in self._decoder.feed(data):
             self._on_frame(frame)
+        if self._decoder.held != self._held_bytes:
+            self._held_bytes = self._decoder.held
+            self._server.crowd.count(self, self._held_bytes + self._unsent_bytes)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of an unfinished frame, and of answers that the other side has not taken."""
+        return self._decoder.held + self.unsent_bytes
+
+    def cut(self, reason: str) -> None:
+        """End the connection at once."""
+        where = self._peer or self._connection.peer
+        self._server.complaints.warning("! connection ended", where, OverloadedError(reason))
+        self._connection.abort()
+
+    def _on_late(self) -> None:
+        self.cut(f"no HELLO within {self._server.limits.crowd.hello_seconds:g} s")
 
     @property
     def unsent_bytes(self) -> int:
@@ -249,7 +282,9 @@ class _ServerConnection:
     def on_closed(self, error: BaseException | None) -> None:
         """Drop what the connection still wanted to know. Appends that are under way go on."""
         self._is_closed = True
+        self._late.cancel()
         self._server.connections.pop(self, None)
+        self._server.crowd.left(self)
         for task in list(self._tasks):
             task.cancel()
         if isinstance(error, ViewstampError):
@@ -279,10 +314,10 @@ class _ServerConnection:
             self._connection.send(out)
             unsent = self.unsent_bytes
             if unsent > self._server.limits.frame_bytes_max:
-                self._server.log.warning(
-                    "! connection ended", peer=self._connection.peer, reason=f"{unsent} B not taken"
-                )
-                self._connection.abort()
+                self.cut(f"{unsent} B not taken")
+            elif unsent != self._unsent_bytes:
+                self._unsent_bytes = unsent
+                self._server.crowd.count(self, self._held_bytes + unsent)
 
     # -- The handshake --------------------------------------------------------------------------------------
 
@@ -291,6 +326,7 @@ class _ServerConnection:
             if frame.kind != FrameKind.HELLO:
                 raise FrameError("the first frame of a connection must be HELLO")
             self._check_hello(frame.body)
+            self._server.crowd.greeted(self, self._peer)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
             self._on_frame = _ignore
@@ -316,7 +352,10 @@ class _ServerConnection:
                 },
             )
         )
+        self._late.cancel()
         self._on_frame = self._on_peer_frame if self._peer else self._on_request
+        for following in self._decoder.believe():
+            self._on_frame(following)
 
     def _check_hello(self, hello: dict[str, Any]) -> None:
         if not isinstance(hello, dict) or not {"version", "cluster", "node", "incarnation"} <= hello.keys():
@@ -325,12 +364,12 @@ class _ServerConnection:
             raise FrameError("a HELLO whose cluster, node or incarnation is no text")
         if hello["version"] != PROTOCOL_VERSION:
             raise PeerError(
-                f"the other side speaks protocol version {hello['version']}, this node {PROTOCOL_VERSION}",
+                f"the other side speaks protocol version {shown(hello['version'])}, this node {PROTOCOL_VERSION}",
                 remedy="run the same release on both sides",
             )
         if hello["cluster"] not in ("", self._server.cluster):
             raise WrongClusterError(
-                f"this node belongs to cluster {self._server.cluster}, not to {hello['cluster']}",
+                f"this node belongs to cluster {self._server.cluster}, not to {hello['cluster'][:_NAME_MAX]}",
                 remedy="check the address, and [cluster] id in the settings of the other side",
             )
         check_challenge(hello)
@@ -593,9 +632,15 @@ class _ServerConnection:
                 f"{len(self._tasks)} requests of this connection wait already",
                 remedy="wait for answers before asking more",
             )
+        self._server.crowd.check_requests()
+        self._server.crowd.requests += 1
         task = asyncio.get_running_loop().create_task(self._guard(request, work))
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._on_answered)
+
+    def _on_answered(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._server.crowd.requests -= 1
 
     async def _guard(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one request that has to wait; this is its task's root."""

@@ -103,6 +103,10 @@ class Swarm:
     """What is staged goes after so long without activity."""
     staged_bytes_max: int = 1 << 30
     """What all sinks together may stage."""
+    handshakes_max: int = 128
+    """Connections of a member that have not sent a HELLO."""
+    buffered_bytes_max: int = 1 << 29
+    """What all clients of a member may have sent of unfinished frames, and not taken of answers."""
     trim_chance: float = 0.0
     """How often the reader beside the sinks, when it has read some of a topic, has that trimmed."""
     value_bytes_max: int = 200
@@ -189,6 +193,8 @@ def _draw(entropy: random.Random) -> Swarm:
         keep_seconds=entropy.choice((1, 5, 3600)),
         staged_bytes_max=entropy.choice((64 * 1024, 1 << 30)),
         trim_chance=entropy.choice((0.0, 0.0, 0.3)),
+        handshakes_max=entropy.choice((128, 128, 2)),
+        buffered_bytes_max=entropy.choice((1 << 29, 1 << 29, 64 * 1024)),
         off_clocks_max=entropy.choice((1, 1, 100)),
     )
     if entropy.random() < _SLOW_LINKS_CHANCE:

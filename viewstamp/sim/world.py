@@ -17,6 +17,7 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import ClosedError, ConfigError, StorageError, ViewstampError
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options
 from viewstamp.node.scrubber import ScrubOptions
@@ -314,7 +315,14 @@ class World:
                 sync_seconds=self.swarm.sync_seconds,
             ),
             snapshots=SnapshotOptions(log_bytes=self.swarm.snapshot_bytes, restart_seconds_max=0, kept_max=3),
-            limits=Limits(staged_keep_bytes=self.swarm.bytes_max // 4),
+            limits=Limits(
+                staged_keep_bytes=self.swarm.bytes_max // 4,
+                crowd=CrowdLimits(
+                    clients_max=64,
+                    handshakes_max=self.swarm.handshakes_max,
+                    buffered_bytes_max=self.swarm.buffered_bytes_max,
+                ),
+            ),
             scrub=ScrubOptions(first_seconds=1.0, period_seconds=3.0),
             tick_seconds=_TICK_SECONDS,
             request_seconds=5.0,

@@ -87,20 +87,40 @@ class FrameDecoder:
       * after a FrameError the decoder is finished: the connection must end
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, skips_too_large: bool = False) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        *,
+        first_bytes_max: int = 0,
+        body_bytes_max: int = 0,
+        skips_too_large: bool = False,
+    ) -> None:
         """Take frames of up to ``frame_bytes_max`` bytes.
+
+        ``first_bytes_max``: the first frame may have no more bytes than this. It comes alone out of ``feed``, and what
+        stands behind it stays undecoded until :meth:`believe`.
+
+        ``body_bytes_max``: the limit of a body, 0 = none. A byte of msgpack can become a map of 64 bytes.
 
         ``skips_too_large``: a larger one is read over and dropped, and stands in the result of ``feed`` with the body
         :class:`TooLarge`. Otherwise it is an error.
         """
         self._frame_bytes_max = frame_bytes_max
+        self._first_bytes_max = first_bytes_max
+        self._body_bytes_max = body_bytes_max or frame_bytes_max
         self._skips = skips_too_large
         self._to_skip = 0
         """Bytes still to come of a frame that is too large."""
         self._chunks: list[Buffer] = []
-        self._held = 0
+        self.held = 0
+        """Bytes of frames that are not complete."""
         self._wanted = 0
         """Bytes that must be held before looking again is worth it; 0 while the next frame's header is incomplete."""
+
+    def believe(self) -> list[Frame]:
+        """Go on behind the first frame, with the usual limits; return the frames that are complete, as :meth:`feed`."""
+        self._first_bytes_max = 0
+        return self.feed(b"")
 
     def feed(self, chunk: Buffer) -> list[Frame]:
         """Take the next bytes, which must not change afterwards; return the frames that are complete now.
@@ -115,34 +135,43 @@ class FrameDecoder:
             if not chunk:
                 return []
         self._chunks.append(chunk)
-        self._held += len(chunk)
-        if self._held < self._wanted:
+        self.held += len(chunk)
+        if self.held < self._wanted:
             return []
         view = memoryview(chunk if len(self._chunks) == 1 else b"".join(self._chunks))
         frames = []
         at = 0
-        while self._held - at >= FRAME_HEADER_SIZE:
+        while self.held - at >= FRAME_HEADER_SIZE:
             magic, checksum, kind, body_size, payload_size = _HEADER.unpack_from(view, at)
             if magic != _MAGIC:
                 raise _not_ours(magic)
             body_end = at + FRAME_HEADER_SIZE + body_size
             end = body_end + payload_size
+            if self._first_bytes_max and end - at > self._first_bytes_max:
+                raise FrameError(
+                    f"a frame of {end - at} bytes, where a HELLO of at most {self._first_bytes_max} has to come first"
+                )
             if end - at > self._frame_bytes_max and self._skips:
                 head_end = at + FRAME_HEADER_SIZE + min(body_size, _HEAD)
-                if head_end > self._held:
+                if head_end > self.held:
                     self._wanted = head_end - at
                     break
                 request = _request_of(view[at + FRAME_HEADER_SIZE : head_end])
                 frames.append(Frame(kind, TooLarge(end - at, request), view[:0]))
-                self._to_skip = max(0, end - self._held)
-                at = min(end, self._held)
+                self._to_skip = max(0, end - self.held)
+                at = min(end, self.held)
                 continue
             if end - at > self._frame_bytes_max:
                 raise FrameError(
                     f"a frame of {end - at} bytes is over the limit of {self._frame_bytes_max}",
                     remedy="send smaller batches, or raise [limits] frame_bytes_max on every node",
                 )
-            if end > self._held:
+            if body_size > self._body_bytes_max:
+                raise FrameError(
+                    f"the body of a frame has {body_size} bytes, over the limit of {self._body_bytes_max}",
+                    remedy="send smaller requests, or raise [limits] batch_bytes_max on every node",
+                )
+            if end > self.held:
                 self._wanted = end - at
                 break
             found = crc32c(view[at + _CHECKED_START : body_end])
@@ -154,13 +183,16 @@ class FrameDecoder:
                 raise FrameError(f"the body of a frame of kind {kind} is no msgpack: {error}") from error
             frames.append(Frame(kind, body, view[body_end:end]))
             at = end
+            if self._first_bytes_max:
+                self._wanted = 0
+                break
         else:
             self._wanted = 0
             start = bytes(view[at : at + len(_MAGIC)])
             if not _MAGIC.startswith(start):  # at the first wrong byte: another protocol may wait for an answer
                 raise _not_ours(start)
-        self._held -= at
-        self._chunks = [view[at:]] if self._held else []
+        self.held -= at
+        self._chunks = [view[at:]] if self.held else []
         return frames
 
 

@@ -1,0 +1,173 @@
+"""What strangers and clients may take of a node together, before a HELLO and behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgpack
+import pytest
+from crc32c import crc32c
+
+from tests.node.caller import HELLO, body_of, call
+from tests.node.group import Group, wait_for
+from viewstamp.ids import NodeId
+from viewstamp.node.crowd import CrowdLimits
+from viewstamp.node.server import Limits, Server
+from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.requests import FrameKind
+
+CROWD = CrowdLimits(
+    clients_max=4, handshakes_max=3, hello_seconds=0.2, buffered_bytes_max=100_000, requests_max=5, one_peer_max=2
+)
+LIMITS = Limits(record_bytes_max=10_000, batch_bytes_max=20_000, frame_bytes_max=90_000, crowd=CROWD)
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    async with Group(tmp_path, 1, limits=LIMITS) as group:
+        await group.run()
+        yield group
+        assert not group.nodes[NodeId("n1")].failed.done(), group.journal.tail()
+
+
+def server_of(group: Group) -> Server:
+    server = group.nodes[NodeId("n1")].server
+    assert server is not None
+    return server
+
+
+def header(kind: int, body_size: int, payload_size: int) -> bytes:
+    """The header of a frame, of which nothing has to follow."""
+    checked = kind.to_bytes(4, "little") + body_size.to_bytes(4, "little") + payload_size.to_bytes(4, "little")
+    return b"VSF\x01" + crc32c(checked).to_bytes(4, "little") + checked
+
+
+@pytest.mark.parametrize("size", [5000, 30_000_000])
+async def test_before_a_hello_nothing_larger_than_a_hello_is_read(group: Group, size: int) -> None:
+    """Thirty megabytes of empty maps took two gigabytes."""
+    async with call(group, greet=False) as caller:
+        caller.write(header(FrameKind.HELLO, size, 0))
+        assert await caller.is_ended()
+    assert "where a HELLO of at most 4096 has to come first" in group.journal.of("! connection ended")[0]["reason"]
+
+
+async def test_requests_behind_a_hello_in_the_same_write_are_answered(group: Group) -> None:
+    async with call(group, greet=False) as caller:
+        hello = b"".join(encode_frame(FrameKind.HELLO, HELLO))
+        status = b"".join(encode_frame(FrameKind.STATUS, {"id": 1, "padding": b"x" * 10_000}))
+        caller.write(hello + status * 2 + status[:100])
+        assert [(await caller.frame()).kind for _ in range(3)] == [FrameKind.WELCOME, FrameKind.OK, FrameKind.OK]
+        caller.write(status[100:])
+        assert (await caller.frame()).kind == FrameKind.OK
+
+
+@pytest.mark.parametrize("start", [b"", b"VS", header(FrameKind.HELLO, 100, 0)])
+async def test_a_connection_without_a_hello_ends_after_a_while(group: Group, start: bytes) -> None:
+    async with call(group, greet=False) as caller:
+        caller.write(start)
+        assert await caller.is_ended()
+    assert group.journal.of("! connection ended", reason="no HELLO within 0.2 s")
+
+
+async def test_a_connection_that_is_greeted_may_be_idle(group: Group) -> None:
+    async with call(group) as caller:
+        await asyncio.sleep(0.25)
+        body_of(await caller.ask(FrameKind.STATUS))
+
+
+async def test_of_too_many_connections_without_a_hello_the_oldest_ends(group: Group) -> None:
+    async with AsyncExitStack() as stack:
+        silent = [await stack.enter_async_context(call(group, greet=False)) for _ in range(CROWD.handshakes_max)]
+        async with call(group) as caller:
+            body_of(await caller.ask(FrameKind.STATUS))
+            assert await silent[0].is_ended()
+        assert server_of(group).crowd.status["handshakes"] == CROWD.handshakes_max - 1
+
+
+async def test_too_many_clients_are_refused_by_name_and_a_place_that_is_left_is_given(group: Group) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(CROWD.clients_max - 1):
+            await stack.enter_async_context(call(group))
+        async with call(group), call(group, greet=False) as late:
+            refused = await late.hello()
+            assert refused.kind == FrameKind.REFUSED
+            assert refused.body["error"] == "OverloadedError"
+            assert "connections_max" in refused.body["remedy"]
+        await wait_for(lambda: server_of(group).crowd.status["clients"] == CROWD.clients_max - 1, lambda: "not freed")
+        async with call(group) as caller:
+            body_of(await caller.ask(FrameKind.STATUS))
+
+
+async def test_unfinished_frames_have_a_total_and_who_holds_most_is_cut_off(group: Group) -> None:
+    frame = b"".join(encode_frame(FrameKind.STATUS, {"id": 1}, [bytes(80_000)]))
+    async with call(group) as large, call(group) as small, call(group) as other:
+        large.write(frame[:70_000])
+        small.write(frame[:20_000])
+        await wait_for(lambda: server_of(group).crowd._bytes == 90_000, lambda: "not counted")
+        other.write(frame[:30_000])
+        assert await large.is_ended()
+        small.write(frame[20_000:])
+        assert (await small.frame()).kind == FrameKind.OK
+    await wait_for(lambda: server_of(group).crowd._bytes == 0, lambda: "not given back")
+
+
+async def test_answers_that_are_not_taken_have_a_total(group: Group) -> None:
+    async with AsyncExitStack() as stack:
+        callers = [await stack.enter_async_context(call(group)) for _ in range(3)]
+        status = b"".join(encode_frame(FrameKind.STATUS, {"id": 1}))
+        for number, caller in enumerate(callers):
+            # What the system's buffers take is not counted.
+            while server_of(group).crowd._bytes < 30_000 * (number + 1) and not group.journal.of("! connection ended"):
+                caller.write(status * 200)
+                await asyncio.sleep(0)
+        ended = await wait_for(lambda: group.journal.of("! connection ended"), lambda: "nobody was cut off")
+        assert "over the limit of" in ended[0]["reason"] or "not taken" in ended[0]["reason"]
+        assert server_of(group).crowd._bytes <= CROWD.buffered_bytes_max
+
+
+async def test_requests_that_wait_have_a_total(group: Group) -> None:
+    async with call(group) as caller:
+        read = {"topic": 1, "position": 1, "bytes_max": 1000, "applied_index": 1000, "wait": 600.0}
+        for number in range(CROWD.requests_max + 1):
+            caller.send(FrameKind.READ, {"id": number, **read})
+        refused = await caller.frame()
+        assert refused.body["id"] == CROWD.requests_max
+        assert refused.body["error"] == "OverloadedError"
+    await wait_for(lambda: server_of(group).crowd.requests == 0, lambda: "not given back")
+
+
+async def test_of_too_many_connections_of_one_peer_the_oldest_ends(group: Group) -> None:
+    """What is left of a broken network looks like a connection that lives."""
+    joining = {"node": "n1~00000001", "incarnation": "x"}
+    async with AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(call(group, greet=False)) for _ in range(CROWD.one_peer_max + 1)]
+        for peer in peers:
+            assert (await peer.hello(**joining)).kind == FrameKind.WELCOME
+        assert await peers[0].is_ended()
+        assert server_of(group).crowd.status["peers"] == CROWD.one_peer_max
+
+
+async def test_a_body_over_the_limit_of_a_batch_is_refused_by_its_header(group: Group) -> None:
+    """A byte of msgpack can become a map of 64 bytes."""
+    async with call(group) as caller:
+        caller.write(header(FrameKind.STATUS, 86_000, 0))
+        assert await caller.is_ended()
+
+
+@pytest.mark.parametrize("field", ["version", "cluster", "node", "incarnation"])
+async def test_a_long_value_in_a_hello_makes_no_long_line_in_the_log(group: Group, field: str) -> None:
+    value = "x" * 3500
+    async with call(group, greet=False) as caller:
+        await caller.hello(**{"node": "n9", field: value})
+    line = group.journal.of("! refused")[0]
+    assert len(msgpack.packb({name: str(text) for name, text in line.items()})) < 2000
+
+
+@pytest.mark.parametrize(("descriptors", "clients"), [(80, 35), (1024, 672), (65_536, 8192)])
+def test_the_limits_leave_descriptors_for_the_log_and_the_peers(descriptors: int, clients: int) -> None:
+    limits = CrowdLimits.within(descriptors, connections_max=8192, buffered_bytes_max=1)
+    assert limits.clients_max == clients
+    assert limits.clients_max + limits.handshakes_max + min(256, descriptors // 2) <= descriptors

@@ -1,0 +1,181 @@
+"""What all connections of a server take together: descriptors, memory, waiting requests.
+
+| bound | what happens beyond it |
+| --- | --- |
+| connections that have not sent a HELLO | the oldest of them ends |
+| connections of clients | a HELLO is refused, with OverloadedError |
+| connections of one peer | the oldest of them ends: what is left of a broken network looks like one that lives |
+| connections of all peers | the HELLO is refused likewise |
+| bytes of unfinished frames, and of answers that are not taken, of clients | the connection that holds most ends |
+| requests that wait | a request is refused, with OverloadedError |
+
+Peers have a share of their own, because a member must reach the others whatever clients do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from viewstamp.errors import OverloadedError
+
+__all__ = ["Crowd", "CrowdLimits", "Guest"]
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrowdLimits:
+    """What connections may take, all together unless said otherwise."""
+
+    clients_max: int = 8192
+    """Connections of clients."""
+    peers_max: int = 64
+    """Connections of peers."""
+    one_peer_max: int = 8
+    """Connections of one peer: its link, and what it asks for repairs and snapshots."""
+    handshakes_max: int = 128
+    """Connections that have not sent a HELLO."""
+    hello_bytes_max: int = 4096
+    """Bytes of a HELLO."""
+    hello_seconds: float = 5.0
+    """How long a connection may take to send its HELLO."""
+    buffered_bytes_max: int = 512 * _MIB
+    """Bytes of unfinished frames, and of answers that clients have not taken."""
+    requests_max: int = 65_536
+    """Requests of clients that wait: for a record, for a leader, for the disk."""
+
+    @classmethod
+    def within(cls, descriptors: int, *, connections_max: int, buffered_bytes_max: int) -> CrowdLimits:
+        """Return limits with which a process that may have ``descriptors`` of them never runs out.
+
+        Up to half, at most 256, are kept for the log, the snapshots, the peers and what is just being accepted.
+        """
+        left = descriptors - min(256, descriptors // 2)
+        handshakes = max(2, min(128, left // 8))
+        return cls(
+            clients_max=max(1, min(connections_max, left - handshakes)),
+            peers_max=max(4, min(64, descriptors // 10)),
+            handshakes_max=handshakes,
+            buffered_bytes_max=buffered_bytes_max,
+        )
+
+
+class Guest(Protocol):
+    """One connection, as the crowd sees it."""
+
+    counted_bytes: int
+    """What the crowd has counted for it."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that it holds now: of an unfinished frame, and of answers that were not taken."""
+        ...
+
+    def cut(self, reason: str) -> None:
+        """End it at once."""
+        ...
+
+
+class Crowd:
+    """Counts what connections take.
+
+    Invariants:
+      * a connection is in exactly one of ``_greeting``, ``_clients`` and ``_peers`` from ``arrived`` to ``left``
+      * ``_bytes`` is the sum of ``counted_bytes`` of all that are not peers
+    """
+
+    def __init__(self, limits: CrowdLimits) -> None:
+        self.limits = limits
+        self.requests = 0
+        """Requests that wait."""
+        self._greeting: dict[Guest, None] = {}
+        self._clients: dict[Guest, None] = {}
+        self._peers: dict[Guest, str] = {}
+        self._bytes = 0
+
+    def arrived(self, guest: Guest) -> None:
+        """Take a new connection."""
+        self._greeting[guest] = None
+        if len(self._greeting) > self.limits.handshakes_max:
+            oldest = next(iter(self._greeting))
+            self.left(oldest)
+            oldest.cut(f"over {self.limits.handshakes_max} connections have not sent a HELLO, and this is the oldest")
+
+    def greeted(self, guest: Guest, peer: str) -> None:
+        """Take its HELLO; ``peer`` "" = it is a client's.
+
+        Raises:
+          OverloadedError: there are too many.
+        """
+        limits = self.limits
+        if peer:
+            own = [each for each, name in self._peers.items() if name == peer]
+            if len(own) >= limits.one_peer_max:
+                self.left(own[0])
+                own[0].cut(f"{peer} has {len(own)} other connections here")
+            if len(self._peers) >= limits.peers_max:
+                raise OverloadedError(f"{len(self._peers)} connections of peers are open", remedy="try again later")
+        elif len(self._clients) >= limits.clients_max:
+            raise OverloadedError(
+                f"{len(self._clients)} clients are connected, as many as this node takes",
+                remedy="try another node; or raise [limits] connections_max, and the limit of file descriptors"
+                " (ulimit -n, LimitNOFILE=) of the node",
+            )
+        self._greeting.pop(guest, None)
+        if peer:
+            self._peers[guest] = peer
+            self._bytes -= guest.counted_bytes
+            guest.counted_bytes = 0
+        else:
+            self._clients[guest] = None
+
+    def left(self, guest: Guest) -> None:
+        """Forget a connection that has ended. Idempotent."""
+        self._greeting.pop(guest, None)
+        self._clients.pop(guest, None)
+        self._peers.pop(guest, None)
+        self._bytes -= guest.counted_bytes
+        guest.counted_bytes = 0
+
+    def count(self, guest: Guest, size: int) -> None:
+        """Take note of what a connection holds now; end the one that holds most where all together hold too much."""
+        if guest not in self._clients and guest not in self._greeting:
+            return
+        self._bytes += size - guest.counted_bytes
+        guest.counted_bytes = size
+        if self._bytes > self.limits.buffered_bytes_max:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        # What has been sent since it was counted is counted still.
+        guests = [*self._clients, *self._greeting]
+        for guest in guests:
+            guest.counted_bytes = guest.buffered_bytes
+        self._bytes = sum(guest.counted_bytes for guest in guests)
+        while self._bytes > self.limits.buffered_bytes_max:
+            largest = max(guests, key=lambda guest: guest.counted_bytes)
+            reason = (
+                f"all connections hold {self._bytes:,} bytes of unfinished frames and answers not taken, over the limit"
+                f" of {self.limits.buffered_bytes_max:,}; this one holds most of them: {largest.counted_bytes:,}"
+            )
+            self.left(largest)
+            guests.remove(largest)
+            largest.cut(reason)
+
+    def check_requests(self) -> None:
+        """Raises OverloadedError: too many requests wait already."""
+        if self.requests >= self.limits.requests_max:
+            raise OverloadedError(
+                f"{self.requests} requests wait on this node", remedy="try another node, or a little later"
+            )
+
+    @property
+    def status(self) -> dict[str, int]:
+        """How many connections there are: {"clients", "clients_max", "peers", "handshakes"}."""
+        return {
+            "clients": len(self._clients),
+            "clients_max": self.limits.clients_max,
+            "peers": len(self._peers),
+            "handshakes": len(self._greeting),
+        }
