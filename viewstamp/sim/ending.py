@@ -31,12 +31,15 @@ def contents_of(member: Member) -> dict[str, Kept]:
     assert node is not None
     assert node.wal is not None
     topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
-    batches = _batches(node.wal)
+    located = [
+        cast("tuple[int, int]", node.machine.query("locate", topic=topic["id"], position=topic["first_position"]))
+        for topic in topics
+    ]
+    # Not from the log's beginning: below what topics keep it may be damaged, which nobody has to repair.
+    batches = _batches(node.wal, min((index for index, _ in located), default=node.wal.durable_end))
     contents = {}
-    for topic in topics:
+    for topic, (index, at) in zip(topics, located, strict=True):
         kept = contents[topic["name"]] = Kept(topic["first_position"], [], [])
-        located = node.machine.query("locate", topic=topic["id"], position=kept.first)
-        index, at = cast("tuple[int, int]", located)
         for batch in batches:
             if batch.first_index < index:
                 continue
@@ -56,9 +59,9 @@ def contents_of(member: Member) -> dict[str, Kept]:
     return contents
 
 
-def _batches(wal: Wal) -> list[LogBatch]:
+def _batches(wal: Wal, begin: int) -> list[LogBatch]:
     batches: list[LogBatch] = []
-    index = wal.first_index
+    index = Index(max(begin, wal.first_index))
     while index < wal.durable_end:
         batches += wal.read(index, 1024 * 1024)
         index = batches[-1].end

@@ -233,7 +233,9 @@ class Faults:
 
     def _damage(self, kind: str, member: Member) -> None:
         """The disk loses or changes what was durable: most of the time while nobody runs."""
-        if kind == "lose-tail" and member.is_up and self._entropy.random() < 0.5:
+        # A node that is still starting would raise ClosedError from its start, as it should, and end the run.
+        has_started = member.is_up and member.node is not None and member.node.replica is not None
+        if kind == "lose-tail" and has_started and self._entropy.random() < 0.5:
             self._stop_cleanly(member)
             self._world.loop.call_later(_STOP_SECONDS, self._damage_stopped, kind, member, member.starts)
             return
