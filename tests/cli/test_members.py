@@ -113,3 +113,21 @@ def test_a_node_that_is_left_and_is_no_member_is_named_and_not_waited_for(
     assert re.search(r"n5 runs and is no member: `.*members add n5 .*`.*members remove n5 ", capfd.readouterr().err)
     assert run("members", "remove", "n5") == {"node": "n5", "removed": False}
     assert NodeId("n5") not in LocalCluster.open(directory).nodes
+
+
+def test_with_two_of_three_down_every_command_names_them_in_the_same_words(run: Run, directory: Path) -> None:
+    leader = run("leader", "show")["leader"]
+    gone = sorted([leader, follower(run)])
+    (directory.parent / "line").write_bytes(b"x")
+    for name in gone:
+        run("cluster", "kill", name)
+    wording = f"no majority: {gone[0]} and {gone[1]} do not answer; nothing was written"
+    for command in (
+        ["leader", "show"],
+        ["members", "remove", leader, "--timeout", "1"],
+        ["topic", "create", "t", "--timeout", "1"],
+        ["topic", "list", "--timeout", "1"],
+        ["append", "t", str(directory.parent / "line"), "--timeout", "1"],
+    ):
+        told = run(*command, code=3)
+        assert (told["error"], told["message"]) == ("NoQuorumError", wording), command

@@ -9,7 +9,7 @@ from viewstamp.client.members import Members, members_of
 from viewstamp.client.results import SnapshotInfo, TopicInfo, snapshot_info, topic_info
 from viewstamp.client.sender import Sender
 from viewstamp.client.sink import SinkInfo, sink_info
-from viewstamp.errors import RequestError, UnavailableError
+from viewstamp.errors import NoQuorumError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
@@ -167,7 +167,11 @@ class Administrator(Sender):
         try:
             return await self._change_members("remove", node, "", "", timeout)
         except RequestError:
-            now = await self.list_members(timeout=timeout)
+            try:
+                now = await self.list_members(timeout=timeout)
+            except UnavailableError as error:
+                # An earlier copy of the request may have removed it: only the members could say.
+                raise self._links.unanswered("no node leads", is_unknown=True) from error
             if node in before.addresses and node not in now.addresses:
                 return now  # It was asked for twice, because the first answer was lost.
             raise
@@ -197,7 +201,8 @@ class Administrator(Sender):
             frame = await self.ask_leader(FrameKind.CHANGE_MEMBERS, body, timeout)
         except UnavailableError as error:
             refusal = error.__cause__
-            if isinstance(refusal, UnavailableError) and refusal.remedy:
+            is_answered = not isinstance(error, NoQuorumError)
+            if is_answered and isinstance(refusal, UnavailableError) and refusal.remedy:
                 # The leader answered, each time: it knows what stands in the way.
                 raise UnavailableError(f"the members are not changed: {refusal}", remedy=refusal.remedy) from error
             raise

@@ -260,6 +260,8 @@ class Links:
                 else:
                     link = await self._some_link(avoid)
                 remaining = deadline - self._shell.time()
+                if node is None and not wait and not avoid.issuperset({*self.addresses.all} - {link.address}):
+                    remaining /= 2  # The others have to be asked too: of a node that was not, nobody can say anything.
                 frame = await link.ask(kind, body, timeout=max(0.0, min(self._options.silence + wait, remaining)))
             except RequestError:
                 raise
