@@ -90,6 +90,26 @@ async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> 
             assert peering.address(NodeId("n9~x")) == "127.0.0.1:1"
 
 
+async def test_a_stranger_reads_neither_log_nor_snapshots(tmp_path: Path) -> None:
+    """They hold the incarnations of all members."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        node = await group.leader()
+        assert node.replica is not None
+        core = node.replica.raft.core
+        await wait_for(lambda: not core.is_newcomer or None, group.journal.tail)
+        wanted: dict[FrameKind, dict[str, int]] = {
+            FrameKind.READ_LOG: {"start": 1, "end": 2, "bytes_max": 1000},
+            FrameKind.READ_SNAPSHOT: {"end": 2, "term": 1, "offset": 0, "bytes_max": 1000},
+            FrameKind.LIST_SNAPSHOTS: {},
+        }
+        for kind, fields in wanted.items():
+            async with call(group, str(node.me), greet=False) as caller:
+                assert (await caller.hello(node="n9~x", incarnation="i")).kind == FrameKind.WELCOME
+                caller.send(kind, {"id": 1, **fields})
+                assert await caller.is_ended(), kind
+
+
 async def test_a_verdict_of_a_stranger_stops_nobody(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()

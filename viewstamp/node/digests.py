@@ -116,6 +116,7 @@ class Digests(AsyncActor[None]):
             if leader == self._me:
                 self.judge(self._raft.core.membership)
             elif leader is not None:
+                self._judges.clear()
                 self.report(leader)
 
     def report(self, leader: NodeId) -> None:
@@ -198,7 +199,8 @@ class Digests(AsyncActor[None]):
 
     def _accuse(self, member: NodeId, *, odd: NodeId) -> None:
         peer = self._peers.pop(member)
-        self._judges = {member} if odd == self._me else set()
+        if odd == self._me:
+            self._judges.add(member)
         self._send(member, {"end": peer.end, "odd": odd, "trail": self._trail()})
 
     def _trail(self) -> Trail:

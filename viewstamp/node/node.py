@@ -582,8 +582,7 @@ class Node:
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
         """Take what a member says of its state; it may be dropped. Raises LostDiskError, FrameError."""
-        is_taken = self._peering is not None and self._peering.takes_reports(source, incarnation)
-        if self.digests is not None and is_taken:
+        if self.digests and self._peering and self._peering.takes_reports(source, incarnation):
             self.digests.on_frame(source, body)
 
     @property
@@ -597,12 +596,13 @@ class Node:
             self._peering.check_source(message.message.source, incarnation)
             self._replica_ref.maybe_tell(message)
 
-    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> None:
-        """Check who opens a peer connection; raises as ``Peering.meet``, or UnavailableError while starting."""
+    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
+        """Check who opens a peer connection; as ``Peering.meet``. Raises UnavailableError while starting."""
         if self._peering is not None:
-            self._peering.meet(peer, hello)
-        elif hello.get("address") or self.repairer.remains is None:  # Without an address it repairs, and only asks.
+            return self._peering.meet(peer, hello)
+        if hello.get("address") or self.repairer.remains is None:  # Without an address it repairs, and only asks.
             raise self._not_ready()
+        return True
 
     def join(self, join: Join) -> None:
         """Hear that a node which has lost its disk asks to be added."""

@@ -10,8 +10,8 @@ Consensus messages are taken from four kinds of sources (``docs/design/0008-mess
 4. Anybody, while no membership in this log names this member: a newcomer has acknowledged nothing that counts, and
    cannot know its group yet.
 
-Everybody else may connect to ask for admission (JOIN) and to read what members read from each other, no more: it is
-never sent anything, and the address that it names is never dialed.
+Everybody else may connect to ask for admission (JOIN), no more: it reads nothing, is sent nothing, and the address that
+it names is never dialed.
 """
 
 from __future__ import annotations
@@ -197,8 +197,10 @@ class Peering:
 
     # -- Listening -------------------------------------------------------------------------------------------
 
-    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> None:
-        """Check who opens a peer connection, by its checked HELLO.
+    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
+        """Check who opens a peer connection, by its checked HELLO; return whether its messages are taken.
+
+        Only such a peer may read this member's log and snapshots, because they hold the incarnations of all members.
 
         A peer that is no member by this log may lead by a membership that this log does not hold yet. It is refused if
         this member hears a leader and is RUNNING, because then it lacks nothing; or if it cannot prove that it belongs
@@ -222,17 +224,18 @@ class Peering:
             if known is None:
                 self._note(peer, incarnation)
             self._met.pop(peer, None)
-            return
+            return True
         is_proven = proof is not None and proof == hello_proof(str(self._hello["incarnation"]), hello)
         met = _Met(address, incarnation, is_proven)
-        is_sure = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader
-        if not self._may_join(peer) and (is_sure or not self._is_taken(peer, met)):
+        is_sure, is_taken = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader, self._is_taken(peer, met)
+        if not self._may_join(peer) and (is_sure or not is_taken):
             raise self._refusal(peer)
         self._met.pop(peer, None)
         self._met[peer] = met
         while len(self._met) > _STRANGERS_MAX:
             unproven = (other for other, each in self._met.items() if not each.is_proven)
             del self._met[next(unproven, next(iter(self._met)))]
+        return is_taken
 
     def check_source(self, peer: NodeId, incarnation: str) -> None:
         """Check with each consensus message whether it is taken from ``peer``: see the table of this module.

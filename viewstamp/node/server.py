@@ -95,8 +95,8 @@ class Service(Protocol):
         """Take a consensus message of a peer with this disk. Raises LostDiskError, WrongClusterError."""
         ...
 
-    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> None:
-        """Check who opens a peer connection. Raises WrongClusterError, LostDiskError."""
+    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
+        """Check who opens a peer connection; return whether it may read the log. As ``Peering.meet``."""
         ...
 
     def join(self, join: Join) -> None:
@@ -247,6 +247,7 @@ class _ServerConnection:
         """Held while an answer to READ is made and until the other side has taken most of it."""
         self._is_closed = False
         self._peer = self._incarnation = ""
+        self._may_read = False
         self._told: dict[str, object] | None = None
         """The members that a client was told last; None = it does not want to be told."""
 
@@ -384,7 +385,7 @@ class _ServerConnection:
                 raise FrameError("a HELLO whose address is no text, or whose proof is no bytes")
             if address:
                 parse_address(address)
-            self._service.meet(NodeId(self._peer), hello)
+            self._may_read = self._service.meet(NodeId(self._peer), hello)
 
     def _proof(self, asked: dict[str, Any]) -> dict[str, object]:
         """Return the answer to a challenge, {} where there was none: the proof is None until the log is replayed."""
@@ -427,6 +428,8 @@ class _ServerConnection:
         if type(request) is not int:
             raise FrameError(f"a peer's request of kind {frame.kind} without an id")
         check_fields(frame.kind, body)
+        if not self._may_read:  # The log and its snapshots hold the incarnations of all members.
+            raise WrongClusterError(f"{self._peer} is no member of this group, and may only ask to join it")
         if frame.kind == FrameKind.READ_SNAPSHOT:
             self._start(request, lambda: self._read_snapshot(request, body))
         elif frame.kind == FrameKind.READ_LOG:
