@@ -326,3 +326,25 @@ def test_whole_rows_are_values_without_what_says_where_they_go() -> None:
             expected = ['{"value":1,"flight":"UA 1"}', '{"value":null,"flight":"UA 2"}']
         found = [row._replace(value=decode(row.value)) for row in decoded(push_all(rows, [batch]))]
         assert found == [Row(expected[0], b"k", "a", {"n": b"h"}), Row(expected[1], None, "b", None)]
+
+
+FILLED_IN = ("position", "timestamp")
+
+
+def test_rows_for_a_table_leave_out_what_the_cluster_fills_in() -> None:
+    of_table = schema(position="long", value="binary", timestamp="timestamp")
+    with pytest.raises(RequestError, match="there is no place for column 'position'"):
+        check_schema(of_table, "t")
+    check_schema(of_table, "t", filled_in=FILLED_IN)
+    nothing = pa.nulls(2, pa.int64())
+    batch = pa.RecordBatch.from_pydict({"position": nothing, "value": [b"a", b"b"], "timestamp": nothing})
+    rows = Rows(of_table, "t", record_bytes_max=MIB, filled_in=FILLED_IN)
+    assert [row.value for row in decoded(push_all(rows, [batch]))] == [b"a", b"b"]
+
+
+def test_a_row_for_a_table_with_a_position_of_its_own_is_named() -> None:
+    of_table = schema(position="long", value="binary")
+    batch = pa.RecordBatch.from_pydict({"position": pa.array([None, 7], pa.int64()), "value": [b"a", b"b"]})
+    rows = Rows(of_table, "t", record_bytes_max=MIB, filled_in=FILLED_IN)
+    with pytest.raises(RequestError, match=r"row 1 .*column 'position' of a table is filled in by the cluster"):
+        rows.push(batch)

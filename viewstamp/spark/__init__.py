@@ -25,6 +25,10 @@ The parts
   * ``progress.py``: how far a query is behind. ``installed.py``: whether Spark is there, and new enough.
   * ``wal_source.py``: ``format("viewstamp-wal")``, the segment files of nodes that do not run.
 
+Tables
+  Spark hands the options of a table of its catalogue to no source in Python, but keeps the metadata of the columns. So
+  ``CREATE TABLE`` stores the options there (``records.py``), and readers and writers find them in the schema.
+
 What is assumed
   * Executors have this package and pyarrow in their Python, and reach every node of the cluster.
   * A checkpoint belongs to one query. Without a checkpoint there is no exactly-once, with any sink.

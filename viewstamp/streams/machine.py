@@ -191,7 +191,8 @@ class Streams:
             raise RequestError(
                 f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes, attempts that were given up"
                 f" among them; the staging quota is {limit} bytes for all sinks together ({self._staged_quota})",
-                remedy="write smaller batches (fewer files or records a trigger), or raise"
+                remedy="write smaller batches (of a stream: fewer files or records a trigger; of a batch write: pieces"
+                " with a name each, because one write becomes visible at one moment), or raise"
                 f" {self._staged_quota}; if most of it was given up, abort the batch and write it again",
             )
         raise OverloadedError(
