@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,11 @@ from tests.spark.cluster import RunningCluster
 from tests.spark.standalone import Standalone, make_environment, make_wheel, running_standalone
 from tests.spark.standalone_job import BATCHES, ROWS
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs 127.0.0.2 and /proc"),
+    pytest.mark.timeout(600),  # Six Javas start; on a busy machine that takes minutes.
+]
 
 AT_LENGTH = pytest.mark.skipif(not os.environ.get("VIEWSTAMP_SOAK"), reason="VIEWSTAMP_SOAK=1 runs all")
 SECONDS_MAX = 300
