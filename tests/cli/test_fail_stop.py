@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,10 @@ class Running:
             await client.create_topic("orders")
             await client.append("orders", b"1")
 
+    async def status(self) -> dict[str, Any]:
+        async with connect(self.address, options=Options(timeout=PATIENCE_SECONDS)) as client:
+            return (await client.status())[0]
+
     async def append_until_it_ends(self) -> None:
         """Append one record after the other until the process has ended."""
         while self.process.poll() is None:
@@ -116,6 +121,7 @@ async def running(directory: Path, stderr: str, *, descriptors: int = 0, **envir
 async def test_a_node_whose_log_stream_is_full_starts_works_and_stops(tmp_path: Path) -> None:
     async with running(tmp_path, "/dev/full") as node:
         await node.append()
+        assert (await node.status())["log_lines_lost"] > 0
         node.process.terminate()
         assert await node.ended() == 0
 

@@ -57,7 +57,7 @@ async def run_node(
     Raises:
       ViewstampError: the node could not start, or a part of it failed; it has been stopped.
     """
-    log = SafeLog(log)
+    log = SafeLog.of(log)
     host, chaos = real_host(), None
     if settings.node.chaos:
         chaos = Chaos(settings.node.data_dir, host)

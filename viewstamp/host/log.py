@@ -62,6 +62,11 @@ class SafeLog:
         self._log = log
         self._losses = losses or _Losses()
 
+    @classmethod
+    def of(cls, log: Log) -> SafeLog:
+        """Return ``log`` itself where it is safe already: two would hide from the outer one what is lost."""
+        return log if isinstance(log, cls) else cls(log)
+
     @property
     def lines_lost(self) -> int:
         """Lines dropped since the process started."""

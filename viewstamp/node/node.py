@@ -89,7 +89,7 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = SafeLog(log).bind(node=options.node, term=PresentTerm(lambda: self.replica))
+        self._log = SafeLog.of(log).bind(node=options.node, term=PresentTerm(lambda: self.replica))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
