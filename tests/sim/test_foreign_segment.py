@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.test_lost_tail import append, is_running, make_world, read, stop
+from tests.sim.test_lost_tail import append, is_running, read, stop, world
+from viewstamp.sim.world import World
+
+__all__ = ["world"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_member_refuses_a_segment_of_another_one_until_its_own_is_back(seed: int) -> None:
-    world = make_world()
+def test_a_member_refuses_a_segment_of_another_one_until_its_own_is_back(world: World, seed: int) -> None:
     append(world, 0, 10)
     world.loop.run_for(1.0)
     n1 = world.members[0]
@@ -23,4 +25,3 @@ def test_a_member_refuses_a_segment_of_another_one_until_its_own_is_back(seed: i
     append(world, 10, 1)
     assert read(world) == [b"%d" % number for number in range(11)]
     assert world.loop.run_until(lambda: not world.damages.present, seconds=5)
-    world.close()

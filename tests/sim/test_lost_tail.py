@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -31,11 +31,14 @@ def garble(inode: Inode, at: int) -> bool:
     return True
 
 
-def make_world(nodes: int = 3) -> World:
-    world = World(7, Swarm(nodes=nodes, faults={}))
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Three members that run."""
+    world = World(7, Swarm(nodes=3, faults={}))
     for member in world.members:
         world.bring_up(member)
-    return world
+    yield world
+    world.close()
 
 
 def append(world: World, start: int, count: int) -> None:
@@ -85,9 +88,10 @@ def is_silent(member: Member) -> bool:
 
 @pytest.mark.parametrize("damage", [zeros, cut, garble])
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one(damage: Damage, is_clean: bool) -> None:
+def test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one(
+    world: World, damage: Damage, is_clean: bool
+) -> None:
     """Before: it read as a torn tail, the two elected a leader, and what n1 and n2 had acknowledged was gone."""
-    world = make_world()
     n1, n2, n3 = world.members
     append(world, 0, 5)
     world.loop.run_for(1.0)
@@ -110,12 +114,10 @@ def test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one(
     assert world.loop.run_until(lambda: all(map(is_running, world.members)) and not is_silent(n1), seconds=20)
     append(world, 15, 1)
     assert read(world) == [b"%d" % number for number in range(16)]
-    world.close()
 
 
 @pytest.mark.parametrize("at", [0, 63, 64, 200])
-def test_a_log_whose_only_segment_is_cut_short_is_repaired_from_the_others(at: int) -> None:
-    world = make_world()
+def test_a_log_whose_only_segment_is_cut_short_is_repaired_from_the_others(world: World, at: int) -> None:
     append(world, 0, 10)
     world.loop.run_for(1.0)
     n1 = world.members[0]
@@ -127,21 +129,16 @@ def test_a_log_whose_only_segment_is_cut_short_is_repaired_from_the_others(at: i
     assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)
     append(world, 10, 1)
     assert read(world) == [b"%d" % number for number in range(11)]
-    world.close()
 
 
-def test_a_power_cut_of_all_members_is_no_lost_end() -> None:
+@pytest.mark.parametrize("idle_seconds", [0.05, 0.1, 0.2, 0.3, 1.0])
+def test_a_power_cut_of_all_members_is_no_lost_end(world: World, idle_seconds: float) -> None:
     """The hint is never above what was synced: nobody is silent who has lost nothing durable."""
-    for seed in range(1, 6):
-        world = World(seed, Swarm(nodes=3, faults={}))
-        for member in world.members:
-            world.bring_up(member)
-        append(world, 0, 5 * seed)
-        world.loop.run_for(0.05 * seed)
-        for member in world.members:
-            world.take_down(member, power=True)
-        for member in world.members:
-            world.bring_up(member)
-        assert world.loop.run_until(lambda world=world: all(map(is_running, world.members)), seconds=20)  # type: ignore[misc]
-        assert not any(map(is_silent, world.members))
-        world.close()
+    append(world, 0, int(50 * idle_seconds) + 3)
+    world.loop.run_for(idle_seconds)
+    for member in world.members:
+        world.take_down(member, power=True)
+    for member in world.members:
+        world.bring_up(member)
+    assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)
+    assert not any(map(is_silent, world.members))
