@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.explore.mutants import EXPLORED
 from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
+from tests.mutants.interval_mutants import INTERVAL_MUTANTS
 from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
@@ -71,6 +72,7 @@ _ALL = {
     **RESOURCE_MUTANTS,
     **CLIENT_MUTANTS,
     **MESSAGE_MUTANTS,
+    **INTERVAL_MUTANTS,
 }
 
 

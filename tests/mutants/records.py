@@ -680,5 +680,27 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_peering.py::test_nobody_takes_the_place_of_a_member_that_still_answers"),
     ),
     Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_nobody")),
+    Record(
+        "no-running-mark",
+        Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody"),
+    ),
+    Record(
+        "mark-cleared-before-sync",
+        Case("tests/sim/test_interval.py::test_a_power_cut_at_any_call_of_a_clean_stop_is_noticed"),
+    ),
+    Record(
+        "count-recovering-votes",
+        Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody"),
+    ),
+    Record(
+        "end-of-another-life",
+        Case("tests/consensus/test_power_loss.py::test_the_end_of_a_leader_counts_for_the_life_that_asked_only"),
+    ),
+    Record(
+        "cut-instead-of-set-aside",
+        Case(
+            "tests/sim/test_interval.py::test_after_the_wait_a_majority_goes_on_aloud_and_the_absent_member_sets_its_log_aside"
+        ),
+    ),
 )
 """One for each mutant, in the order of ``CATALOGUE``."""

@@ -252,3 +252,28 @@ def test_a_death_on_the_way_of_setting_the_log_aside_is_no_crash_loop(scenes: Sc
     scene.world.bring_up(leader)
     scene.settles()
     assert b"acknowledged" not in scene.values()
+
+
+@pytest.mark.slow
+def test_a_power_cut_at_any_call_of_a_clean_stop_is_noticed(scenes: Scenes) -> None:
+    """The mark is there as long as anything is not synced; the checkers ask whether the member knows what it lost."""
+    scene = scenes()
+    member = scene.others[0]
+    for calls in range(1, 16):
+        scene.append(b"%d" % calls)
+        cuts: list[int] = []
+
+        def died(cuts: list[int] = cuts) -> None:
+            cuts.append(1)
+            scene.cut_power(member)
+
+        assert member.node is not None
+        member.disk.crash_at(member.disk.calls + calls, died)
+        assert member.process is not None
+        stopping = member.process.spawn(member.node.stop())
+        scene.until(lambda stopping=stopping, cuts=cuts: stopping.done() or cuts)  # type: ignore[misc]
+        member.disk.crash_at(None)
+        scene.world.take_down(member, power=False)
+        scene.world.bring_up(member)
+        scene.settles()
+    assert scene.values() == [b"%d" % calls for calls in range(1, 16)]

@@ -1,0 +1,99 @@
+"""Planted mistakes of interval mode: the running mark, votes of members that lost power, and committed records cut."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
+
+from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.consensus import follower, standing
+from viewstamp.consensus.core import Core
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import Announcement
+from viewstamp.host.blocking import in_thread
+from viewstamp.ids import NodeId
+from viewstamp.node import recovering
+from viewstamp.node.node import Node
+from viewstamp.wal.control_file import ControlState
+
+__all__ = ["INTERVAL_MUTANTS"]
+
+
+def no_running_mark() -> AbstractContextManager[None]:
+    def mark_started(state: ControlState, boot_id: str, *, is_interval: bool) -> ControlState:
+        return state
+
+    return everywhere(recovering.mark_started, mark_started)
+
+
+def mark_cleared_before_sync() -> AbstractContextManager[None]:
+    original = Node._close_files
+
+    async def close_files(self: Node) -> None:
+        if self.log_store is not None:
+            await in_thread(self.log_store.mark_stopped)
+        await original(self)
+
+    return patched(Node, _close_files=close_files)
+
+
+def count_recovering_votes() -> AbstractContextManager[None]:
+    def wins(
+        membership: Membership, votes: Iterable[NodeId], recovering: Collection[NodeId], *, has_waited: bool
+    ) -> bool:
+        return standing.is_majority(membership, set(votes))
+
+    return patched(standing, wins=wins)
+
+
+def end_of_another_life() -> AbstractContextManager[None]:
+    def bound_silence(self: Core, announcement: Announcement) -> None:
+        if self.silent_until is not None and announcement.life and self.silent_until[0] == self.term:
+            self.silent_until = min(self.silent_until, (self.term, announcement.leader_end))
+
+    return patched(Core, bound_silence=bound_silence)
+
+
+def cut_instead_of_set_aside() -> AbstractContextManager[None]:
+    original = follower.on_announcement
+
+    def on_announcement(core: Core, message: Announcement) -> None:
+        start = follower._continue_from(core, message)
+        is_new = message.number > core.announced_number
+        if is_new and start is not None and start == message.start < core.log.commit_end:
+            core.log.commit_end = core.log.handed_end = start
+        original(core, message)
+
+    return patched(follower, on_announcement=on_announcement)
+
+
+INTERVAL_MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant("no-running-mark", "a run in interval mode leaves no mark", no_running_mark, rule="interval, rule 17"),
+        Mutant(
+            "mark-cleared-before-sync",
+            "a clean stop clears the running mark before the log is synced",
+            mark_cleared_before_sync,
+            rule="interval, rule 17",
+        ),
+        Mutant(
+            "count-recovering-votes",
+            "votes of members that lost power count like any other",
+            count_recovering_votes,
+            rule="interval, rule 17",
+        ),
+        Mutant(
+            "end-of-another-life",
+            "a leader's end from before the power loss ends the silence",
+            end_of_another_life,
+            rule="interval, rule 17",
+        ),
+        Mutant(
+            "cut-instead-of-set-aside",
+            "in interval mode a member cuts below its own commit end and keeps its log",
+            cut_instead_of_set_aside,
+            rule="interval, rule 4",
+        ),
+    )
+}
