@@ -16,6 +16,7 @@ from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, Term
+from viewstamp.node.recovering import UNKNOWN_END
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["Disk", "left_by_a_crash"]
@@ -31,6 +32,9 @@ class Disk:
     batches: tuple[Batch, ...] = ()
     commit_hint: Index = Index(1)
     silent_until: tuple[Term, Index] | None = None
+    lost_power: bool = False
+    synced_end: Index | None = None
+    """In interval mode: the end that every write but an append syncs; None = every write is synced."""
     begin: Index = Index(1)
     """Where the log begins, after a record of ``begin_term``."""
     begin_term: Term = Term(0)
@@ -52,13 +56,26 @@ class Disk:
 
     def written(self, write: Write) -> Disk:
         """Return the disk after one write."""
+        after = self._written(write)
+        if self.synced_end is None or isinstance(write, AppendLog):
+            return after
+        return replace(after, synced_end=after.end)
+
+    def without_unsynced(self, end: Index) -> Disk:
+        """Return the disk after a power loss that left the log up to ``end``, as ``node.recovering`` marks it."""
+        if self.history.last_term < self.term:
+            return self.cut(end)
+        pair = self.silent_until or (self.history.last_term, Index(UNKNOWN_END))
+        return replace(self.cut(end), silent_until=pair, lost_power=True, synced_end=end)
+
+    def _written(self, write: Write) -> Disk:
         match write:
             case WriteTerm(term, vote):
                 return replace(self, term=term, vote=vote)
             case WriteHistory(history):
                 return replace(self, history=history)
             case EndSilence():
-                return replace(self, silent_until=None)
+                return replace(self, silent_until=None, lost_power=False)
             case TruncateLog(end):
                 return self.cut(end)
             case ResetLog(end, term):
@@ -123,6 +140,7 @@ class Disk:
             tail=list(self.batches),
             memberships=memberships,
             silent_until=self.silent_until,
+            lost_power=self.lost_power,
         )
 
 

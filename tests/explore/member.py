@@ -168,6 +168,9 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
         yield from (Input("crash", each) for each in range(len(kept)))
         if scope.damages:
             yield from (Input("damage", batch.first_index) for batch in member.disk.batches)
+        if scope.powers and member.disk.synced_end is not None:
+            ends = [batch.end for batch in member.disk.batches if batch.end > member.disk.synced_end]
+            yield from (Input("power", end) for end in (member.disk.synced_end, *ends))
         if scope.wipes and member.disk != Disk():
             yield Input("wipe")
 
@@ -402,12 +405,17 @@ def _damage(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
     return start(before.core.me, replace(disk.cut(Index(end)), silent_until=pair), hint, scope)
 
 
+def _power(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
+    """Lose power in interval mode: what was appended since the last sync is gone from ``end`` on."""
+    return start(before.core.me, before.disk.without_unsynced(Index(end)), hint, scope)
+
+
 def _wipe(before: Member, _: int, hint: Membership, scope: Scope) -> Member:
     """Lose the disk: the old identity stays a voter, and is silent for ever (rule 18)."""
     return start(before.core.me, Disk(silent_until=FOR_EVER), hint, scope)
 
 
-_RESTARTS = {"crash": _crash, "damage": _damage, "wipe": _wipe}
+_RESTARTS = {"crash": _crash, "damage": _damage, "power": _power, "wipe": _wipe}
 
 
 # -- Between inputs ---------------------------------------------------------------------------------------------
@@ -422,7 +430,7 @@ def _calm(member: Member, scope: Scope) -> None:
     core.leader_silence = core.vote_ticks = 0
     core.ticks_since_leader = 0 if core.leader == core.me else core.options.election_timeout_ticks
     core.election_ticks = core.options.election_timeout_ticks
-    core.heartbeat_elapsed = core.transfer_ticks = core.full_ticks = core.uncommitted_bytes = 0
+    core.heartbeat_elapsed = core.transfer_ticks = core.full_ticks = core.uncommitted_bytes = core.leaderless_ticks = 0
     core.unfinished = len(member.queue)
     if not core.installing:
         core.completions_left = 0

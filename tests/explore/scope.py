@@ -56,6 +56,9 @@ class Scope:
     """A member may take a snapshot of what it has applied, and drop the log before; who needs that is sent it."""
     damages: bool = False
     """A crash may also lose durable records at the end of the log."""
+    powers: bool = False
+    """A crash may also be a power loss in interval mode: it takes records that were appended since the last write of
+    another kind, whatever was acknowledged. With one crash in all, since all lives of a member have one number."""
     wipes: bool = False
     """A crash may also lose the whole disk."""
 

@@ -40,6 +40,7 @@ SCOPES = {
     "t2-two-records": Exploration("two terms, two records", Scope(records=2, announcements=1)),
     "t2-old": Exploration("two terms, nothing that was sent is ever left out", Scope(announcements=1, keeps_old=True)),
     "t2-damage": Exploration("two terms, a crash that may lose durable records", Scope(crashes=1, damages=True)),
+    "t2-power": Exploration("two terms, a power loss in interval mode", Scope(crashes=1, powers=True)),
     "t2-wipe": Exploration("two terms, a crash that may lose the disk", Scope(crashes=1, wipes=True)),
     "t2-transfers": Exploration("two terms, leaders hand over", Scope(announcements=1, transfers=True)),
     "t2-asks": Exploration("two terms, leaders ask again", Scope(announcements=1, asks=True)),

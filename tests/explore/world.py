@@ -142,7 +142,8 @@ class World:
 
     def first(self) -> State:
         """Return the world in which nothing has happened yet."""
-        members = [self.members.number(start(name, Disk(), self.hint, self.scope)) for name in self.names]
+        disk = Disk(synced_end=Index(1) if self.scope.powers else None)
+        members = [self.members.number(start(name, disk, self.hint, self.scope)) for name in self.names]
         return State(tuple(members), self.facts.number(Facts()), 0, 0, ())
 
     def next(self, state: State) -> Iterator[tuple[Step, State | Broken]]:
@@ -467,8 +468,8 @@ def _is_dead_for_leader(message: Message, core: Core, scope: Scope) -> bool:
 
 _UNKNOWN = _Taken(-1, (), None)
 _CRASH = Input("crash")
-_CRASHES = frozenset({"crash", "damage", "wipe"})
-_LOSSES = frozenset({"damage", "wipe"})
+_CRASHES = frozenset({"crash", "damage", "power", "wipe"})
+_LOSSES = frozenset({"damage", "power", "wipe"})
 _CHANGES = frozenset({"add", "remove"})
 _COUNTED = _CRASHES | _CHANGES
 _RESPONSES = (VoteResponse, HistoryResponse, AnnouncementResponse, AppendResponse, HeartbeatResponse)
