@@ -11,6 +11,7 @@ from tests.replay.members import MEMBERSHIP, NAMES, Log, change_control, opened,
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.ids import NodeId
+from viewstamp.node.recovering import INTERVAL
 from viewstamp.sim.disk import SimulatedDisk
 
 REBORN = "n2~8c21f0aa"
@@ -129,6 +130,18 @@ def test_a_joint_membership_needs_both_majorities() -> None:
         opened(disk, "n1", "n2")
     assert replayed(disk, "n1", "n2", "n4") == visible(log)
     assert replayed(disk, "n2", "n3") == visible(short)
+
+
+def test_members_that_lost_power_in_interval_mode_count_only_if_all_voters_are_there(logs: tuple[Log, Log]) -> None:
+    """docs/design/0007. They were not stopped cleanly, and this is another boot: any of them may have lost records."""
+    log, short = logs
+    disk = disks(n1=log, n2=short, n3=short)
+    for name in ("n2", "n3"):
+        change_control(disk, name, running=("a boot that is over", INTERVAL))
+    with pytest.raises(NoQuorumError, match=r"n2 lost a part of its log.* an index that is not known") as caught:
+        opened(disk, "n2", "n3")
+    assert "a majority of n1, n2, n3 is needed, n1, n2, n3 missing" in caught.value.message
+    assert replayed(disk) == visible(log)
 
 
 def test_unsafely_a_recovering_member_is_read_as_well(logs: tuple[Log, Log]) -> None:

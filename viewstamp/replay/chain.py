@@ -124,7 +124,8 @@ def _no_majority(replicas: Sequence[Replica], claims: Sequence[standing.Claim]) 
         membership = known[-1][-1].membership if known else None
     else:
         membership = best.memberships[-1].membership
-    votes = [claim.member for claim in claims if best is not None and claim.votes_for(best)]
+    voting = [claim for claim in claims if claim.recovering is None]
+    votes = [claim.member for claim in voting if best is not None and claim.votes_for(best)]
     reasons = [reason for replica in replicas if (reason := _why_no_vote(replica, membership, best))]
     there = f"{len(replicas) - len(reasons)} of these {len(replicas)} replicas count as votes"
     if reasons:

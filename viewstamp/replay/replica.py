@@ -20,7 +20,7 @@ from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.seam import Disk
 from viewstamp.ids import Index, NodeId, Term
-from viewstamp.node.recovering import mark_started
+from viewstamp.node.recovering import UNKNOWN_END, mark_started
 from viewstamp.node.snapshot_file import SnapshotMeta, read_header, read_trailer
 from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
@@ -474,10 +474,9 @@ class _Assembly:
 
 def describe_loss(member: NodeId, pair: Pair) -> str:
     """Return the sentence for a member that has to regain ``pair`` before it counts (protocol rule 17)."""
-    return (
-        f"{member} lost a part of its log, and has not yet regained what it may have acknowledged:"
-        f" term {pair[0]}, up to index {pair[1] - 1}"
-    )
+    reach = f"up to index {pair[1] - 1}" if pair[1] < UNKNOWN_END else "up to an index that is not known"
+    lost = f"term {pair[0]}, {reach}"
+    return f"{member} lost a part of its log, and has not yet regained what it may have acknowledged: {lost}"
 
 
 def _pair(stored: tuple[int, int] | None) -> Pair | None:
