@@ -31,6 +31,11 @@ def offer_by_anybody() -> AbstractContextManager[None]:
     return patched(follower, on_snapshot_offer=on_snapshot_offer)
 
 
+def greet_without_a_proof() -> AbstractContextManager[None]:
+    """A member that the other one does not know yet cannot get its vote: with one of three down they wait for ever."""
+    return patched(Peering, _hello_to=lambda self, peer: self._hello)
+
+
 def leap_terms() -> AbstractContextManager[None]:
     return patched(Raft, _check_newer=lambda self, message: None)
 
@@ -67,6 +72,12 @@ MESSAGE_MUTANTS = {
             "a snapshot is fetched from a member that does not lead",
             offer_by_anybody,
             rule="rule 19",
+        ),
+        Mutant(
+            "greet-without-a-proof",
+            "a member proves nothing to one that lacks the record of it",
+            greet_without_a_proof,
+            rule="rules 14, 15",
         ),
         Mutant("leap-terms", "a term is taken however far it leaps", leap_terms, rule="design note 0008"),
         Mutant(

@@ -674,6 +674,10 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "offer-by-anybody", Case("tests/consensus/test_refused.py::test_an_offer_of_another_than_the_leader_is_refused")
     ),
+    Record(
+        "greet-without-a-proof",
+        Case("tests/node/test_peering.py::test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member"),
+    ),
     Record("leap-terms", Case("tests/consensus/test_refused.py::test_a_term_that_leaps_is_not_taken")),
     Record(
         "join-while-heard",

@@ -72,6 +72,27 @@ async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -
         assert [receipt.position for receipt in receipts] == list(range(1, 22))
 
 
+@pytest.mark.slow
+async def test_a_member_votes_for_one_that_it_has_never_heard_of(tmp_path: Path) -> None:
+    """Protocol rules 14, 15: n2 lacks the record that made n4 a voter, and with one of three down n4 needs its vote.
+
+    Nobody is there who could vouch for n4: it proves that it knows n2's disk, by a record that n2 does not have.
+    """
+    async with Group(tmp_path) as group:
+        await group.run()
+        await settled(group)
+        await group.caught_up()
+        await group.stop("n2")
+        await add(group, "n4", "replace", "n3")
+        await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n1", "n2", "n4"}, group.journal.tail)
+        await settled(group)
+        await group.stop("n3")
+        await group.stop("n1")
+        await group.start("n2")
+        assert (await group.leader()).me == "n4"
+        await wait_for(lambda: voters(group.nodes[NodeId("n2")]) == {"n1", "n2", "n4"}, group.journal.tail)
+
+
 async def test_a_removed_leader_hands_over_and_is_refused_from_then_on(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()

@@ -6,12 +6,12 @@ import random
 import pytest
 
 from tests.consensus.group import Group as Cores
-from tests.consensus.test_changes import N1, N2, N4, started
+from tests.consensus.test_changes import N1, N2, N4, knowing, started
 from tests.node.group import Journal
 from tests.node.switchboard import Switchboard
 from viewstamp.actors import System
-from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
-from viewstamp.errors import LostDiskError
+from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
+from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.ids import NodeId
 from viewstamp.node.identity import joining_change
 from viewstamp.node.peering import Peering
@@ -29,7 +29,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
     return Peering(
         raft,
         System(me),
-        hello={"cluster": "c", "node": me, "incarnation": f"disk-{me}", "address": me},
+        hello={"cluster": "c", "node": me, "incarnation": f"disk-of-{me}", "address": me},
         remember=lambda peer, incarnation: known.update({peer: incarnation}),
         on_lost=lambda _: None,
         on_lost_disk=lambda _: None,
@@ -81,6 +81,62 @@ async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_i
     peering.connect_all()
     assert known == {N4: "a"}
     await peering._system.stop()
+
+
+def named() -> Cores:
+    """Return a group that n1 leads, in which each member's log names all three disks."""
+    cores = started()
+    for me in ("n1", "n2", "n3"):
+        knowing(cores, me, "n1", "n2", "n3")
+    cores.run(10)
+    return cores
+
+
+def introduction(cores: Cores, incarnation: str) -> dict[str, object]:
+    """Return how n4, whose log names the disks of all, greets n2."""
+    sender = at(cores, "n1", {})
+    sender._hello |= {"node": N4, "incarnation": incarnation}
+    return sender._hello_to(N2)
+
+
+async def test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member() -> None:
+    """It belongs to the group by a record that this member lacks, and may need its vote (protocol rules 14, 15)."""
+    cores = named()
+    peering = at(cores, "n2", {})
+    cores["n2"].core.ticks_since_leader = 99  # It hears no leader: one may lead by such a record.
+    assert peering.meet(N4, introduction(cores, "a"))
+    peering.check_source(N4, "a")
+    assert peering.address(N4) == "n1"
+
+
+async def test_without_a_proof_nobody_is_taken_for_a_member_that_this_one_does_not_know() -> None:
+    cores = named()
+    peering = at(cores, "n2", {})
+    cores["n2"].core.ticks_since_leader = 99
+    stolen = {**introduction(cores, "a"), "incarnation": "b"}
+    for refused in (hello(N4, "a"), {**hello(N4, "a"), "proof": bytes(16)}, stolen):
+        with pytest.raises(WrongClusterError, match="no member"):
+            peering.meet(N4, refused)
+        with pytest.raises(WrongClusterError, match="no member"):
+            peering.check_source(N4, "a")
+    reborn = NodeId("n3~x")
+    assert not peering.meet(reborn, hello(reborn, "a")), "it may ask to join"
+    assert peering.address(reborn) is None
+    with pytest.raises(WrongClusterError, match="no member"):
+        peering.check_source(reborn, "a")
+
+
+async def test_a_leader_is_followed_until_its_term_ends_also_when_it_has_removed_itself() -> None:
+    cores = named()
+    core = cores["n2"].core
+    peering = at(cores, "n2", {})
+    entry = core.memberships[-1]
+    membership = Membership({N2: "at-n2"}, incarnations={N2: "disk-of-n2"})
+    core.memberships = [MembershipEntry(entry.index, entry.term, membership)]
+    peering.check_source(N1, "disk-of-n1")
+    core.leader = None
+    with pytest.raises(WrongClusterError, match="no member"):
+        peering.check_source(N1, "disk-of-n1")
 
 
 @pytest.mark.parametrize("member", ["n2~b", "n3~b", "n2"])
