@@ -22,6 +22,7 @@ from viewstamp.cli.options import (
     say,
 )
 from viewstamp.cli.target import DEFAULT_DIRECTORY
+from viewstamp.errors import ViewstampError
 
 __all__ = ["app"]
 
@@ -48,8 +49,14 @@ def start(
     cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings))
     for node, faults in in_force(cluster).items():
         say(f"{node} was told to suffer: {', '.join(faults)}; `chaos heal` ends it")
-    started = {node.id for node in run_async(cluster.start(timeout))}
     command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
+    try:
+        started = {node.id for node in run_async(cluster.start(timeout))}
+    except ViewstampError:
+        running = [str(node.id) for node in cluster.nodes.values() if node.pid() is not None]
+        if running and output is Output.TABLE:
+            say(f"still running: {', '.join(running)}; `{command} cluster stop{where}` stops them")
+        raise
     for outsider in cluster.outsiders if output is Output.TABLE else ():
         say(
             f"{outsider.id} runs and is no member: `{command} members add {outsider.id}{where}` makes it one, "
@@ -102,6 +109,7 @@ def stop(
 @app.command()
 def status(
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    timeout: TimeoutOption = 3.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show each node's process and state. Exit 3 where no node answers."""
@@ -110,20 +118,21 @@ def status(
 
     cluster = LocalCluster.open(directory)
     processes = {str(name): node.pid() for name, node in cluster.nodes.items()}
-    show(cluster.target, output, processes=processes)
+    show(cluster.target, output, processes=processes, timeout=timeout)
 
 
 @app.command()
 def kill(
     node: NodeArgument,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Kill a node with SIGKILL, and return when its process is gone."""
     from viewstamp.cli.local import LocalCluster
     from viewstamp.cli.target import run_async
 
-    ran = run_async(LocalCluster.open(directory).node(node).kill())
+    ran = run_async(LocalCluster.open(directory).node(node).kill(timeout))
     if output is Output.JSON:
         print_json({"id": node, "killed": ran})
     else:

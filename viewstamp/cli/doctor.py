@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, cluster_flag, print_json, program
+from viewstamp.cli.options import (
+    ClusterOption,
+    DirOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    cluster_flag,
+    print_json,
+    program,
+)
 from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
 from viewstamp.errors import MovedError
 
@@ -40,13 +49,14 @@ class FailOn(StrEnum):
 def doctor(
     directory: DirOption = None,
     cluster: ClusterOption = None,
+    timeout: TimeoutOption = SILENCE_SECONDS,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit 1 from this severity on.")] = FailOn.ERROR,
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Say in sentences what is wrong with a cluster and what to do. Exit 1 if there is an error; changes nothing."""
     target = Target.resolve(directory, cluster)
     local = _local(directory, cluster)
-    found, report = run_async(_examine(target, local, cluster_flag(directory, cluster)))
+    found, report = run_async(_examine(target, local, cluster_flag(directory, cluster), timeout))
     if output is Output.JSON:
         listed = [{**asdict(finding), "severity": finding.severity} for finding in found]
         print_json({"healthy": not found, "findings": listed})
@@ -64,14 +74,16 @@ def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
     return LocalCluster.open(directory or DEFAULT_DIRECTORY) if Target.is_local(directory, cluster) else None
 
 
-async def _examine(target: Target, local: LocalCluster | None, where: str) -> tuple[list[Finding], Report]:
+async def _examine(
+    target: Target, local: LocalCluster | None, where: str, timeout: float
+) -> tuple[list[Finding], Report]:
     """Ask everybody; where anything seems wrong ask again a moment later, so that nothing is told that has passed."""
     from viewstamp.cli.findings import findings
     from viewstamp.cli.report import Report
 
     earlier: list[Mapping[str, Any]] = []
     while True:
-        nodes, seconds = await _ask(target)
+        nodes, seconds = await _ask(target, timeout)
         processes = {str(node.id): _process(node) for node in local.nodes.values()} if local is not None else {}
         known = {str(node["id"]) for node in nodes}
         # A node of this directory that no member names is seen by its process only.
@@ -90,13 +102,13 @@ async def _examine(target: Target, local: LocalCluster | None, where: str) -> tu
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _ask(target: Target) -> tuple[list[Mapping[str, Any]], float]:
+async def _ask(target: Target, timeout: float) -> tuple[list[Mapping[str, Any]], float]:
     """Return what ``viewstamp status`` would print of each node, and how long it took to ask."""
     from viewstamp.cli.status import summary
     from viewstamp.client.options import Options
 
     started = time.monotonic()
-    options = Options(connect_timeout=CONNECT_SECONDS, silence=SILENCE_SECONDS)
+    options = Options(connect_timeout=min(CONNECT_SECONDS, timeout), silence=timeout)
     async with target.connect(options=options) as client:
         statuses = await client.status()
     return summary(statuses, target.names)["nodes"], time.monotonic() - started

@@ -216,7 +216,9 @@ def _other_address(report: Report) -> Iterator[Finding]:
         if report.leader is not None:
             remedy = f"where it was moved: {report.command(f'members add {name}')}, which starts it there; else {back}"
         else:
-            remedy = f"{back}: without a majority no move can be written down"
+            remedy = (
+                f"{back}, because without a majority no move can be recorded; a copy cannot run at other addresses yet"
+            )
         yield Finding(code="moved", node=name, sentence=f"{sentence}{_cost(report, name)}", remedy=remedy)
 
 

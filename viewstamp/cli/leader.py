@@ -16,6 +16,7 @@ from viewstamp.cli.options import (
     TimeoutOption,
     print_json,
 )
+from viewstamp.cli.status import STATUS_SECONDS, nobody_leads, summary
 from viewstamp.cli.target import Target
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ app = typer.Typer(cls=CommandGroup, help="See who leads, and hand the leadership
 
 
 @app.command()
-def show(directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE) -> None:
+def show(
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Show who leads. Exit 3 where nobody does."""
-    from viewstamp.cli.status import nobody_leads, summary
-
     target = Target.resolve(directory, cluster)
-    told = summary(target.ask(lambda client: client.status()), target.names)
+    told = summary(target.ask(lambda client: client.status(timeout=timeout)), target.names)
     leader = next((node for node in told["nodes"] if told["leader"] and node["id"] == told["leader"]), None)
     if leader is None:
         raise nobody_leads(told["nodes"], target)

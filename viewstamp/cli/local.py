@@ -188,10 +188,10 @@ class LocalNode:
             os.remove(self._pid_file)
         return True
 
-    async def kill(self) -> bool:
+    async def kill(self, timeout: float = 30.0) -> bool:
         """Kill the process with SIGKILL and wait until it is gone; return whether it ran."""
         ran = self.send_signal(signal.SIGKILL)
-        if not await self.wait_gone(30):
+        if not await self.wait_gone(timeout):
             raise UnavailableError(f"{self.id} (process {self.pid()}) does not end, not even by SIGKILL")
         return ran
 

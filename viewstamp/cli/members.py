@@ -51,14 +51,17 @@ WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Until it vot
 
 @app.command("list")
 def list_members(
-    directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = LEADER_SECONDS,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """List the members, what each is, and how far behind the leader. Exit 3 where nobody leads."""
     target = Target.resolve(directory, cluster)
 
     async def look(client: Client) -> tuple[Members, Mapping[str, Any]]:
-        members = await client.list_members(timeout=LEADER_SECONDS)
-        return members, summary(await client.status(), target.names)
+        members = await client.list_members(timeout=timeout)
+        return members, summary(await client.status(timeout=timeout), target.names)
 
     members, told = target.ask(look)
     rows = member_rows(members, told)

@@ -6,13 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from viewstamp.cli.clocks import in_words, offset, seconds_ahead
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, print_json, print_table, program
+from viewstamp.cli.options import (
+    ClusterOption,
+    DirOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    print_json,
+    print_table,
+    program,
+)
 from viewstamp.cli.target import Target
 from viewstamp.errors import ViewstampError, unanswered
 from viewstamp.ids import name_of
 
 __all__ = [
     "FULL",
+    "STATUS_SECONDS",
     "divergences",
     "member_id",
     "nobody_leads",
@@ -43,16 +53,29 @@ KEYS: Final = (
     "reachable",
 )
 MIB: Final = 1024 * 1024
+STATUS_SECONDS: Final = 3.0
+"""How long a node may take to say how it is; a connection and a silence of a client's defaults."""
 FULL: Final = 0.8
 """A log that is fuller than this is warned of: the bound on it comes near faster than a person looks."""
 
 
-def status(directory: DirOption = None, cluster: ClusterOption = None, output: OutputOption = Output.TABLE) -> None:
+def status(
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Show who leads, how far each node has come, and how full its log is. Exit 3 where no node answers."""
-    show(Target.resolve(directory, cluster), output)
+    show(Target.resolve(directory, cluster), output, timeout=timeout)
 
 
-def show(target: Target, output: Output, *, processes: Mapping[str, int | None] | None = None) -> None:
+def show(
+    target: Target,
+    output: Output,
+    *,
+    processes: Mapping[str, int | None] | None = None,
+    timeout: float = STATUS_SECONDS,
+) -> None:
     """Ask every node and print what they say; ``processes`` adds the process of each local node.
 
     Raises:
@@ -62,7 +85,7 @@ def show(target: Target, output: Output, *, processes: Mapping[str, int | None] 
 
     async def ask() -> Sequence[Mapping[str, Any]]:
         async with target.connect() as client:
-            return await client.status()
+            return await client.status(timeout=timeout)
 
     result = summary(run_async(ask()), target.names)
     for node in result["nodes"]:
