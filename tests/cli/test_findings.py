@@ -255,6 +255,17 @@ def test_a_repair_says_how_much_comes_from_whom() -> None:
     assert finding.sentence == "n2 is repairing: it asks n1 and n3"
 
 
+def test_members_that_lost_power_wait_for_every_voter() -> None:
+    silent = {"silent_until": [3, 1 << 62], "lost_power": True}
+    found = leaderless(away("n1"), node("n2", **silent))
+    assert [finding.code for finding in found] == ["no_leader", "down", "silent"]
+    assert "n2 lost power in interval mode, so its vote counts only if every voter grants one" in found[0].sentence
+    assert found[0].remedy.startswith("bring back n1: ")
+    assert "acknowledged records may be lost" in found[0].remedy
+    assert found[2].sentence.startswith("n2 lost power in interval mode and may lack acknowledged records")
+    assert leaderless(*(node(name, **silent) for name in NAMES))[0].remedy.startswith("wait; after [wal] interval_wait")
+
+
 def test_a_node_that_is_silent_says_until_when() -> None:
     assert only(look(node("n2", silent_until=[3, 91])), "silent").sentence.endswith("what it had up to index 90")
     assert only(look(node("n2", silent_until=[3, 1 << 62])), "silent").sentence.endswith("again what it had")

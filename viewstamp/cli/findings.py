@@ -100,6 +100,13 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
 def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
     """Say how ``missing`` of those who cannot vote come to do so."""
     nodes = {name: report.node(name) or {"reachable": False} for name in unable}
+    if any(node.get("lost_power") for node in nodes.values()):
+        away = [name for name, node in nodes.items() if not node["reachable"]]
+        start = f"bring back {_and(away)}: {_start(report)}" if away else "wait"
+        return (
+            f"{start}; after [wal] interval_wait_all_seconds without a leader the others go on, and acknowledged"
+            " records may be lost"
+        )
     away = [name for name, node in nodes.items() if not node["reachable"]]
     waiting = [name for name, node in nodes.items() if _waits(node)]
     going_on = [
@@ -257,6 +264,14 @@ def _not_whole(report: Report) -> Iterator[Finding]:
                 node=name,
                 sentence=sentence,
                 remedy=_for_a_repair(report, node),
+            )
+        elif silent and node.get("lost_power"):
+            yield Finding(
+                code="silent",
+                node=name,
+                sentence=f"{name} lost power in interval mode and may lack acknowledged records: it acknowledges"
+                " nothing until it holds what its leader holds",
+                remedy="wait: it fetches that from the leader",
             )
         elif silent:
             until = f" up to index {silent[1] - 1}" if silent[1] < 1 << 60 else ""
@@ -556,6 +571,8 @@ def _unable(report: Report, name: str) -> str:
     if node.get("repair"):
         return "asks in vain for what its log has lost" if _waits(node) else "is repairing its log"
     if node.get("silent_until"):
+        if node.get("lost_power"):
+            return "lost power in interval mode, so its vote counts only if every voter grants one"
         return "is silent until it is repaired"
     if node["lifecycle"] == "bootstrapping":
         return "is still reading its log"
