@@ -68,6 +68,8 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
     whose round trips are longer than the setting costs a few terms and then keeps a leader; ``docs/design/0008``.
   * **A snapshot** (19) is offered where no common point is at or behind the log's begin; it is installed with no write
     under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
+  * **Who counts** is decided in :mod:`~viewstamp.consensus.standing` and nowhere else: majorities, plain and joint, who
+    may vote and stand, and whose vote and end count (14, 15, 17, 18). Node repair and the offline replay call it too.
   * **Learners** acknowledge, read and answer votes; nobody counts them (14).
   * **A member whose disk lost something** takes batches and is heard; its ends, its heartbeats for reads and its vote
     are nobody's until its durable pair is at least the one from before the damage, and its disk says so (17).
