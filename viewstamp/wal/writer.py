@@ -404,7 +404,7 @@ class Writer:
             number=self._group,
             location=location,
             durable=self._durable,
-            commit_hint=self.durable_commit_end,
+            commit_hint=min(self.commit_hint, self._durable_end),  # No further call for each group.
             first_index=self._end,
             body_size=size,
             seals=seals,
