@@ -268,7 +268,7 @@ class Node:
             if wal.failure is not None:
                 raise wal.failure
             if self.log_store is not None:
-                await in_thread(self.log_store.mark_stopped)
+                await self._off_loop.run(self.log_store.mark_stopped)
 
     def _on_lost_disk(self, error: LostDiskError) -> None:
         """Peers know this node with another disk: with nothing in its log it joins anew (protocol rule 18)."""

@@ -32,7 +32,11 @@ class OffLoop:
 
         self._lane = self._disk.lane("recovery", lambda _: work(), done)
         self._lane.put(None)
-        result = await future
+        try:
+            result = await future
+        except Exception:
+            await self._lane.close()
+            raise
         await self._lane.close()
         return result
 
