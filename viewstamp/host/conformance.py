@@ -622,11 +622,12 @@ async def a_listener_hears_many_at_once(network: Network) -> None:
 
 
 async def monotonic_time_passes_and_never_goes_back(clock: Clock) -> None:
-    """And it passes as the event loop's timers do."""
-    before = clock.monotonic()
+    """And it passes as the event loop's timers do; so does the uptime while the machine is not suspended."""
+    before, uptime = clock.monotonic(), clock.uptime()
     await asyncio.sleep(0.01)
     after = clock.monotonic()
     _expect("time passed", True, 0.005 <= after - before <= _PATIENCE)
+    _expect("uptime passed", True, 0.005 <= clock.uptime() - uptime <= _PATIENCE)
 
 
 async def the_wall_clock_counts_microseconds(clock: Clock) -> None:

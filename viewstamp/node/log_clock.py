@@ -14,7 +14,8 @@ so one leader whose clock is years ahead would move it there for good. Two rules
 | case | what happens |
 | --- | --- |
 | a report is lost or late | the earlier one is extrapolated; a late one seems to come from a clock that is behind |
-| a member reports no clock (an older version), a learner does | it does not count; a missing voter counts as time 0 |
+| a voter reports no clock: it is down, or of an older version | it counts as time 0: the reference is earlier |
+| a learner reports its clock | it does not count |
 | fewer than a majority have reported | real time goes on from the last record, and after five seconds of leading the |
 | | own clock counts: the others are of an older version |
 | the log is empty and nobody has reported | the own clock counts: there is no record that could be followed by a leap |
