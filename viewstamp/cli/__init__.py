@@ -37,8 +37,8 @@ A local cluster's directory::
 The pieces: ``main.py`` puts the commands together and turns errors into exit codes; ``options.py`` and
 ``target.py`` hold what commands have in common; ``local.py`` and ``process.py`` run the nodes of a local cluster;
 ``node_process.py`` is a node's own process, and starts without the parser;
-``findings.py`` makes the doctor's sentences of what the nodes say, and is pure; ``damage.py`` is what chaos does to
-files; then one file a command.
+``findings.py`` makes the doctor's sentences of a ``report.py`` of the nodes, and is pure; ``damage.py`` is what chaos
+does to files; then one file a command.
 
 Commands import what they need when they run: ``viewstamp --help`` must not wait for an event loop to be loaded.
 

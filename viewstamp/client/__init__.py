@@ -89,6 +89,9 @@ The state of a batch
   mismatched  | no: the refusal was decided    | PositionMismatchError
   answered    | no                             | receipt or results; or UnavailableError where somebody fenced it
 
+A caller that can read the nodes' directories names who has to answer at which address (``roster.py``): then nothing is
+sent to a node that does not prove to be that one.
+
 Addresses are a start (``addresses.py``): every node names the members it knows in its WELCOME, and again on an open
 connection when they change, also to a client that asks nothing.
   * Of what was learnt only the newest membership counts, whoever named it; what the caller named is always kept. So a

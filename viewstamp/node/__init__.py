@@ -21,6 +21,7 @@
 | ``peering`` | who this member talks to: links, addresses, who is let in | what the messages say |
 | ``peers`` | one outgoing connection to another member | what the messages say |
 | ``identity`` | what a node is called in its group, also since its disk was lost | connections |
+| ``moved`` | whether a node may start at the address of its settings | the log |
 | ``changes`` | changes of members and leader, followed to their end for who asked | how they are made |
 | ``codec`` | consensus messages as frames | connections |
 | ``state_machine`` | the seam upwards, a Protocol | topics, actors |
