@@ -25,7 +25,8 @@ from viewstamp.ids import Index, NodeId, Term
 from viewstamp.wire.batch import Batch
 
 SEEDS = 4000 if os.environ.get("VIEWSTAMP_SOAK") else 150
-CHANGES_BY_ANY_WORD = {"ticks_since_leader", "_last_tick"}
+TIMERS = {"ticks_since_leader", "leader_silence"}
+"""What a leader's message changes in any case: it is alive."""
 
 
 @cache
@@ -101,7 +102,7 @@ def forged(core: Core, entropy: random.Random) -> m.Message:
 
 def picture(core: Core) -> dict[str, str]:
     """Return all that the member holds, as text."""
-    shown = {name: repr(value) for name, value in vars(core).items() if name not in ("entropy", *CHANGES_BY_ANY_WORD)}
+    shown = {name: repr(value) for name, value in vars(core).items() if name not in ("entropy", *TIMERS)}
     return shown | {"log": repr({name: str(value) for name, value in vars(core.log).items()})}
 
 
