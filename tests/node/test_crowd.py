@@ -150,13 +150,6 @@ async def test_of_too_many_connections_of_one_peer_the_oldest_ends(group: Group)
         assert server_of(group).crowd.status["peers"] == CROWD.one_peer_max
 
 
-async def test_a_body_over_the_limit_of_a_batch_is_refused_by_its_header(group: Group) -> None:
-    """A byte of msgpack can become a map of 64 bytes."""
-    async with call(group) as caller:
-        caller.write(header(FrameKind.STATUS, 86_000, 0))
-        assert await caller.is_ended()
-
-
 @pytest.mark.parametrize("field", ["version", "cluster", "node", "incarnation"])
 async def test_a_long_value_in_a_hello_makes_no_long_line_in_the_log(group: Group, field: str) -> None:
     value = "x" * 3500

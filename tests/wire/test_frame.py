@@ -277,3 +277,11 @@ def test_a_decoder_that_skips_what_is_too_large_goes_on_behind_it(step: int) -> 
         TooLarge(sizes[3], None),
         {"id": 4, "receipt": None},
     ]
+
+
+def test_a_body_over_its_limit_is_refused_by_its_header_and_a_payload_is_not() -> None:
+    """A byte of msgpack can become a map of 64 bytes."""
+    decoder = FrameDecoder(1_000_000, body_bytes_max=1000)
+    assert len(decoder.feed(join(encode_frame(FrameKind.APPEND, {"id": 1}, [bytes(5000)])))) == 1
+    with pytest.raises(FrameError, match="the body of a frame has 5004 bytes, over the limit of 1000"):
+        decoder.feed(join(encode_frame(FrameKind.APPEND, [{}] * 5001))[:20])

@@ -56,6 +56,8 @@ _COMMANDS = {
 
 _BODY_BYTES = 64 * 1024
 """What the body of a request may take beside the batch, or the arguments, in it."""
+_BODY_BYTES_MIN = 4 * 1024 * 1024
+"""What a body may always take: a DIGEST names 65,536 commands, however small batches are."""
 _NAME_MAX = 256
 """Characters of the id and of the incarnation of a peer."""
 _REQUESTS_MAX = 1024
@@ -234,7 +236,7 @@ class _ServerConnection:
         self._decoder = FrameDecoder(
             limits.frame_bytes_max,
             first_bytes_max=limits.crowd.hello_bytes_max,
-            body_bytes_max=limits.batch_bytes_max + _BODY_BYTES,
+            body_bytes_max=max(limits.batch_bytes_max + _BODY_BYTES, _BODY_BYTES_MIN),
         )
         self._late = asyncio.get_running_loop().call_later(limits.crowd.hello_seconds, self._on_late)
         self.counted_bytes = 0
