@@ -15,10 +15,11 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import File
-from viewstamp.ids import Index, NodeId
+from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import identity, log_clock, log_store, refetch, repair, replica
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
+from viewstamp.node.log_store import LogStore
 from viewstamp.node.peering import Peering
 from viewstamp.node.reading import Reading
 from viewstamp.node.refetch import Refetcher
@@ -198,6 +199,15 @@ def install_unmarked() -> AbstractContextManager[None]:
 def accept_foreign() -> AbstractContextManager[None]:
     """A segment of another log is taken for one's own."""
     return patched(segment.Chain, check_log_id=lambda self, header, path: None)
+
+
+def name_before_the_mark() -> AbstractContextManager[None]:
+    """A leader's snapshot gets its name without a word of it in the control file."""
+
+    async def mark_installing(self: LogStore, end: Index, term: Term) -> None:
+        pass
+
+    return patched(LogStore, mark_installing=mark_installing)
 
 
 def reuse_as_it_is() -> AbstractContextManager[None]:
@@ -429,6 +439,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             install_unmarked,
             rule="rule 19",
         ),
+        Mutant("name-before-mark", "a fetched snapshot is not marked", name_before_the_mark, rule="rule 19"),
         Mutant("accept-foreign", "a segment of another log is accepted", accept_foreign, rule="§5"),
         Mutant("reuse-as-it-is", "a recycled segment keeps its old bytes", reuse_as_it_is, rule="§5"),
         Mutant("read-recycled-as-new", "an old group is read as a new one", read_recycled_as_new, rule="§5"),

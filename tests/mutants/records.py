@@ -498,6 +498,13 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "name-before-mark",
+        Case(
+            "tests/sim/test_interrupted_installation.py"
+            "::test_a_death_after_the_file_has_its_name_is_finished_at_the_next_start"
+        ),
+    ),
+    Record(
         "accept-foreign",
         Case("tests/wal/test_log_id.py::test_a_segment_of_another_log_is_refused_by_name"),
     ),
