@@ -65,7 +65,7 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **A leader that seems to be dead** is not waited for: who is told so gives its votes to others, and those who may
     stand do so one after the other, by pre-vote as ever. Only a wait is shorter; ``docs/design/0005`` has the argument.
   * **Timeouts adapt**: twice the longest delay of the last moments, from the setting up to ten times that. So a network
-    whose round trips are longer than the setting costs a few terms and then keeps a leader; ``docs/design/0008``.
+    whose round trips are longer than the setting costs a few terms and then keeps a leader; ``docs/design/0010``.
   * **A snapshot** (19) is offered where no common point is at or behind the log's begin; it is installed with no write
     under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
   * **Who counts** is decided in :mod:`~viewstamp.consensus.standing` and nowhere else: majorities, plain and joint, who
