@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["contents_of", "history_of", "journals_of"]
 
+_ENTRIES_AT_ONCE = 50
+"""A journal is read by so many entries, because some members let no result exceed a few kilobytes."""
+
 
 def contents_of(member: Member) -> dict[str, Kept]:
     """Read every topic from the member's own log on disk: of its state only where each topic begins is asked."""
@@ -86,11 +89,16 @@ def journals_of(member: Member, workload: Workload) -> dict[str, list[str]]:
     """Return the entries of every journal, by its key, as a member holds them."""
     journals = {}
     for key in workload.keys:
-        packed = member.machine.query(
-            "call_query", actor="journal", key=key, method="read", arguments=encode_arguments([], {})
-        )
-        assert isinstance(packed, bytes)
-        journals[key] = decode_result(packed)
+        entries: list[str] = []
+        while True:
+            arguments = encode_arguments([len(entries), _ENTRIES_AT_ONCE], {})
+            packed = member.machine.query("call_query", actor="journal", key=key, method="read", arguments=arguments)
+            assert isinstance(packed, bytes)
+            piece = decode_result(packed)
+            entries += piece
+            if len(piece) < _ENTRIES_AT_ONCE:
+                break
+        journals[key] = entries
     return journals
 
 

@@ -37,6 +37,6 @@ class Journal(ReplicatedActor):
         return len(self.entries)
 
     @query
-    def read(self) -> list[str]:
-        """Return all entries."""
-        return self.entries
+    def read(self, start: int = 0, count: int = 1 << 30) -> list[str]:
+        """Return ``count`` entries after the first ``start``, or those that there are."""
+        return self.entries[start : start + count]
