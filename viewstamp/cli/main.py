@@ -76,7 +76,8 @@ def _report_unforeseen(error: Any, *, as_json: bool) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             _say(error.format_message())
             return 2
-        return _report("UsageError", error.format_message(), f"see {path} --help", error.exit_code, as_json=as_json)
+        message = error.format_message().replace("Value error, ", "")  # The parser puts it before some messages.
+        return _report("UsageError", message, f"see {path} --help", error.exit_code, as_json=as_json)
     if not as_json:
         _say("".join(traceback.format_exception(error)).rstrip())
     remedy = "this is a bug in viewstamp: please report it with what is above"
