@@ -320,7 +320,7 @@ class NoSnapshots:
 
     def disk(self, _: NodeId) -> HookedDisk:
         def hook(call: str, path: str, caller: str) -> bool:
-            if self.is_full and call == "async create" and "/snapshots/" in path:
+            if self.is_full and call == "create" and "/snapshots/" in path:
                 self.refused += 1
                 raise StorageFullError("no room for a snapshot", remedy="free space")
             return not_on_the_loop(call, path, caller)
