@@ -249,7 +249,7 @@ def test_one_member_alone_is_still_read_and_an_append_whose_cluster_dies_says_ho
         run("cluster", "kill", other)
         result, said = append.communicate(b"".join(b"%d\n" % number for number in range(20_000, 30_000)), timeout=30)
     appended, error = json.loads(result), json.loads(said)
-    assert (append.returncode, error["error"]) in ((3, "UnavailableError"), (4, "OutcomeUnknownError"))
+    assert (append.returncode, error["error"]) in ((3, "NoQuorumError"), (4, "OutcomeUnknownError"))
     assert (appended["acknowledged"], appended["first_position"], appended["last_position"]) == (20_000, 1, 20_000)
     status = run("status")
     assert [(node["id"], node["reachable"]) for node in status["nodes"] if node["reachable"]] == [(alone, True)]

@@ -101,21 +101,21 @@ def commit_unannounced() -> AbstractContextManager[None]:
 
     announce = leader._announce
 
-    def announce_and_tell(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
-        announce(core, member, progress, start)
+    def announce_too(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
+        announce(core, member, progress, start, life=life)
         leader._send_heartbeat(core, member, progress)
 
     return both(
         partial(patched, follower, is_announced=believe),
-        partial(patched, leader, _announce=announce_and_tell),
+        partial(patched, leader, _announce=announce_too),
     )
 
 
 def votes_acknowledge() -> AbstractContextManager[None]:
     original = leader._announce
 
-    def announce(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
-        original(core, member, progress, start)
+    def announce(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
+        original(core, member, progress, start, life=life)
         if member in core.vote_responses:
             end = min(core.vote_responses[member].end, core.log.end)
             progress.counted_end = progress.durable_end = progress.next_end = end

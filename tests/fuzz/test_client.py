@@ -18,6 +18,7 @@ from viewstamp.client.checks import read_receipt, read_results
 from viewstamp.client.connection import Link, error_from
 from viewstamp.errors import FrameError, PeerError, ViewstampError
 from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 WELCOME = {
@@ -64,7 +65,7 @@ async def hear(data: bytes, kind: FrameKind | None) -> Any:
     """
     link = Link(shell(), "n1:1", itertools.count(1), frame_bytes_max=1 << 16)
     link.accept(Pipe())
-    waiting = link.greet("c1") if kind is None else link.ask(kind, {}, timeout=60.0)
+    waiting = link.greet("c1", None, bytes(CHALLENGE_BYTES)) if kind is None else link.ask(kind, {}, timeout=60.0)
     asking = asyncio.ensure_future(waiting)
     await asyncio.sleep(0)
     reason: BaseException | None = None

@@ -189,8 +189,8 @@ def append_unannounced() -> AbstractContextManager[None]:
 
     announce = leader._announce
 
-    def hasty_announce(core: Core, member: NodeId, progress: Progress, start: Index | None) -> None:
-        announce(core, member, progress, start)
+    def hasty_announce(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
+        announce(core, member, progress, start, life=life)
         sent = core.messages[-1]
         if progress.state is ProgressState.ANNOUNCING and isinstance(sent, Announcement):
             progress.become_replicating(sent.start, is_silent=True)

@@ -112,8 +112,8 @@ def test_what_are_no_arguments_is_refused(value: object) -> None:
 def test_an_argument_that_can_not_be_packed_is_named() -> None:
     with pytest.raises(RequestError) as caught:
         encode_command("shop", "", 1, "reserve", ["A", [object()]], {})
-    assert caught.value.message == "argument 2 of shop.reserve()[0] is a object"
-    with pytest.raises(RequestError, match=r"argument note of shop.reserve\(\) is a object"):
+    assert caught.value.message == "argument 2 of shop.reserve()[0] is an object"
+    with pytest.raises(RequestError, match=r"argument note of shop.reserve\(\) is an object"):
         encode_command("shop", "", 1, "reserve", ["A"], {"note": object()})
 
 

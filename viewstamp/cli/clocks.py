@@ -11,6 +11,9 @@ __all__ = ["CLOCK_SECONDS", "Trouble", "clock_trouble", "in_words", "log_time_tr
 CLOCK_SECONDS: Final = 1.0
 """Clocks may differ by so much; what it took to ask the members comes on top."""
 
+_SHOWN_SECONDS: Final = 0.05
+"""An offset below this is shown as 0.0 s, without a sign."""
+
 Trouble = tuple[str, str, str]
 """(node, sentence, remedy); node "" = the cluster."""
 
@@ -66,7 +69,10 @@ def seconds_ahead(node: Mapping[str, Any]) -> float:
 def offset(node: Mapping[str, Any]) -> str | None:
     """Return how far a node's clock is from a majority's, as text; None = it does not know."""
     found = (node.get("clock") or {}).get("offset_seconds")
-    return None if found is None else f"{'-' if found < 0 else '+'}{in_words(found)}"
+    if found is None:
+        return None
+    sign = "" if abs(found) < _SHOWN_SECONDS else "-" if found < 0 else "+"
+    return f"{sign}{in_words(found)}"
 
 
 def in_words(seconds: float) -> str:

@@ -163,7 +163,7 @@ def test_instances_of_a_snapshot_wake_when_they_are_touched_and_are_cut_as_they_
 def test_a_state_that_can_not_be_packed_fails_the_cut_and_not_the_command() -> None:
     host = filled()
     apply(host, 6, ("box", "k1", "spoil"))
-    with pytest.raises(RequestError, match=r"no snapshot: box\['k1'\]: self.values\[1\] is a object"):
+    with pytest.raises(RequestError, match=r"no snapshot: box\['k1'\]: self.values\[1\] is an object"):
         pieces_of(host)
     host.adopt(host.prepare(pieces_of(filled())))
     host = filled()

@@ -219,7 +219,7 @@ def test_a_recursion_error_is_no_result(host: ActorHost) -> None:
 
 
 def test_a_result_that_can_not_be_packed_is_a_failure_and_the_change_stays(host: ActorHost) -> None:
-    with pytest.raises(CommandError, match=r"RequestError: the result\[1\] is a object"):
+    with pytest.raises(CommandError, match=r"RequestError: the result\[1\] is an object"):
         call(host, 7, "account", "a", "odd")
     assert ask(host, "account", "a", "total") == 1
 
@@ -246,7 +246,7 @@ def test_a_state_that_can_not_be_packed_fails_each_command_until_it_can() -> Non
     host = ActorHost({"odd": Odd})
     assert call(host, 1, "odd", "", "put", "a", True) == 1
     for index in (2, 3):
-        with pytest.raises(CommandError, match=r"RequestError: self.stock\['b'\]\[0\] is a object"):
+        with pytest.raises(CommandError, match=r"RequestError: self.stock\['b'\]\[0\] is an object"):
             call(host, index, "odd", "", "put", "b", False)
     assert call(host, 4, "odd", "", "put", "b", True) == 2
 
@@ -314,7 +314,7 @@ def test_a_call_by_name_carries_no_version_and_passes(host: ActorHost) -> None:
         ("account", "totl", [], UnknownActorError, "no query 'totl'; its queries: broken, clock, roll, total"),
         ("account", "deposit", [1], UnknownActorError, "Account.deposit is a command, not a query"),
         ("account", "total", [1], UnknownActorError, "does not take (1)"),
-        ("account", "broken", ["result"], RequestError, "the result is a object"),
+        ("account", "broken", ["result"], RequestError, "the result is an object"),
     ],
 )
 def test_a_query_that_can_not_be_answered_is_refused(
