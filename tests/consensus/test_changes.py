@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.consensus.group import Disk, Group, Member
+from tests.consensus.group import OPTIONS, Disk, Group, Member
+from viewstamp.consensus.leader import GONE_TIMEOUTS
 from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
 from viewstamp.consensus.messages import (
     AnnouncementResponse,
@@ -430,12 +431,42 @@ def test_a_wiped_voter_under_a_new_name_takes_the_place_of_the_old_one() -> None
     group.crash("n2")
     group.add("n2~1")
     group.change("n1", AddMember(NodeId("n2~1"), "at-n2", replaces=N2))
-    group.run(12, "n1", "n3", "n2~1")
+    group.run(GONE_TIMEOUTS * OPTIONS.election_timeout_ticks, "n1", "n3", "n2~1")
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}  # For so long the old disk may answer again.
+    group.run(3, "n1", "n3", "n2~1")
     assert {*memberships(group, "n1").voters} == {N1, N3, "n2~1"}
     group.crash("n1")
     group.elect("n2~1", "n3", "n2~1")
     group.run(3, "n3", "n2~1")
     assert group["n3"].disk.records()[:2] == ["1.1", "1.2"]
+
+
+def test_nobody_is_promoted_in_the_place_of_a_member_whose_disk_still_answers() -> None:
+    """The learner may have been added while the old disk was only cut off; see also ``joining_change``."""
+    group = started()
+    group.add("n2~1")
+    group.change("n1", AddMember(NodeId("n2~1"), "at-n2", replaces=N2))
+    group.run(2 * GONE_TIMEOUTS * OPTIONS.election_timeout_ticks)
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}
+    group.crash("n2")
+    group.run(GONE_TIMEOUTS * OPTIONS.election_timeout_ticks + 3)
+    assert {*memberships(group, "n1").voters} == {N1, N3, "n2~1"}
+
+
+def test_a_wiped_voter_takes_its_old_place_also_where_the_leader_changes_meanwhile() -> None:
+    """A new leader has heard nobody yet, and waits as long as the one before; then it promotes by itself."""
+    group = started()
+    group.crash("n2")
+    group.add("n2~1")
+    group.change("n1", AddMember(NodeId("n2~1"), "at-n2", replaces=N2))
+    group.run(GONE_TIMEOUTS * OPTIONS.election_timeout_ticks, "n1", "n3", "n2~1")
+    group.transfer("n1", "n3")
+    group.settle("n1", "n3", "n2~1")
+    group.run(5, "n1", "n3", "n2~1")
+    assert group["n3"].core.role is Role.LEADER
+    assert {*memberships(group, "n3").voters} == {N1, N2, N3}
+    group.run(GONE_TIMEOUTS * OPTIONS.election_timeout_ticks, "n1", "n3", "n2~1")
+    assert {*memberships(group, "n3").voters} == {N1, N3, "n2~1"}
 
 
 def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
