@@ -624,6 +624,10 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("replay-counts-half", Case("tests/replay/test_votes.py::test_a_joint_membership_needs_both_majorities")),
     Record(
+        "replay-takes-uncommitted",
+        Case("tests/replay/test_chain.py::test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed"),
+    ),
+    Record(
         "log-that-raises",
         Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
     ),

@@ -1,4 +1,4 @@
-"""Planted mistakes in the offline replay: disks that are counted as votes and are none."""
+"""Planted mistakes in the offline replay: votes that do not count, and batches that do not belong to the log."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from viewstamp.consensus import standing
 from viewstamp.consensus.membership import MembershipEntry
 from viewstamp.consensus.standing import Claim
 from viewstamp.ids import NodeId
+from viewstamp.replay import chain
+from viewstamp.replay.headers import Link
 from viewstamp.replay.replica import Replica
 
 __all__ = ["REPLAY_MUTANTS"]
@@ -46,6 +48,15 @@ def replay_counts_half() -> AbstractContextManager[None]:
     return patched(standing, elect=elect)
 
 
+def replay_takes_uncommitted() -> AbstractContextManager[None]:
+    """Below a gap a batch is taken of which no history says anything, committed or not."""
+
+    def belongs(self: chain._Walk, link: Link, replica: Replica) -> bool:
+        return self._known_term(link.end - 1) in (None, link.term)
+
+    return patched(chain._Walk, _belongs=belongs)
+
+
 REPLAY_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -66,6 +77,12 @@ REPLAY_MUTANTS = {
             "the replay counts one half of a joint membership",
             replay_counts_half,
             rule="rule 15",
+        ),
+        Mutant(
+            "replay-takes-uncommitted",
+            "the replay takes a batch below a gap that nobody knew to be committed",
+            replay_takes_uncommitted,
+            rule="§4",
         ),
     )
 }

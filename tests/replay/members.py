@@ -189,7 +189,9 @@ def change_control(disk: SimulatedDisk, name: str, **fields: object) -> None:
     control.write(replace(control.state, **fields))  # type: ignore[arg-type]
 
 
-def write_snapshot(disk: SimulatedDisk, name: str, log: Log) -> str:
+def write_snapshot(
+    disk: SimulatedDisk, name: str, log: Log, *, history: Sequence[tuple[int, int]] | None = None
+) -> str:
     """Write a snapshot of all of ``log``; return its path."""
     state = log.state()
 
@@ -199,7 +201,7 @@ def write_snapshot(disk: SimulatedDisk, name: str, log: Log) -> str:
             cluster="c",
             end=Index(log.end),
             term=log.batches[-1].term,
-            history=log.history,
+            history=tuple(history) if history is not None else log.history,
             membership=MEMBERSHIP.encode(),
             membership_index=1,
             membership_term=1,

@@ -17,6 +17,7 @@ from tests.replay.members import (
     visible,
     write_control,
     write_member,
+    write_snapshot,
 )
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError
 from viewstamp.sim.disk import SimulatedDisk
@@ -218,3 +219,58 @@ def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -
     problem = opened(disk).problem
     assert isinstance(problem, CorruptionError)
     assert "committed, as n1 says" in problem.message
+
+
+def trimmed_and_stopped(*, hint: int, other: bytes | None = None) -> tuple[SimulatedDisk, Log, Log]:
+    """n3 stopped in term 1; n1 and n2 went on in terms 2 and 4, and keep neither logs nor histories down to n3's end.
+
+    With ``other`` the last two records of n3 have this value, and are of term 3.
+    """
+    log = orders(3)
+    stopped = log.copy()
+    if other is not None:
+        stopped.batches.pop()
+        stopped.term = 3
+        stopped.records(other, other)
+    log.term = 2
+    for number in range(6):
+        log.records(b"of term 2, %d" % number)
+    log.command(Kind.TRIM_TOPIC, name="orders", position=10)
+    log.term = 4
+    log.records(b"last")
+    history = [(2, log.batches[8].first_index), (4, log.batches[-1].first_index)]
+    disk = SimulatedDisk()
+    for name in ("n1", "n2"):
+        write_member(disk, name, log, first=8, history=history)
+        write_snapshot(disk, name, log, history=history)
+    write_member(disk, "n3", stopped, hint=hint)
+    write_snapshot(disk, "n3", orders(1))
+    return disk, log, stopped
+
+
+def test_what_a_member_that_stopped_long_ago_knew_to_be_committed_is_no_contradiction() -> None:
+    """Between its log and the logs of the others there is a gap, and of its log only its own snapshot has a history."""
+    disk, log, stopped = trimmed_and_stopped(hint=9)
+    assert stopped.end == 9
+    replay = opened(disk)
+    assert shown(disk, replay) == [each for each in visible(log) if each[1] >= 10]
+    assert replay.chain is not None
+    assert [(gap.first, gap.end) for gap in replay.chain.gaps] == [(9, log.batches[8].first_index)]
+    assert (replay.chain.begin, replay.summary().dropped_divergent) == (1, 0)
+
+
+def test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed() -> None:
+    disk, log, _ = trimmed_and_stopped(hint=7)
+    replay = opened(disk)
+    assert shown(disk, replay) == [each for each in visible(log) if each[1] >= 10]
+    assert replay.chain is not None
+    assert [(gap.first, gap.end) for gap in replay.chain.gaps] == [(7, log.batches[8].first_index)]
+    assert replay.summary().dropped_divergent == 1
+
+
+def test_a_committed_record_of_a_later_term_below_a_gap_is_a_contradiction() -> None:
+    """Terms never decrease along a log: above the gap it is in term 2, so no record of term 3 was committed below."""
+    disk, _, _ = trimmed_and_stopped(hint=9, other=b"of term 3")
+    problem = opened(disk).problem
+    assert isinstance(problem, CorruptionError)
+    assert "term 3, indices 7 to 8: committed, as n3 says" in problem.message

@@ -163,7 +163,8 @@ def _why_no_vote(replica: Replica, membership: Membership | None, best: standing
 def build_chain(replicas: Sequence[Replica], winner: Replica, *, unsafe: bool = False) -> Chain:
     """Walk back from the end of ``winner``'s log, through the copies of all ``replicas``.
 
-    Gaps and corruption do not end the walk: below a gap it goes on where a stored history says which term was there.
+    Gaps and corruption do not end the walk. Below a gap it goes on at the highest batch that has the term which a
+    stored history names. Where no history reaches, it goes on at one that its replica knew to be committed.
 
     Raises:
       CorruptionError: the log ends below what is known to be committed, and that is not taken unsafely.
@@ -201,7 +202,7 @@ class _Walk:
             if link is not None:
                 term, end = link.previous_term, link.first_index
                 continue
-            lower = self._resume(end)
+            lower = self._resume(term, end)
             if lower is None:
                 break
             chain.gaps.append(Gap(lower.end, end))
@@ -263,18 +264,30 @@ class _Walk:
             for number, replica in enumerate(self._replicas)
         )
 
-    def _resume(self, end: int) -> Link | None:
-        """Return the highest batch at or below ``end`` that a stored history says belongs to the log."""
+    def _resume(self, term: int | None, end: int) -> Link | None:
+        """Return the highest batch at or below ``end``, the end of a gap, that is known to belong to the log.
+
+        ``term`` is the term of the record before ``end``; None = it is not known.
+        """
         best: Link | None = None
         for number, replica in enumerate(self._replicas):
             for row in range(self._drop_row_above(number, end), -1, -1):
                 link = replica.rows.link(row)
                 if best is not None and link.end <= best.end:
                     break
-                if self._known_term(link.end - 1) == link.term:
+                if _can_stand_below(link, term, end) and self._belongs(link, replica):
                     best = link
                     break
         return best
+
+    def _belongs(self, link: Link, replica: Replica) -> bool:
+        """Return whether a batch of ``replica`` belongs to the log: by a stored history, else because it was committed.
+
+        The histories of members that have trimmed their logs do not reach back to the log of a member that was stopped
+        before. What that member knew to be committed belongs to the log nevertheless.
+        """
+        known = self._known_term(link.end - 1)
+        return link.end <= replica.log_hint if known is None else link.term == known
 
     def _known_term(self, index: int) -> int | None:
         """Return the term of the chosen log at ``index``: as the winner's history says, or that of a snapshot."""
@@ -316,3 +329,8 @@ class _Walk:
         link = self._replicas[copies[0].replica].rows.link(copies[0].row)
         what = f"term {term}, indices {link.first_index} to {end - 1}"
         self._chain.corrupt.append(f"{what}: intact, and different: {'; '.join(places)}")
+
+
+def _can_stand_below(link: Link, term: int | None, end: int) -> bool:
+    """Return whether a log can hold ``link`` if the record before ``end`` has ``term``: terms never decrease."""
+    return term is None or (link.term == term if link.end == end else link.term <= term)
