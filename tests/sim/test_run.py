@@ -21,13 +21,13 @@ WHAT_DOES_NOT_COME = ("Liveness", "TopicsAreReadable")
 """Invariants of which a find among fresh seeds is told, and stops no change; see docs/simulator.md."""
 JOBS = os.cpu_count() or 1
 FALLEN_LEADERS = Swarm(
-    clients=6,
+    clients=5,
     callers=1,
-    seconds=4.0,
+    seconds=5.0,
     faults={"isolate": 1.0},
     fault_seconds=20.0,
-    strike_seconds=0.5,
-    down_seconds=1.0,
+    strike_seconds=0.7,
+    down_seconds=2.0,
     visit_seconds=0.2,
     read_seconds=0.02,
 )
@@ -68,8 +68,11 @@ def wrong(verdicts: list[Verdict]) -> list[tuple[str, str, str]]:
 
 @pytest.mark.slow
 def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that answers reads at once, cut off or not: nothing but the clients' history shows it."""
-    assert run_seed(2, swarm=FALLEN_LEADERS).invariant == ""
+    """A leader that answers reads at once, cut off or not: nothing but the clients' history shows it.
+
+    A leader that is cut off soon steps down. A read is stale only if another member leads, and has acknowledged a
+    record, before that, and this is so in one seed of four. So the test tries some seeds, until one finds the mistake.
+    """
     confirm = leader._confirm_reads
 
     def confirm_at_once(core: Core) -> None:
@@ -77,8 +80,17 @@ def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyP
             progress.heard_round = core.round
         confirm(core)
 
-    monkeypatch.setattr(leader, "_confirm_reads", confirm_at_once)
-    assert run_seed(2, swarm=FALLEN_LEADERS).invariant == "Linearizable"
+    found = 0
+    with monkeypatch.context() as mistake:
+        mistake.setattr(leader, "_confirm_reads", confirm_at_once)
+        for seed in range(1, 17):
+            verdict = run_seed(seed, swarm=FALLEN_LEADERS)
+            assert verdict.invariant in ("", "Linearizable")
+            if verdict.invariant:
+                found = seed
+                break
+    assert found
+    assert run_seed(found, swarm=FALLEN_LEADERS).invariant == "", "it is the mistake that was found"
 
 
 @pytest.mark.slow
