@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import viewstamp as vs
 from viewstamp.testing import MemberState, SeedFailedError, SimulatedCluster, Simulation, Verdict
+from viewstamp.testing.run import Plan
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "bank_transfer"
 
@@ -227,6 +229,25 @@ def test_a_service_that_repeats_calls_of_unknown_outcome_is_found_out_by_faults_
     simulate(Counter, nodes=3, faults=()).run(hasty, seeds=5)
     with pytest.raises(SeedFailedError, match=r"ScenariosPass: hasty: assert \d+ == \d+"):
         simulate(Counter, nodes=3, faults=["isolate"]).run(hasty, seeds=30)
+
+
+def test_links_hold_messages_up_only_where_that_fault_may_happen() -> None:
+    def seeds_with_stalls(faults: Sequence[str] | None) -> int:
+        plan = Plan(
+            actors={},
+            scenarios=(),
+            invariant=None,
+            check_each_command=False,
+            nodes=3,
+            faults=faults,
+            seconds=4.0,
+        )
+        return sum(plan.draw(seed).links.stall > 0 for seed in range(1, 101))
+
+    assert seeds_with_stalls(()) == 0
+    assert seeds_with_stalls(["isolate"]) == 0
+    assert seeds_with_stalls(["slow"]) > 0
+    assert seeds_with_stalls(None) > 0
 
 
 def test_a_scenario_may_break_things_itself() -> None:

@@ -15,6 +15,7 @@ from viewstamp.sim.checkers.replicas import check_states
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm, draw_swarm
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.world import World
@@ -54,6 +55,10 @@ class Plan:
         if self.faults is not None:
             faults = {kind: entropy.choice((0.5, 1.0, 3.0)) for kind in self.faults}
         faults = {kind: often for kind, often in faults.items() if kind != "members"}  # Scenarios know them by name.
+        links = swarm.links
+        if self.faults is not None and "slow" not in self.faults:
+            # Such links hold messages up for longer than an election takes: a fault, of which the caller wants none.
+            links = replace(links, delay_min=LinkOptions().delay_min, stall=0.0)
         with_snapshots = entropy.random() < 0.6
         return replace(
             swarm,
@@ -62,6 +67,7 @@ class Plan:
             # A scenario is short: there is to be a fault in it all the same.
             fault_seconds=entropy.choice((0.1, 0.2, 0.5)),
             faults=faults,
+            links=links,
             segment_bytes=4 * 1024,
             bytes_max=0,
             snapshot_bytes=entropy.choice((512, 2048, 8192)) if with_snapshots else 1 << 40,
