@@ -30,7 +30,11 @@ SEEDS_MAX = 500
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_MAX = 120
-_WITH_SOCKETS = ("tests/client/", "tests/integration/", "tests/node/")
+_LEAVES_MUCH_OPEN = (
+    *("tests/cli/", "tests/client/", "tests/embed/", "tests/integration/", "tests/node/", "tests/sim/"),
+    "tests/testing/",
+)
+"""Tests with sockets or simulated worlds: when one fails, what it leaves is collected during a later, healthy test."""
 _KNOWN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 """The plugin for users of viewstamp has been imported before this pytest begins."""
 
@@ -96,7 +100,7 @@ class Case(NamedTuple):
         arguments = ["-x", *(f"-p{each}" for each in switched_off), "-W", _KNOWN, f"--rootdir={_ROOT}"]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             pytest.main([*arguments, str(_ROOT / self.name)], plugins=[report])
-        if self.name.startswith(_WITH_SOCKETS):
+        if self.name.startswith(_LEAVES_MUCH_OPEN):
             _forget_what_was_left_open()
         assert report.called, f"{self.name} is no test, or cannot be set up: {report.errors}"
         return report.failed[0] if report.failed else ""
