@@ -298,7 +298,7 @@ async def test_a_log_full_of_records_goes_on_when_the_topic_is_told_to_keep_less
 class SlowSyncs:
     """The disks of a group, of which one takes its time to sync."""
 
-    def __init__(self, seconds: float = 0.2) -> None:
+    def __init__(self, seconds: float = 0.5) -> None:
         self.slow = ""
         self._seconds = seconds
 
