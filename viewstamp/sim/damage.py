@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from viewstamp.ids import NodeId, name_of
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.wal.control_file import CONTROL_NAMES, decode_copy
+from viewstamp.wal.format import SEGMENT_HEADER_SIZE
 from viewstamp.wal.truncation import MARK_NAME
 
 if TYPE_CHECKING:
@@ -279,8 +280,9 @@ def _foreign_segment(member: Member, log: DiskLog, entropy: random.Random) -> bo
     path = entropy.choice(own)
     source, other_path = entropy.choice(others)
     inode = volume.find(path)
-    member.foreign = path, bytes(inode.data)
-    inode.become(bytes(source.find(other_path).data))
+    own_bytes, foreign_bytes = bytes(inode.data), bytes(source.find(other_path).data)
+    member.foreign = path, own_bytes, foreign_bytes[:SEGMENT_HEADER_SIZE]
+    inode.become(foreign_bytes)
     return True
 
 

@@ -103,7 +103,7 @@ def _replayed(machines: list[Member]) -> Contents | None:
     paths = [path for path in paths if any(disk.exists(f"{path}/{name}") for name in (*CONTROL_NAMES, "wal"))]
     if not paths:
         return None
-    foreign = [machine.foreign[0] for machine in machines if machine.foreign is not None]
+    foreign = [machine.foreign_path for machine in machines if machine.foreign_path is not None]
     try:
         replay = Replay.open(disk, paths)
     except NoQuorumError:

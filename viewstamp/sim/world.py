@@ -78,13 +78,23 @@ class Member:
         """Whether it was removed, and is never started again."""
         self.is_stopping = False
         """Whether its present process was asked to stop cleanly."""
-        self.foreign: tuple[str, bytes] | None = None
-        """The path at which a segment of another member stands, and what its own file held; None = nowhere."""
+        self.foreign: tuple[str, bytes, bytes] | None = None
+        """Path, own bytes, and header of the segment of another member that was put there; None = there is none."""
+
+    @property
+    def foreign_path(self) -> str | None:
+        """Where a segment of another member stands in this one's log; None = nowhere, or it was set aside since."""
+        if self.foreign is not None:
+            path, _, header = self.foreign
+            volume = self.disk.volume
+            if not volume.exists(path) or bytes(volume.find(path).data[: len(header)]) != header:
+                self.foreign = None  # The node lost its control file too, and set the whole directory aside.
+        return self.foreign[0] if self.foreign is not None else None
 
     def put_own_file_back(self) -> None:
         """Put the node's own segment back in the place of the foreign one."""
         assert self.foreign is not None, "there is none"
-        (path, data), self.foreign = self.foreign, None
+        (path, data, _), self.foreign = self.foreign, None
         self.disk.volume.find(path).become(data)
 
     @property
@@ -256,8 +266,8 @@ class World:
         member.node = node
         try:
             await node.start()
-            if member.foreign is not None:
-                self.fail(Violation("ForeignRefused", f"{member.id} starts with another log's {member.foreign[0]}"))
+            if member.foreign_path is not None:
+                self.fail(Violation("ForeignRefused", f"{member.id} starts with another log's {member.foreign_path}"))
                 return
             failure: BaseException = await node.failed
         except ViewstampError as error:
