@@ -1,4 +1,4 @@
-"""From what the members say of themselves to what is wrong, and what to do: pure, for ``viewstamp doctor``.
+"""Turns the statuses of the members into findings with remedies, for ``viewstamp doctor``. Pure.
 
 Each function below looks for one kind of trouble and says it in one sentence. Every code has a row in
 ``docs/operating.md`` and a test.

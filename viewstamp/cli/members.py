@@ -394,7 +394,7 @@ def resolve(members: Members, name: str) -> str:
 
 
 def member_rows(members: Members, told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what ``members list`` says of each member, by what the nodes say of themselves.
+    """Return the rows of ``members list``, computed from the statuses of the nodes.
 
     ``held`` of ``total`` is what the member has: records of the log, or bytes of a snapshot that it fetches
     (``unit``); None = it does not say.
