@@ -10,6 +10,7 @@ Data goes to ``viewstamp-data/`` under the current directory, on a real disk, an
 
 | program | question |
 | --- | --- |
+| calls | how many Python calls does one append on three nodes make, by package; without a clock, in the simulator |
 | commands | how many commands a second does a replicated counter take, against raw appends and against PySyncObj |
 | parts | what do the parts of an append cost by themselves, warm |
 | rounds | what does a commit cost, whatever is in it |
