@@ -29,7 +29,7 @@ from viewstamp.errors import (
 )
 from viewstamp.wire.batch import Batch, Column, Columns, Kind, build_batch
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.staged import Entry, entries_of
+from viewstamp.wire.staged import StagedBatch, entries_of
 
 ROOM = 10_000
 
@@ -97,7 +97,9 @@ async def test_what_is_sealed_names_every_batch_and_can_be_sent_elsewhere(cluste
     await attempt.stage("bills", block(b"c"))
     sealed = await attempt.seal()
     assert pickle.loads(pickle.dumps(sealed)) == sealed
-    assert list(entries_of(sealed.entries)) == [Entry(b.first_index, b.topic, b.count, b.size) for b in staged(cluster)]
+    assert list(entries_of(sealed.entries)) == [
+        StagedBatch(b.first_index, b.topic, b.count, b.size) for b in staged(cluster)
+    ]
     assert (sealed.attempt, sealed.records) == (attempt.id, 3)
     assert sealed.bytes == sum(batch.size for batch in staged(cluster))
 

@@ -27,12 +27,12 @@ from viewstamp.node.snapshot_store import StoredSnapshot
 from viewstamp.node.snapshots import Snapshotter
 from viewstamp.node.state_machine import Cut
 from viewstamp.streams.admission import AdmissionView
-from viewstamp.streams.session import Session
-from viewstamp.streams.staging import Sink, Staging
+from viewstamp.streams.session import SessionState
+from viewstamp.streams.staging import SinkState, Staging
 from viewstamp.streams.topic import Topic
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Buffer
-from viewstamp.wire.staged import CommitRequest, Entry, decode_commit, decode_fields
+from viewstamp.wire.staged import CommitRequest, StagedBatch, decode_commit, decode_fields
 
 __all__ = ["MUTANTS", "Mutant", "both", "everywhere", "patched"]
 
@@ -297,19 +297,19 @@ def drop_what_topics_keep() -> AbstractContextManager[None]:
 
 
 def forget_results() -> AbstractContextManager[None]:
-    original = Session.image
+    original = SessionState.image
 
-    def image(self: Session) -> list[object]:
+    def image(self: SessionState) -> list[object]:
         *receipts, _, used_at = original(self)
         return [*receipts, [], used_at]
 
-    return patched(Session, image=image)
+    return patched(SessionState, image=image)
 
 
 def forget_last_batch() -> AbstractContextManager[None]:
     original = Staging.committed
 
-    def committed(self: Staging, sink: Sink, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+    def committed(self: Staging, sink: SinkState, number: int, ranges: list[list[Any]], batch: Batch) -> None:
         original(self, sink, number, ranges, batch)
         sink.batch = -1
 
@@ -345,7 +345,7 @@ def reset_without_recount() -> AbstractContextManager[None]:
 def keep_leftovers() -> AbstractContextManager[None]:
     original = Staging.committed
 
-    def committed(self: Staging, sink: Sink, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+    def committed(self: Staging, sink: SinkState, number: int, ranges: list[list[Any]], batch: Batch) -> None:
         with patched(Staging, _drop=lambda self, attempts: None):
             original(self, sink, number, ranges, batch)
 
@@ -423,7 +423,7 @@ def read_by_index() -> AbstractContextManager[None]:
 
 
 def read_at_the_staged_time() -> AbstractContextManager[None]:
-    def placed(batch: Batch, _: Entry, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
+    def placed(batch: Batch, _: StagedBatch, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
         return batch.placed(position, batch.log_time)
 
     return patched(log_reader, _placed=placed)

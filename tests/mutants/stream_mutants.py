@@ -14,7 +14,7 @@ from viewstamp.streams import machine
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut
 from viewstamp.streams.machine import Streams
-from viewstamp.streams.session import Session
+from viewstamp.streams.session import SessionState
 from viewstamp.streams.state import State
 from viewstamp.wire.batch import Batch
 
@@ -48,8 +48,8 @@ def append_behind_the_end() -> AbstractContextManager[None]:
 
 
 def use_only_here() -> AbstractContextManager[None]:
-    original = Session.image
-    return patched(Session, image=lambda self: [*original(self)[:4], 0])
+    original = SessionState.image
+    return patched(SessionState, image=lambda self: [*original(self)[:4], 0])
 
 
 def snapshot_without_sessions() -> AbstractContextManager[None]:

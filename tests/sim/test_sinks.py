@@ -12,7 +12,7 @@ from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.fate import Fate
 from viewstamp.sim.run import run_seed
-from viewstamp.sim.sinks import Attempt, Batch, Commit, Observed, SinkWorkload
+from viewstamp.sim.sinks import Batch, Commit, Observed, SinkWorkload, TaskAttempt
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
@@ -39,7 +39,7 @@ class History:
     def _batch(self, number: int, first_a: int, first_b: int, time: int) -> Commit:
         batch = Batch("s", "o", number)
         parts = [
-            Attempt(
+            TaskAttempt(
                 batch, f"{number}.{part}", [(topic, f"{number} {part} {topic} {at}".encode()) for topic, at in held]
             )
             for part, held in enumerate([[("a", 0), ("b", 0), ("a", 1)], [("a", 0), ("a", 1), ("b", 0)]])
@@ -106,13 +106,13 @@ def stand_apart(history: History) -> None:
 
 
 def add_what_nobody_committed(history: History) -> None:
-    stray = Attempt(Batch("s", "o", 2), "2.0", [("a", b"stray")])
+    stray = TaskAttempt(Batch("s", "o", 2), "2.0", [("a", b"stray")])
     history.sinks.attempts.append(stray)
     history.seen["a"][10] = (b"stray", 20)
 
 
 def add_an_attempt_that_was_not_named(history: History) -> None:
-    stray = Attempt(history.second.batch, "1.9", [("a", b"stray")])
+    stray = TaskAttempt(history.second.batch, "1.9", [("a", b"stray")])
     history.sinks.attempts.append(stray)
     history.seen["a"][10] = (b"stray", 20)
 

@@ -31,7 +31,7 @@ from viewstamp.errors import (
 )
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults
 from viewstamp.streams import Streams
-from viewstamp.streams.staging import Sink, Staging
+from viewstamp.streams.staging import SinkState, Staging
 from viewstamp.wire.batch import Kind
 
 SECOND = 1_000_000
@@ -404,7 +404,7 @@ def test_a_snapshot_of_a_release_that_kept_every_sink_is_read(log: Log, stager: 
     stager.commit(stager.sealed((log.topic(), 3)))
     image = Staging()
     (sink,) = log.machine.query("list_sinks")
-    old = Sink("s", "q")
+    old = SinkState("s", "q")
     old.batch = 0
     image.sinks = {"s": old}
     stored = image.image()

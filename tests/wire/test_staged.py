@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.staged import ENTRY_SIZE, Entry, decode_commit, decode_fields, entries_of, pack_entry
+from viewstamp.wire.staged import ENTRY_SIZE, StagedBatch, decode_commit, decode_fields, entries_of, pack_entry
 
 ENTRIES = st.builds(
-    Entry,
+    StagedBatch,
     index=st.integers(1, 2**63 - 1),
     topic=st.integers(1, 2**32 - 1),
     count=st.integers(1, 2**32 - 1),
@@ -28,7 +28,7 @@ def commit(**fields: Any) -> Batch:
 
 
 @given(st.lists(st.lists(ENTRIES)))
-def test_a_commit_is_read_as_it_was_said(parts: list[list[Entry]]) -> None:
+def test_a_commit_is_read_as_it_was_said(parts: list[list[StagedBatch]]) -> None:
     packed = [[at + 1, b"".join(pack_entry(*entry) for entry in part)] for at, part in enumerate(parts)]
     request = decode_commit(commit(parts=packed))
     assert (request.sink, request.owner, request.run, request.batch) == ("s", "q", "r", 3)

@@ -10,9 +10,9 @@ from typing import Any
 from viewstamp.client.draft import Receipt
 from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.names import check_encodable
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = [
     "as_bytes",
@@ -168,7 +168,7 @@ def read_receipt(packed: object) -> Receipt | None:
     if packed is None:
         return None
     if not _is_receipt(packed):
-        raise ValueError(f"{shown(packed)} is no receipt")
+        raise ValueError(f"{brief_repr(packed)} is no receipt")
     return Receipt(*packed)  # type: ignore[misc]  # _is_receipt has looked
 
 
@@ -181,7 +181,7 @@ def read_results(packed: object) -> list[bytes] | None:
     if packed is None:
         return None
     if not _is_list_of(packed, _is_bytes):
-        raise ValueError(f"{shown(packed)} are no results")
+        raise ValueError(f"{brief_repr(packed)} are no results")
     return packed  # type: ignore[return-value]  # _is_list_of has looked
 
 
@@ -199,7 +199,7 @@ def read_members(body: Mapping[str, Any]) -> tuple[dict[str, str], int]:
     members, generation = body.get("members"), body.get("generation")
     if isinstance(members, dict) and all(map(_is_text, [*members, *members.values()])) and isinstance(generation, int):
         return members, generation
-    raise PeerError(f"a node names the members {shown(members)} of generation {shown(generation)}")
+    raise PeerError(f"a node names the members {brief_repr(members)} of generation {brief_repr(generation)}")
 
 
 def _is_int(value: object) -> bool:

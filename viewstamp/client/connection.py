@@ -28,10 +28,10 @@ from viewstamp.errors import (
 from viewstamp.host.address import parse_address
 from viewstamp.host.seam import Buffer
 from viewstamp.ids import NodeId
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
 from viewstamp.wire.frame import Frame, FrameDecoder, TooLarge, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["ERRORS", "Link", "error_from", "open_link", "parse_addresses", "too_large"]
 
@@ -232,7 +232,7 @@ class Link:
                 if not future.done():
                     future.set_exception(error_from(frame.body))
             elif not is_answer(kind, frame.body):
-                raise PeerError(f"{self.address} answered {kind.name} with {shown(frame.body)}")
+                raise PeerError(f"{self.address} answered {kind.name} with {brief_repr(frame.body)}")
             elif not future.done():
                 future.set_result(frame)
         elif frame.kind == FrameKind.MEMBERS:

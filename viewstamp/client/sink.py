@@ -28,7 +28,7 @@ from viewstamp.errors import (
 )
 from viewstamp.wire.batch import Columns, Kind, build_batch
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.staged import Entry, pack_entry
+from viewstamp.wire.staged import StagedBatch, pack_entry
 
 __all__ = [
     "Attempt",
@@ -249,7 +249,7 @@ class Attempt:
         """The blocks that are unacknowledged, as far as is known, in order."""
         self._in_flight = 0
         """Their bytes."""
-        self._entries: list[Entry] = []
+        self._entries: list[StagedBatch] = []
         self._failure = ""
         """Why it has ended; "" = it has not."""
         self._is_closed = False
@@ -388,7 +388,7 @@ class Attempt:
             assert place.draft is not None, "what was acknowledged was sent"
             self._places.popleft()
             self._in_flight -= place.size
-            self._entries.append(Entry(receipt.first_index, place.draft.topic, receipt.count, place.size))
+            self._entries.append(StagedBatch(receipt.first_index, place.draft.topic, receipt.count, place.size))
 
     def _blocks(
         self,

@@ -20,9 +20,9 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError, PeerError
 from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, encode_frame
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["decode_message", "encode_message"]
 
@@ -68,7 +68,7 @@ def decode_message(frame: Frame) -> Message:
             values += _OPTIONAL[kind]
         for value, wanted in zip(values, _WANTED[kind], strict=True):
             if type(value) is not wanted or (type(value) is int and not 0 <= value < NUMBER_END):
-                raise TypeError(f"{shown(value)} stands for a {wanted.__name__}")
+                raise TypeError(f"{brief_repr(value)} stands for a {wanted.__name__}")
         arguments: dict[str, Any] = dict(zip(_NAMES[kind], values, strict=True))
         if "history" in arguments:
             arguments["history"] = TermHistory((_number(term), _number(begin)) for term, begin in arguments["history"])
@@ -77,7 +77,7 @@ def decode_message(frame: Frame) -> Message:
         message: Message = kind(**arguments)
         return message
     except (TypeError, ValueError, IndexError) as error:
-        raise FrameError(f"no consensus message: {shown(frame.body)}") from error
+        raise FrameError(f"no consensus message: {brief_repr(frame.body)}") from error
     except PeerError as error:
         raise FrameError(f"a damaged consensus message: {error.message}") from error
 
@@ -85,5 +85,5 @@ def decode_message(frame: Frame) -> Message:
 def _number(value: object) -> int:
     """Return ``value`` if it can be a term, an index or a count; else raise ValueError."""
     if type(value) is not int or not 0 <= value < NUMBER_END:
-        raise ValueError(f"{shown(value)} is no term, index or count")
+        raise ValueError(f"{brief_repr(value)} is no term, index or count")
     return value

@@ -35,7 +35,7 @@ from viewstamp.ids import Index, NodeId
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.room import Room
 from viewstamp.node.state_machine import StateMachine
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = ["Digests"]
 
@@ -189,7 +189,7 @@ class Digests(AsyncActor[None]):
             odd, end = str(body["odd"]), int(body["end"])
             trail = [(int(index), int(chain)) for index, chain in body["trail"]]
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise FrameError(f"no digest: {shown(body)}") from error
+            raise FrameError(f"no digest: {brief_repr(body)}") from error
         if odd == self._me:
             if source != self._raft.leader and source not in self._judges:
                 return
@@ -242,5 +242,5 @@ class Digests(AsyncActor[None]):
 def _time(value: object) -> int:
     """Return ``value`` if it can be a time; else raise ValueError."""
     if type(value) is not int or not 0 <= value < _TIME_END:
-        raise ValueError(f"{shown(value)} is no time")
+        raise ValueError(f"{brief_repr(value)} is no time")
     return value

@@ -13,7 +13,7 @@ from viewstamp.host.seam import Disk, Lane
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Buffer, Kind
-from viewstamp.wire.staged import Entry, decode_commit, entries_of
+from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 
 __all__ = ["LogReader", "TopicMap"]
 
@@ -191,7 +191,7 @@ class _Found:
             self.is_full = self._left <= 0
 
 
-def _placed(batch: Batch, entry: Entry, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
+def _placed(batch: Batch, entry: StagedBatch, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
     """Return a staged batch as readers get it. Raises CorruptionError where it is not what the COMMIT says."""
     found = (batch.first_index, batch.topic, batch.count, batch.size)
     if batch.kind is not Kind.STAGED or found != tuple(entry):

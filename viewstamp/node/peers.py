@@ -12,9 +12,9 @@ from viewstamp.host.log import Log
 from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.node.questions import text_of
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["PeerLink"]
 
@@ -147,12 +147,14 @@ class _LinkSession:
     def on_bytes(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
             if not isinstance(frame.body, dict):
-                raise FrameError(f"{self._peer} sent a frame of kind {frame.kind} that is no map: {shown(frame.body)}")
+                raise FrameError(
+                    f"{self._peer} sent a frame of kind {frame.kind} that is no map: {brief_repr(frame.body)}"
+                )
             if frame.kind == FrameKind.WELCOME:
                 if frame.body.get("cluster") != self._hello["cluster"] or not self._is_meant(frame.body.get("node")):
                     raise WrongClusterError(
                         f"expected {self._peer} of cluster {self._hello['cluster']},"
-                        f" found {shown(frame.body.get('node'))} of {shown(frame.body.get('cluster'))}",
+                        f" found {brief_repr(frame.body.get('node'))} of {brief_repr(frame.body.get('cluster'))}",
                         remedy="correct the address of the member in [cluster] members",
                     )
                 if not self.welcomed.done():

@@ -8,9 +8,9 @@ from typing import Any
 from viewstamp.errors import FrameError, PeerError, TrimmedError, UnavailableError, ViewstampError
 from viewstamp.host.seam import Connection, Network
 from viewstamp.ids import NodeId
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["LostError", "PeerSession", "text_of"]
 
@@ -82,10 +82,10 @@ class PeerSession:
         for frame in self._decoder.feed(data):
             body: Any = frame.body
             if not isinstance(body, dict):
-                raise FrameError(f"{self.peer} sent a frame of kind {frame.kind} that is no map: {shown(body)}")
+                raise FrameError(f"{self.peer} sent a frame of kind {frame.kind} that is no map: {brief_repr(body)}")
             if frame.kind == FrameKind.WELCOME:
                 if body.get("cluster") != self._hello["cluster"] or body.get("node") != self.peer:
-                    found = f"{shown(body.get('node'))} of {shown(body.get('cluster'))}"
+                    found = f"{brief_repr(body.get('node'))} of {brief_repr(body.get('cluster'))}"
                     raise FrameError(f"expected {self.peer}, found {found}")
             elif frame.kind == FrameKind.REFUSED:
                 raise PeerError(text_of(body, "message"), remedy=text_of(body, "remedy"))
@@ -107,4 +107,4 @@ class PeerSession:
 def text_of(body: dict[str, Any], name: str) -> str:
     """Return a text out of what another side sent; what is none is shown."""
     value = body.get(name)
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else brief_repr(value)

@@ -19,8 +19,8 @@ from viewstamp.node.questions import LostError, PeerSession
 from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
 from viewstamp.node.transfer import receive_piece
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["GoneError", "Progress", "Refetcher", "check_batches", "is_described"]
 
@@ -180,7 +180,7 @@ class Refetcher:
         try:
             offered = [(int(each["index"]) + 1, int(each["term"])) for each in frame.body["snapshots"]]
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            raise FrameError(f"{peer} sent no list of snapshots: {shown(frame.body)}") from error
+            raise FrameError(f"{peer} sent no list of snapshots: {brief_repr(frame.body)}") from error
         fitting = [each for each in offered if begin <= each[0] <= end]
         if not fitting:
             raise TrimmedError(f"{peer} has no snapshot that ends from index {begin - 1} to {end - 1}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from viewstamp.errors import RequestError
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["check_challenge", "check_fields", "max_staleness"]
 
@@ -56,7 +56,7 @@ def check_fields(kind: int, body: dict[str, Any]) -> None:
         is_fit = type(value) is wanted or (wanted is float and type(value) is int)
         if not is_fit or (wanted in (int, float) and not 0 <= value < _NUMBER_END):  # type: ignore[operator]
             raise RequestError(
-                f"a request of kind {kind} whose {name} is {shown(value)}",
+                f"a request of kind {kind} whose {name} is {brief_repr(value)}",
                 remedy="run the same release on both sides",
             )
 
@@ -66,7 +66,7 @@ def check_challenge(body: dict[str, Any]) -> None:
     challenge = body.get("challenge", bytes(CHALLENGE_BYTES))
     if type(challenge) is not bytes or len(challenge) != CHALLENGE_BYTES:
         raise RequestError(
-            f"a challenge of {CHALLENGE_BYTES} random bytes is answered, not {shown(challenge)}",
+            f"a challenge of {CHALLENGE_BYTES} random bytes is answered, not {brief_repr(challenge)}",
             remedy="run the same release on both sides",
         )
 

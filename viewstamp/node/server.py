@@ -35,10 +35,10 @@ from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.request_fields import check_challenge, check_fields, max_staleness
 from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["Limits", "Server", "Service"]
 
@@ -367,7 +367,7 @@ class _ServerConnection:
             raise FrameError("a HELLO whose cluster, node or incarnation is no text")
         if hello["version"] != PROTOCOL_VERSION:
             raise PeerError(
-                f"the other side speaks protocol version {shown(hello['version'])}, this node {PROTOCOL_VERSION}",
+                f"the other side speaks protocol version {brief_repr(hello['version'])}, this node {PROTOCOL_VERSION}",
                 remedy="run the same release on both sides",
             )
         if hello["cluster"] not in ("", self._server.cluster):
@@ -615,7 +615,7 @@ class _ServerConnection:
         key = body.get("key")
         if body["wait"] > _WAIT_SECONDS_MAX or not (key is None or isinstance(key, str)):
             raise RequestError(
-                f"a watch of key {shown(key)} for {body['wait']} s",
+                f"a watch of key {brief_repr(key)} for {body['wait']} s",
                 remedy=f"name a key or none, and wait 0 to {_WAIT_SECONDS_MAX:g} s",
             )
         changes, index = await self._service.reading.watch(body["actor"], key, body["index"], wait=body["wait"])

@@ -44,7 +44,7 @@ from crc32c import crc32c
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.seam import AsyncFile, Buffer, File
 from viewstamp.ids import Index, Term
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = [
     "FORMAT_VERSION",
@@ -120,9 +120,9 @@ class SnapshotMeta:
         """Read the body of an intact header. Raises ValueError or TypeError: it is none."""
         fields: Any = msgpack.unpackb(body)
         if type(fields) is not dict or {name: type(value) for name, value in fields.items()} != _TYPES:
-            raise TypeError(f"{shown(fields)} is no description of a snapshot")
+            raise TypeError(f"{brief_repr(fields)} is no description of a snapshot")
         if not all([*map(type, pair)] == [int, int] for pair in fields["history"]):
-            raise TypeError(f"{shown(fields['history'])} is no term history")
+            raise TypeError(f"{brief_repr(fields['history'])} is no term history")
         fields["history"] = tuple(map(tuple, fields["history"]))
         return cls(**fields)
 

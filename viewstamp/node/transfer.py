@@ -33,8 +33,8 @@ from viewstamp.node.recovery import point_of
 from viewstamp.node.replica import InstallSnapshot
 from viewstamp.node.snapshot_store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.requests import FrameKind
-from viewstamp.wire.shown import shown
 
 __all__ = ["SnapshotFetcher", "receive_piece"]
 
@@ -165,6 +165,6 @@ async def receive_piece(session: PeerSession, incoming: IncomingSnapshot) -> int
     frame = await session.ask(FrameKind.READ_SNAPSHOT, request)
     size, identity = frame.body.get("size"), frame.body.get("identity")
     if type(size) is not int or type(identity) is not int or (not frame.payload and offset < size):
-        raise FrameError(f"{session.peer} sent no piece of a snapshot: {shown(frame.body)}")
+        raise FrameError(f"{session.peer} sent no piece of a snapshot: {brief_repr(frame.body)}")
     await incoming.add(bytes(frame.payload), offset=offset, size=size, identity=identity)
     return size

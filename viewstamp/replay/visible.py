@@ -27,7 +27,7 @@ from viewstamp.streams.ledger import Ledger
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import HEADER_SIZE, Batch, Kind
-from viewstamp.wire.staged import Entry, decode_commit, entries_of
+from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 
 __all__ = ["Item", "Plan", "build_plan"]
 
@@ -310,7 +310,7 @@ class _Planner:
             item = Item(batch.topic, batch.first_position, 0, batch.count, batch.log_time, place)
             self._plan.add(item)
             return
-        entries: list[Entry] = []
+        entries: list[StagedBatch] = []
         next_position: dict[int, int] = {}
         try:
             if kind is Kind.COMMIT:
@@ -357,7 +357,7 @@ class _Planner:
             gap = Gap(batch.first_index, batch.end)
             raise _lost([gap], f"a {batch.kind.name} stands there, and every copy of it is damaged")
 
-    def _staged(self, entry: Entry, commit: Batch) -> int:
+    def _staged(self, entry: StagedBatch, commit: Batch) -> int:
         """Return the place of a staged batch that takes effect."""
         at = bisect_left(self._staged_indices, entry.index)
         if at == len(self._staged_indices) or self._staged_indices[at] != entry.index:
@@ -422,7 +422,7 @@ class _Counts:
         ]
 
 
-def _entries(batch: Batch) -> list[Entry]:
+def _entries(batch: Batch) -> list[StagedBatch]:
     return [entry for _, packed in decode_commit(batch).parts for entry in entries_of(packed)]
 
 

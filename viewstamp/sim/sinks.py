@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from viewstamp.sim.workload import Workload
     from viewstamp.sim.world import World
 
-__all__ = ["Attempt", "Batch", "Commit", "Observed", "SinkWorkload"]
+__all__ = ["Batch", "Commit", "Observed", "SinkWorkload", "TaskAttempt"]
 
 ResultT = TypeVar("ResultT")
 _PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
@@ -68,7 +68,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Attempt:
+class TaskAttempt:
     """What one task has staged for a batch: (topic, value) in its order."""
 
     batch: Batch
@@ -85,7 +85,7 @@ class Commit:
     """
 
     batch: Batch
-    attempts: list[Attempt]
+    attempts: list[TaskAttempt]
     size: int
     after: dict[str, Position]
     fate: Fate = Fate.PENDING
@@ -137,7 +137,7 @@ class SinkWorkload:
     """
 
     def __init__(self, world: World, workload: Workload) -> None:
-        self.attempts: list[Attempt] = []
+        self.attempts: list[TaskAttempt] = []
         self.commits: list[Commit] = []
         self.known: dict[Batch, list[SinkCommit]] = {}
         """What writers were told of batches that were committed already when they began."""
@@ -342,7 +342,7 @@ class _Driver:
         )
         self._entropy = record.world.loop.entropy(f"driver {run}")
         self._begun = 0
-        self._strays: list[asyncio.Task[tuple[Attempt, Sealed | SinkCommit]]] = []
+        self._strays: list[asyncio.Task[tuple[TaskAttempt, Sealed | SinkCommit]]] = []
         """Tasks that were taken for lost, and go on."""
 
     async def run(self) -> None:
@@ -421,7 +421,9 @@ class _Driver:
             self._entropy.choice(parts).append(record)
         return parts
 
-    async def _run_task(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[Attempt, Sealed | SinkCommit]:
+    async def _run_task(
+        self, batch: Batch, part: list[tuple[str, int, int]]
+    ) -> tuple[TaskAttempt, Sealed | SinkCommit]:
         """Have a part written; where its task fails, or is taken for lost, by another task under another name."""
         for _ in range(4):
             task = asyncio.ensure_future(self._stage(batch, part))
@@ -443,9 +445,9 @@ class _Driver:
                 raise TaskFailedError from error
         raise TaskFailedError
 
-    async def _stage(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[Attempt, Sealed | SinkCommit]:
+    async def _stage(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[TaskAttempt, Sealed | SinkCommit]:
         self._begun += 1
-        attempt = Attempt(batch, f"{self._run}.{self._begun}")
+        attempt = TaskAttempt(batch, f"{self._run}.{self._begun}")
         self._record.attempts.append(attempt)
         begun = await self._sink.begin(batch.number, attempt.name)
         if isinstance(begun, SinkCommit):
@@ -472,10 +474,10 @@ class _Driver:
         return 2 * sum(len(value) for each in attempts for _, value in each.records) > self._swarm.staged_bytes_max
 
     @staticmethod
-    def _value(batch: Batch, attempt: Attempt, topic: str, number: int, padding: int) -> bytes:
+    def _value(batch: Batch, attempt: TaskAttempt, topic: str, number: int, padding: int) -> bytes:
         return f"{batch.sink} {batch.owner} {batch.number} {attempt.name} {topic} {number} ".encode() + b"x" * padding
 
-    async def _commit(self, batch: Batch, attempts: list[Attempt], sealed: list[Sealed]) -> bool:
+    async def _commit(self, batch: Batch, attempts: list[TaskAttempt], sealed: list[Sealed]) -> bool:
         """Commit; return whether the batch is known to be committed."""
         workload = self._record.workload
         now = workload.history.now

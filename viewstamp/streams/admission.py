@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from viewstamp.errors import OverloadedError, UnavailableError
 from viewstamp.ids import Position, Sequence, SessionId, TopicId
-from viewstamp.streams.session import Session
+from viewstamp.streams.session import SessionState
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.commands import Command
 
@@ -97,12 +97,12 @@ class AdmissionView:
         self._positions[topic] = Position(first + count)
         return first
 
-    def last(self, session: Session) -> Sequence:
+    def last(self, session: SessionState) -> Sequence:
         """Return the session's last sequence in the log."""
         pending = self.pending.get(session.id)
         return session.last if pending is None else pending.last
 
-    def use(self, session: Session, sequence: Sequence, *, fence: bool) -> None:
+    def use(self, session: SessionState, sequence: Sequence, *, fence: bool) -> None:
         """Take note that a batch of ``session`` with ``sequence`` enters the log now."""
         pending = self.pending.pop(session.id, None) or Pending(session.last)
         if sequence > pending.last:
@@ -112,7 +112,7 @@ class AdmissionView:
         pending.batches += 1
         self.pending[session.id] = pending
 
-    def open_session(self, applied: dict[SessionId, Session], sessions_max: int) -> None:
+    def open_session(self, applied: dict[SessionId, SessionState], sessions_max: int) -> None:
         """Take note that an OPEN_SESSION enters the log now.
 
         Raises:

@@ -16,7 +16,7 @@ import msgpack
 from viewstamp.actors.replicated import ActorCut
 from viewstamp.errors import CorruptionError, OutdatedCodeError, UnavailableError
 from viewstamp.ids import SessionId, TopicId
-from viewstamp.streams.session import Session
+from viewstamp.streams.session import SessionState
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 
@@ -39,7 +39,7 @@ class StateCut:
     def __init__(self, state: State) -> None:
         self._header: list[object] | None = [_VERSION, *state.image()]
         # Sessions first: they change the most.
-        self._sessions: dict[SessionId, Session | bytes | None] = dict(state.sessions.by_id)
+        self._sessions: dict[SessionId, SessionState | bytes | None] = dict(state.sessions.by_id)
         self._topics: dict[TopicId, Topic | bytes | None] = dict(state.topics)
         self._sections: list[tuple[str, dict[Any, Any], Iterator[Any]]] = [
             ("sessions", self._sessions, iter(self._sessions)),
@@ -53,9 +53,9 @@ class StateCut:
         """Whether items are held packed, since they changed before their turn came."""
         return self._captured > 0
 
-    def before_session(self, session: Session) -> None:
+    def before_session(self, session: SessionState) -> None:
         """Take note that ``session`` is about to change."""
-        if type(self._sessions.get(session.id)) is Session:
+        if type(self._sessions.get(session.id)) is SessionState:
             self._sessions[session.id] = _pack(session.image())
             self._captured += 1
 

@@ -26,7 +26,7 @@ from viewstamp.node.state_machine import Accepted, Admission, Answered, CommandR
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
-from viewstamp.streams.session import Session
+from viewstamp.streams.session import SessionState
 from viewstamp.streams.sessions import EXPIRED_MAX, decode_expiry, encode_expiry
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
@@ -354,7 +354,7 @@ class Streams:
         sessions = self._state.sessions
         forgotten = next(iter(sessions.by_id)) if len(sessions.by_id) >= self._sessions_max else SessionId(0)
         sessions.forget(forgotten)
-        session = Session(SessionId(batch.first_index), batch.log_time)
+        session = SessionState(SessionId(batch.first_index), batch.log_time)
         sessions.add(session)
         self._state.note(session.id, forgotten)
         if self._view is not None:
@@ -370,7 +370,7 @@ class Streams:
             self._view.expired()
         return {}
 
-    def _use(self, batch: Batch) -> Session:
+    def _use(self, batch: Batch) -> SessionState:
         """Return the batch's session, now the most recently used, and about to change."""
         session = self._state.sessions.use(batch.session)
         if session is None:
@@ -379,11 +379,11 @@ class Streams:
         session.used_at = batch.log_time
         return session
 
-    def _before_session(self, session: Session) -> None:
+    def _before_session(self, session: SessionState) -> None:
         if self._cut is not None:
             self._cut.state.before_session(session)
 
-    def _count_results(self, session: Session, held_before: int, *, is_newest: bool) -> None:
+    def _count_results(self, session: SessionState, held_before: int, *, is_newest: bool) -> None:
         sessions = self._state.sessions
         sessions.count_results(session, held_before, is_newest=is_newest)
         if sessions.result_bytes > self._result_bytes_max:
@@ -604,7 +604,7 @@ def _mismatch(topic: str, expected: int, actual: Position) -> PositionMismatchEr
     )
 
 
-def _answered(session: Session, sequence: Sequence) -> Answered:
+def _answered(session: SessionState, sequence: Sequence) -> Answered:
     if sequence < 1:
         raise RequestError(f"a batch of session {session.id} needs a sequence from 1 on, not {sequence}")
     return Answered(session.result(sequence))

@@ -11,7 +11,7 @@ from viewstamp.errors import StaleSessionError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term
 from viewstamp.node.state_machine import CommandResults, Receipt
 
-__all__ = ["RECEIPTS_MAX", "RESULTS_MAX", "RESULT_BYTES_MAX", "Session"]
+__all__ = ["RECEIPTS_MAX", "RESULTS_MAX", "RESULT_BYTES_MAX", "SessionState"]
 
 RECEIPTS_MAX = 256
 """Receipts kept per session. More than any client has unanswered, so a retry always finds its receipt."""
@@ -29,7 +29,7 @@ _pack_results = msgpack.Packer().pack
 """One packer for all batches: to make one takes longer than to pack the results of a small batch."""
 
 
-class Session:
+class SessionState:
     """The applied state of one session.
 
     The receipts stand in one byte string, a ring of at most ``RECEIPTS_MAX`` slots that grows as it is used:
@@ -139,7 +139,7 @@ class Session:
         return [self.id, self.last, bytes(self._slots), list(self._results.items()), self.used_at]
 
     @classmethod
-    def from_image(cls, image: list[Any], used_at: int) -> Session:
+    def from_image(cls, image: list[Any], used_at: int) -> SessionState:
         """Rebuild what :meth:`image` returned; ``used_at`` stands for what images of older versions do not say."""
         session = cls(SessionId(image[0]), image[4] if len(image) > 4 else used_at)
         session.last = Sequence(image[1])

@@ -9,9 +9,9 @@ import msgpack
 
 from viewstamp.errors import RequestError, StaleSessionError
 from viewstamp.ids import SessionId
-from viewstamp.streams.session import Session
+from viewstamp.streams.session import SessionState
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = ["EXPIRED_MAX", "Sessions", "decode_expiry", "encode_expiry"]
 
@@ -31,15 +31,15 @@ class Sessions:
     __slots__ = ("_holders", "by_id", "result_bytes")
 
     def __init__(self) -> None:
-        self.by_id: dict[SessionId, Session] = {}
-        self._holders: dict[SessionId, Session] = {}
+        self.by_id: dict[SessionId, SessionState] = {}
+        self._holders: dict[SessionId, SessionState] = {}
         self.result_bytes = 0
 
-    def add(self, session: Session) -> None:
+    def add(self, session: SessionState) -> None:
         """Take a session, as the one that was used last."""
         self.by_id[session.id] = session
 
-    def find(self, session_id: SessionId) -> Session:
+    def find(self, session_id: SessionId) -> SessionState:
         """Return a session. Raises StaleSessionError."""
         session = self.by_id.get(session_id)
         if session is None:
@@ -49,7 +49,7 @@ class Sessions:
             )
         return session
 
-    def use(self, session_id: SessionId) -> Session | None:
+    def use(self, session_id: SessionId) -> SessionState | None:
         """Return a session, now the most recently used one; None = there is none."""
         session = self.by_id.pop(session_id, None)
         if session is not None:
@@ -72,7 +72,7 @@ class Sessions:
 
     # Results.
 
-    def count_results(self, session: Session, held_before: int, *, is_newest: bool) -> None:
+    def count_results(self, session: SessionState, held_before: int, *, is_newest: bool) -> None:
         """Take note that what a session holds of results has changed; ``is_newest``: it got some just now."""
         self.result_bytes += session.result_bytes - held_before
         if is_newest or not session.result_bytes:
@@ -80,7 +80,7 @@ class Sessions:
         if is_newest and session.result_bytes:
             self._holders[session.id] = session
 
-    def bound_results(self, bytes_max: int, before: Callable[[Session], None]) -> None:
+    def bound_results(self, bytes_max: int, before: Callable[[SessionState], None]) -> None:
         """Drop results, all of the session that called longest ago first, until the others take at most ``bytes_max``.
 
         Those of the session that called last are bounded by its own limit alone. ``before`` hears of each session just
@@ -94,13 +94,13 @@ class Sessions:
 
     def restore(self, images: list[list[Any]], used_at: int) -> None:
         """Add what the images hold; ``used_at`` stands for what older ones do not say."""
-        for session in (Session.from_image(image, used_at) for image in images):
+        for session in (SessionState.from_image(image, used_at) for image in images):
             self.by_id[session.id] = session
 
     def restored(self) -> None:
         """Count results, once all sessions have been restored."""
         holding = [session for session in self.by_id.values() if session.result_bytes]
-        self._holders = {session.id: session for session in sorted(holding, key=Session.called_at)}
+        self._holders = {session.id: session for session in sorted(holding, key=SessionState.called_at)}
         self.result_bytes = sum(session.result_bytes for session in holding)
 
 
@@ -120,5 +120,5 @@ def decode_expiry(batch: Batch) -> list[SessionId]:
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise RequestError(f"the sessions that expire cannot be read: {error!r}") from error
     if type(sessions) is not list or not all(type(each) is int and each >= 0 for each in sessions):
-        raise RequestError(f"{shown(sessions)} are no sessions that could expire")
+        raise RequestError(f"{brief_repr(sessions)} are no sessions that could expire")
     return sessions

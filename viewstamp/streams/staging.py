@@ -20,7 +20,7 @@ from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.staged import ENTRY_SIZE, CommitRequest, decode_fields, decode_optional, pack_entry
 
-__all__ = ["SINKS_MAX", "Attempt", "Sink", "Staging"]
+__all__ = ["SINKS_MAX", "AttemptState", "SinkState", "Staging"]
 
 SINKS_MAX = 10_000
 RANGES_MAX = 1000
@@ -33,7 +33,7 @@ _FORMER_MAX = 64
 """How many former runs and owners of a sink are known as such: the newest."""
 
 
-class Sink:
+class SinkState:
     """Who writes to a sink, and how far it has come.
 
     Invariants:
@@ -98,7 +98,7 @@ class Sink:
         return [getattr(self, name) for name in _SINK_FIELDS]
 
     @classmethod
-    def from_image(cls, image: list[Any]) -> Sink:
+    def from_image(cls, image: list[Any]) -> SinkState:
         """Rebuild what :meth:`image` returned."""
         sink = cls("", "")
         fields = _SINK_FIELDS_BEFORE if len(image) == len(_SINK_FIELDS_BEFORE) else _SINK_FIELDS
@@ -107,7 +107,7 @@ class Sink:
         return sink
 
 
-class Attempt:
+class AttemptState:
     """One try to stage one part of a batch.
 
     Invariants:
@@ -153,7 +153,7 @@ class Attempt:
         return [getattr(self, name) for name in self.__slots__]
 
     @classmethod
-    def from_image(cls, image: list[Any]) -> Attempt:
+    def from_image(cls, image: list[Any]) -> AttemptState:
         """Rebuild what :meth:`image` returned."""
         attempt = cls(0, "", 0, "", 0)
         for name, value in zip(cls.__slots__, image, strict=True):
@@ -171,8 +171,8 @@ class Staging:
     """
 
     def __init__(self) -> None:
-        self.sinks: dict[str, Sink] = {}
-        self.attempts: dict[int, Attempt] = {}
+        self.sinks: dict[str, SinkState] = {}
+        self.attempts: dict[int, AttemptState] = {}
         self.bytes = 0
         """What is staged and not committed."""
         self.next_gone_at = _NEVER
@@ -227,7 +227,7 @@ class Staging:
         )
         sink = self.sinks.get(name)
         if sink is None:
-            sink = self.sinks[name] = Sink(name, owner)
+            sink = self.sinks[name] = SinkState(name, owner)
         sink.forget_seconds = decode_optional(batch, "forget_seconds", 0)
         self._use(sink, batch.log_time)
         if owner != sink.owner:
@@ -242,14 +242,14 @@ class Staging:
         for attempt in self.attempts.values():
             if attempt.sink == name and attempt.batch == number and attempt.name == attempt_name:
                 return {"attempt": attempt.id}
-        attempt = Attempt(batch.first_index, name, number, attempt_name, batch.log_time)
+        attempt = AttemptState(batch.first_index, name, number, attempt_name, batch.log_time)
         attempt.keep_seconds = keep_seconds
         attempt.gone_at = log_bytes + keep_bytes if keep_bytes else _NEVER
         self.next_gone_at = min(self.next_gone_at, attempt.gone_at)
         self.attempts[attempt.id] = attempt
         return {"attempt": attempt.id}
 
-    def open_attempt(self, attempt_id: int) -> Attempt:
+    def open_attempt(self, attempt_id: int) -> AttemptState:
         """Return an attempt into which may be staged. Raises StagingError."""
         attempt = self._attempt(attempt_id)
         if attempt.is_sealed:
@@ -294,7 +294,7 @@ class Staging:
             )
         return {}
 
-    def check_commit(self, request: CommitRequest) -> Sink:
+    def check_commit(self, request: CommitRequest) -> SinkState:
         """Return the sink where the COMMIT would have an effect, or is a duplicate (``batch <= sink.batch``).
 
         Raises:
@@ -325,7 +325,7 @@ class Staging:
             named.add(attempt_id)
         return sink
 
-    def committed(self, sink: Sink, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+    def committed(self, sink: SinkState, number: int, ranges: list[list[Any]], batch: Batch) -> None:
         """Note that a COMMIT had its effect; all that was staged up to its batch goes."""
         sink.batch, sink.index, sink.log_time = number, batch.first_index, batch.log_time
         sink.ranges = ranges if len(ranges) <= RANGES_MAX else None
@@ -369,14 +369,14 @@ class Staging:
         """Say whether an attempt is gone as soon as a record of this log time has been applied."""
         return any(log_time - each.log_time > each.keep_seconds * 1_000_000 for each in self.attempts.values())
 
-    def sink(self, name: str) -> Sink:
+    def sink(self, name: str) -> SinkState:
         """Return a sink. Raises RequestError."""
         sink = self.sinks.get(name)
         if sink is None:
             raise RequestError(f"no sink is named {name!r}", remedy="list them: viewstamp sink list")
         return sink
 
-    def describe(self, sink: Sink) -> dict[str, object]:
+    def describe(self, sink: SinkState) -> dict[str, object]:
         """Return a sink as the wire and people see it."""
         attempts = [attempt for attempt in self.attempts.values() if attempt.sink == sink.name]
         return {
@@ -409,19 +409,19 @@ class Staging:
     def from_image(cls, image: list[Any]) -> Staging:
         """Rebuild what :meth:`image` returned."""
         staging = cls()
-        staging.sinks = {sink.name: sink for sink in map(Sink.from_image, image[0])}
-        staging.attempts = {attempt.id: attempt for attempt in map(Attempt.from_image, image[1])}
+        staging.sinks = {sink.name: sink for sink in map(SinkState.from_image, image[0])}
+        staging.attempts = {attempt.id: attempt for attempt in map(AttemptState.from_image, image[1])}
         staging.bytes = sum(attempt.bytes for attempt in staging.attempts.values())
         staging.next_gone_at = min((attempt.gone_at for attempt in staging.attempts.values()), default=_NEVER)
         staging.next_forget_at = min((sink.forget_at for sink in staging.sinks.values()), default=_NEVER)
         staging.idle_commits = array("Q", image[2])
         return staging
 
-    def _use(self, sink: Sink, log_time: int) -> None:
+    def _use(self, sink: SinkState, log_time: int) -> None:
         sink.used_time = log_time
         self.next_forget_at = min(self.next_forget_at, sink.forget_at)
 
-    def _attempt(self, attempt_id: int) -> Attempt:
+    def _attempt(self, attempt_id: int) -> AttemptState:
         attempt = self.attempts.get(attempt_id)
         if attempt is None:
             raise StagingError(
@@ -430,14 +430,14 @@ class Staging:
             )
         return attempt
 
-    def _drop(self, attempts: Iterable[Attempt]) -> None:
+    def _drop(self, attempts: Iterable[AttemptState]) -> None:
         for attempt in list(attempts):
             del self.attempts[attempt.id]
             self.bytes -= attempt.bytes
         self.next_gone_at = min((attempt.gone_at for attempt in self.attempts.values()), default=_NEVER)
 
 
-def _check_run(sink: Sink, run: str) -> None:
+def _check_run(sink: SinkState, run: str) -> None:
     if run in sink.former_runs:
         raise _fenced(f"run {run!r} of sink {sink.name!r} has been superseded by {sink.run!r}")
 

@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from viewstamp.errors import CommandError, RequestError, ResultTooLargeError, UnknownActorError
 from viewstamp.wire.batch import Buffer
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.values import UNPACK_ERRORS, pack, unpack, unpack_all
 
 __all__ = [
@@ -145,7 +145,9 @@ def decode_commands(offsets: tuple[int, ...], data: Buffer) -> list[Command]:
                     commands.append(_new(Command, fields))
                     ends.append(values.tell())
                     continue
-            raise RequestError(f"no command: {shown(fields)} is not [actor, key, version, method, arguments, named]")
+            raise RequestError(
+                f"no command: {brief_repr(fields)} is not [actor, key, version, method, arguments, named]"
+            )
     except UNPACK_ERRORS as error:
         raise RequestError(f"no command: {error!r}") from error
     if tuple(ends) != offsets:
@@ -168,7 +170,7 @@ def decode_arguments(data: Buffer) -> tuple[list[Any], dict[str, Any]]:
     """Read what :func:`encode_arguments` made. Raises RequestError where the bytes are something else."""
     fields = unpack(data)
     if type(fields) is not list or list(map(type, fields)) != [list, dict]:
-        raise RequestError(f"no arguments: {shown(fields)} is not [arguments, named]")
+        raise RequestError(f"no arguments: {brief_repr(fields)} is not [arguments, named]")
     return fields[0], fields[1]
 
 
@@ -207,7 +209,7 @@ def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None 
     if type(fields) is list and len(fields) == 1:
         return fields[0]
     if type(fields) is not list or list(map(type, fields)) != [str, str]:
-        raise RequestError(f"no result: {shown(fields)} is neither [value] nor [kind, message]")
+        raise RequestError(f"no result: {brief_repr(fields)} is neither [value] nor [kind, message]")
     kind, message = fields
     known = (errors or {}).get(kind)
     if known is None and kind == ResultTooLargeError.__name__:

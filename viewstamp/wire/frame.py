@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 from viewstamp.errors import FrameError, RequestError
 from viewstamp.wire.batch import Buffer
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = ["FRAME_BYTES_MAX", "FRAME_HEADER_SIZE", "Frame", "FrameDecoder", "TooLarge", "encode_frame"]
 
@@ -69,7 +69,7 @@ def encode_frame(kind: int, body: object, payload: Sequence[Buffer] = ()) -> lis
         packed = msgpack.packb(body)
     except UnicodeEncodeError as error:
         raise RequestError(
-            f"text that cannot be encoded as UTF-8: {shown(error.object)}", remedy="give text of whole characters"
+            f"text that cannot be encoded as UTF-8: {brief_repr(error.object)}", remedy="give text of whole characters"
         ) from error
     checked = _CHECKED.pack(kind, len(packed), sum(map(len, payload)))
     checksum = crc32c(packed, crc32c(checked))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 
 from viewstamp.errors import RequestError
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = ["NAME_BYTES_MAX", "check_encodable", "check_new_sink", "check_new_topic", "check_topic"]
 
@@ -37,7 +37,7 @@ def check_topic(name: object) -> str:
       RequestError: there cannot be; the message shows the name.
     """
     if not isinstance(name, str) or not _TOPIC.fullmatch(name):
-        raise RequestError(f"a topic cannot be named {shown(name)}", remedy=_TOPIC_REMEDY)
+        raise RequestError(f"a topic cannot be named {brief_repr(name)}", remedy=_TOPIC_REMEDY)
     return name
 
 
@@ -49,7 +49,7 @@ def check_new_topic(name: object) -> str:
     """
     if check_topic(name)[0] in ".-":
         raise RequestError(
-            f"a new topic cannot be named {shown(name)}",
+            f"a new topic cannot be named {brief_repr(name)}",
             remedy=f"{_TOPIC_REMEDY}; the first one a letter, a digit or an underscore",
         )
     return str(name)
@@ -65,7 +65,7 @@ def check_new_sink(name: str) -> str:
     is_bad = not name or not name.isprintable() or name in (".", "..") or name.startswith("-")
     if is_bad or len(name.encode()) > NAME_BYTES_MAX:
         raise RequestError(
-            f"a new sink cannot be named {shown(name)}",
+            f"a new sink cannot be named {brief_repr(name)}",
             remedy=f"take 1 to {NAME_BYTES_MAX} bytes of printable text that does not begin with a hyphen",
         )
     return name
@@ -83,7 +83,7 @@ def check_encodable(text: str, what: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise RequestError(
-            f"{what} cannot be {shown(text)}: character {error.start + 1} cannot be encoded as UTF-8",
+            f"{what} cannot be {brief_repr(text)}: character {error.start + 1} cannot be encoded as UTF-8",
             remedy="give text of whole characters",
         ) from error
     return text

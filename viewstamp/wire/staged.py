@@ -14,13 +14,13 @@ import msgpack
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.names import NAME_BYTES_MAX
-from viewstamp.wire.shown import shown
 
 __all__ = [
     "ENTRY_SIZE",
     "CommitRequest",
-    "Entry",
+    "StagedBatch",
     "decode_commit",
     "decode_fields",
     "decode_optional",
@@ -33,10 +33,10 @@ ENTRY_SIZE = _ENTRY.size
 assert ENTRY_SIZE == 20
 
 
-class Entry(NamedTuple):
+class StagedBatch(NamedTuple):
     """One staged batch: its first index, its topic's id, its records, and its bytes with the header."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an entry
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no caller uses
     topic: int
     count: int  # type: ignore[assignment]
     size: int
@@ -58,9 +58,9 @@ def pack_entry(index: int, topic: int, count: int, size: int) -> bytes:
     return _ENTRY.pack(index, topic, count, size)
 
 
-def entries_of(packed: Buffer) -> Iterator[Entry]:
+def entries_of(packed: Buffer) -> Iterator[StagedBatch]:
     """Yield the entries of a part. Raises ``struct.error`` where it is no whole number of them."""
-    return map(Entry._make, _ENTRY.iter_unpack(packed))
+    return map(StagedBatch._make, _ENTRY.iter_unpack(packed))
 
 
 def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
@@ -75,12 +75,12 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
     except (ValueError, msgpack.exceptions.UnpackException) as error:
         raise RequestError(f"a {batch.kind.name} that cannot be read: {error!r}") from error
     if type(fields) is not dict:
-        raise RequestError(f"a {batch.kind.name} that is no map: {shown(fields)}")
+        raise RequestError(f"a {batch.kind.name} that is no map: {brief_repr(fields)}")
     for name, kind in wanted.items():
         value: Any = fields.get(name)
         if type(value) is not kind:
             raise RequestError(
-                f"a {batch.kind.name} whose {name} is {shown(value)}", remedy="run the same release on both sides"
+                f"a {batch.kind.name} whose {name} is {brief_repr(value)}", remedy="run the same release on both sides"
             )
         if isinstance(value, int) and not 0 <= value < 1 << 63:
             raise RequestError(f"a {batch.kind.name} whose {name} is {value}", remedy="give a number in [0, 2^63)")
@@ -112,5 +112,5 @@ def decode_commit(batch: Batch) -> CommitRequest:
     for part in parts:
         is_part = type(part) is list and len(part) == 2 and type(part[0]) is int and type(part[1]) is bytes
         if not is_part or len(part[1]) % ENTRY_SIZE or not 0 < part[0] < 1 << 63:
-            raise RequestError(f"a COMMIT with a part that is none: {shown(part)}")
+            raise RequestError(f"a COMMIT with a part that is none: {brief_repr(part)}")
     return CommitRequest(sink, owner, run, number, [(attempt, entries) for attempt, entries in parts])

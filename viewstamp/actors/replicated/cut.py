@@ -20,7 +20,7 @@ from typing import Any
 
 from viewstamp.actors.replicated.hosted import Hosted, Instance
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
-from viewstamp.wire.shown import shown
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.values import pack, unpack
 
 __all__ = ["FORMAT", "ActorCut", "Image", "read_pieces"]
@@ -183,10 +183,10 @@ def _check_head(head: dict[str, Any]) -> None:
     numbers += [number for each in head["actors"].values() for number in each]
     is_head = type(head["fingerprint"]) is bytes and all(map(len, head["actors"].values()))
     if not is_head or not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
-        raise ValueError(f"{shown(head)} is no head of a cut")
+        raise ValueError(f"{brief_repr(head)} is no head of a cut")
 
 
 def _checked(row: Any) -> Row:
     if list(map(type, row)) != [str, int, int, int, int, bytes]:
-        raise ValueError(f"{shown(row)} is no [key, version, credit, size, era, packed state]")
+        raise ValueError(f"{brief_repr(row)} is no [key, version, credit, size, era, packed state]")
     return row  # type: ignore[no-any-return]

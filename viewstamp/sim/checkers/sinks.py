@@ -26,7 +26,7 @@ from viewstamp.sim.fate import Fate
 
 if TYPE_CHECKING:
     from viewstamp.client.sink import SinkCommit
-    from viewstamp.sim.sinks import Attempt, Batch, Commit, Observed, SinkWorkload
+    from viewstamp.sim.sinks import Batch, Commit, Observed, SinkWorkload, TaskAttempt
 
 __all__ = ["check_sinks"]
 
@@ -80,7 +80,7 @@ def _check_times(topic: str, seen: Mapping[int, tuple[bytes, int]]) -> None:
 
 def _visible(sinks: SinkWorkload) -> dict[Batch, Places]:
     """Return what stands in the topics, by the batches to which it belongs."""
-    staged: dict[bytes, tuple[str, Attempt]] = {
+    staged: dict[bytes, tuple[str, TaskAttempt]] = {
         value: (topic, attempt) for attempt in sinks.attempts for topic, value in attempt.records
     }
     stands: dict[bytes, tuple[str, int]] = {}

@@ -1,10 +1,10 @@
-"""How an error shows a value that came from outside: briefly, and whatever it is."""
+"""Shorten values that came from outside for error messages."""
 
 from __future__ import annotations
 
 import reprlib
 
-__all__ = ["shown"]
+__all__ = ["brief_repr"]
 
 _LENGTH_MAX = 100
 
@@ -13,7 +13,7 @@ _short.maxlevel = 3
 _short.maxstring = _short.maxother = _short.maxlong = 60
 
 
-def shown(value: object) -> str:
+def brief_repr(value: object) -> str:
     """Return ``value`` as Python would write it, shortened to 100 characters.
 
     Plain ``repr`` fails on lists a thousand deep and on numbers of five thousand digits, both of which msgpack reads;
