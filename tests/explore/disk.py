@@ -16,7 +16,7 @@ from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, Term
-from viewstamp.node.recovering import UNKNOWN_END
+from viewstamp.node.running_mark import UNKNOWN_END
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["Disk", "left_by_a_crash"]
@@ -123,7 +123,7 @@ class Disk:
         return replace(settled, commit_hint=point.end)
 
     def stored(self, hint: Membership) -> Stored:
-        """Build what a core starts from, as ``viewstamp.node.recovery`` does; the whole log is in memory."""
+        """Build what a core starts from, as ``viewstamp.node.repair.recovery`` does; the whole log is in memory."""
         base = self.snapshot
         memberships = [base.membership if base is not None else MembershipEntry(Index(0), Term(0), hint)]
         for batch in self.batches:

@@ -23,7 +23,7 @@ from tests.node.snapshots import make_meta
 from tests.node.test_snapshot_file import encode, make_disk
 from tests.wal.logs import DIRECTORY, IDENTITY, contents, make_batch, make_batches, new_disk, open_wal, write_log
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageFullError, TrimmedError
-from viewstamp.node.snapshot_file import intact_bytes, read_header, read_pieces, read_trailer
+from viewstamp.node.snapshots.file import intact_bytes, read_header, read_pieces, read_trailer
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, read_control_state
 from viewstamp.wal.format import GROUP_HEADER_SIZE, SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, segment_name

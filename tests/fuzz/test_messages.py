@@ -17,7 +17,7 @@ from viewstamp.consensus.messages import Message
 from viewstamp.consensus.term_history import TermHistory, common_point
 from viewstamp.errors import FrameError, PeerError
 from viewstamp.ids import Index, NodeId
-from viewstamp.node.codec import decode_message
+from viewstamp.node.peers.codec import decode_message
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 

@@ -18,10 +18,10 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageFullError, TrimmedError
 from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.ids import ClusterId, NodeId
-from viewstamp.node.questions import PeerSession
-from viewstamp.node.refetch import GoneError, Progress, Refetcher
-from viewstamp.node.snapshot_store import SnapshotStore
-from viewstamp.node.transfer import receive_piece
+from viewstamp.node.peers.peer_client import PeerSession
+from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher
+from viewstamp.node.snapshots.store import SnapshotStore
+from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame

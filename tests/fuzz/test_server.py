@@ -29,8 +29,8 @@ from viewstamp.consensus.messages import Message
 from viewstamp.errors import FrameError
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
-from viewstamp.node.codec import decode_message
-from viewstamp.node.peers import PeerLink
+from viewstamp.node.peers.codec import decode_message
+from viewstamp.node.peers.connection import PeerLink
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.commands import encode_command
 from viewstamp.wire.frame import Frame

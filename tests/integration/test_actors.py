@@ -24,7 +24,7 @@ from viewstamp.client import Client
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError, StorageFullError, UnavailableError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.streams import Streams
 from viewstamp.wal import read_batches
 from viewstamp.wire.batch import Batch

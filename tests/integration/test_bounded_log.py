@@ -29,7 +29,7 @@ from viewstamp.client import Client
 from viewstamp.errors import StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.wal.wal import Options as WalOptions
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))

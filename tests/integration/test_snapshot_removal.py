@@ -13,7 +13,7 @@ from tests.node.group import wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.errors import StorageError
 from viewstamp.host.disk import RealDisk
-from viewstamp.node import snapshots
+from viewstamp.node.snapshots import policy
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 async def test_a_snapshot_that_cannot_be_removed_is_reported_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "_REMOVE_SECONDS", 0.0)
+    monkeypatch.setattr(policy, "_REMOVE_SECONDS", 0.0)
     is_busy = True
 
     def hook(call: str, path: str, _: str) -> bool:

@@ -25,7 +25,7 @@ from viewstamp.config import create_cluster, node_file
 from viewstamp.errors import CorruptionError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.sim.recording import OperationKind, Recording, Replay
 from viewstamp.wal.wal import Options as WalOptions
 

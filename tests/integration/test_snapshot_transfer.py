@@ -22,7 +22,7 @@ from viewstamp.errors import StorageError, StorageFullError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node.node import Node
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.wal.wal import Options as WalOptions
 
 KIB, MIB = 1024, 1024 * 1024

@@ -12,7 +12,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import Announcement
 from viewstamp.host.blocking import in_thread
 from viewstamp.ids import NodeId
-from viewstamp.node import recovering
+from viewstamp.node import running_mark
 from viewstamp.node.node import Node
 from viewstamp.wal.control_file import ControlState
 
@@ -23,7 +23,7 @@ def no_running_mark() -> AbstractContextManager[None]:
     def mark_started(state: ControlState, boot_id: str, *, is_interval: bool) -> ControlState:
         return state
 
-    return everywhere(recovering.mark_started, mark_started)
+    return everywhere(running_mark.mark_started, mark_started)
 
 
 def mark_cleared_before_sync() -> AbstractContextManager[None]:

@@ -12,8 +12,8 @@ from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.ids import NodeId
-from viewstamp.node import identity
-from viewstamp.node.peering import Peering
+from viewstamp.node.peers import identity
+from viewstamp.node.peers.pool import Peering
 from viewstamp.node.replica import FromPeer, Replica
 
 __all__ = ["MESSAGE_MUTANTS"]

@@ -21,10 +21,12 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import TruncateLog, WriteHistory
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Viewstamp
-from viewstamp.node import log_reader, recovery, snapshot_choice
-from viewstamp.node.snapshot_file import SnapshotMeta
-from viewstamp.node.snapshot_store import StoredSnapshot
-from viewstamp.node.snapshots import Snapshotter
+from viewstamp.node import log_reader
+from viewstamp.node.repair import recovery
+from viewstamp.node.snapshots import choice
+from viewstamp.node.snapshots.file import SnapshotMeta
+from viewstamp.node.snapshots.policy import Snapshotter
+from viewstamp.node.snapshots.store import StoredSnapshot
 from viewstamp.node.state_machine import Cut
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import SessionState
@@ -288,7 +290,7 @@ def drop_before_durable() -> AbstractContextManager[None]:
 
 
 def drop_what_topics_keep() -> AbstractContextManager[None]:
-    original = snapshot_choice.choose_base
+    original = choice.choose_base
 
     def choose_base(ends: Sequence[Index], _: Index | None, **how: Any) -> Index | None:
         return original(ends, None, **how)

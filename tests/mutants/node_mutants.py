@@ -16,18 +16,20 @@ from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.seam import File
 from viewstamp.ids import Index, NodeId, Term
-from viewstamp.node import identity, log_clock, log_store, refetch, repair, replica
+from viewstamp.node import log_clock, log_store, replica
+from viewstamp.node.health.headroom import Room
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
-from viewstamp.node.peering import Peering
+from viewstamp.node.peers import identity
+from viewstamp.node.peers.pool import Peering
 from viewstamp.node.reading import Reading
-from viewstamp.node.refetch import Refetcher
-from viewstamp.node.remains import Remains
-from viewstamp.node.room import Room
-from viewstamp.node.scrubber import Scrubber
-from viewstamp.node.snapshot_file import SnapshotWriter
-from viewstamp.node.snapshots import Snapshotter
+from viewstamp.node.repair import refetch, repair
+from viewstamp.node.repair.refetch import Refetcher
+from viewstamp.node.repair.salvage import Remains
+from viewstamp.node.repair.scrubber import Scrubber
+from viewstamp.node.snapshots.file import SnapshotWriter
+from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.wal import known_end, segment, spares
 from viewstamp.wal import recovery as wal_recovery
 from viewstamp.wal.catalogue import Segment

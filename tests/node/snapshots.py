@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from viewstamp.ids import Index, Term
-from viewstamp.node.snapshot_file import SnapshotMeta
-from viewstamp.node.snapshot_store import IncomingSnapshot, SnapshotStore, StoredSnapshot
+from viewstamp.node.snapshots.file import SnapshotMeta
+from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.sim.disk import SimulatedDisk
 
 DIRECTORY = "/data/snapshots"

@@ -13,7 +13,7 @@ from viewstamp.consensus.messages import MESSAGES, NUMBER_END, AppendRequest, Ba
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError
 from viewstamp.ids import Index, NodeId, Position, Term
-from viewstamp.node.codec import decode_message, encode_message
+from viewstamp.node.peers.codec import decode_message, encode_message
 from viewstamp.wire.batch import Batch, build_batch
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind

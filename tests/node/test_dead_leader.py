@@ -13,7 +13,7 @@ from viewstamp.consensus import core
 from viewstamp.host.network import Accept, RealNetwork
 from viewstamp.host.seam import Connection, ConnectionHandler
 from viewstamp.ids import NodeId
-from viewstamp.node.peers import PeerLink
+from viewstamp.node.peers.connection import PeerLink
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 

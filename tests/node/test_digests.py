@@ -16,9 +16,9 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
-from viewstamp.node.digests import Digests
+from viewstamp.node.health.digests import Digests
+from viewstamp.node.health.headroom import Room
 from viewstamp.node.log_clock import LogClock
-from viewstamp.node.room import Room
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import encode_command

@@ -139,7 +139,7 @@ async def test_failed_is_set_before_anything_is_logged(tmp_path: Path) -> None:
 
 
 async def test_a_node_whose_replica_has_ended_silently_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewstamp.node.watchdog._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("viewstamp.node.health.watchdog._LOOK_SECONDS", 0.01)
     async with Group(tmp_path, 1) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]

@@ -9,14 +9,14 @@ import pytest
 from tests.node.group import Group
 from viewstamp.errors import MovedError
 from viewstamp.ids import NodeId
-from viewstamp.node import moved
+from viewstamp.node import address_check
 
 NEW = "127.0.0.1:13"
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moved, "_ASK_SECONDS", 0.05)
+    monkeypatch.setattr(address_check, "_ASK_SECONDS", 0.05)
 
 
 async def test_the_only_member_refuses_another_address_and_moves_by_a_record(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewstamp.node.pace import Pace
+from viewstamp.node.health.latency import Pace
 
 
 def told(pace: Pace, now: float) -> tuple[object, object]:

@@ -13,8 +13,8 @@ from viewstamp.actors import System
 from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
 from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.ids import NodeId
-from viewstamp.node.identity import joining_change
-from viewstamp.node.peering import Peering
+from viewstamp.node.peers.identity import joining_change
+from viewstamp.node.peers.pool import Peering
 from viewstamp.wire.identity_proof import fingerprint
 
 

@@ -11,7 +11,7 @@ from tests.node.group import CLUSTER, SMALL, Group
 from viewstamp.errors import CorruptionError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index, NodeId
-from viewstamp.node.snapshot_store import SnapshotStore
+from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.wal.control_file import ControlFile, read_control_state
 from viewstamp.wal.verify import verify
 from viewstamp.wal.wal import Wal

@@ -15,9 +15,9 @@ from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.host.network import RealNetwork
 from viewstamp.host.seam import Connection
 from viewstamp.ids import Index, NodeId
-from viewstamp.node.questions import PeerSession
-from viewstamp.node.refetch import GoneError, Progress, Refetcher, check_batches
-from viewstamp.node.repair import UNKNOWN_END, silent_pair
+from viewstamp.node.peers.peer_client import PeerSession
+from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher, check_batches
+from viewstamp.node.repair.repair import UNKNOWN_END, silent_pair
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.frame import FrameDecoder, encode_frame

@@ -7,7 +7,7 @@ import pytest
 from tests.wal.logs import DIRECTORY, contents, make_batches, new_disk, write_log
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import UnavailableError
-from viewstamp.node.remains import Remains
+from viewstamp.node.repair.salvage import Remains
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.assessment import assess
 from viewstamp.wire.batch import Batch

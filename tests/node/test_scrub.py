@@ -14,7 +14,7 @@ from tests.node.group import Group, wait_for
 from tests.node.test_repair import fill, stop_all
 from viewstamp.ids import NodeId
 from viewstamp.node import Node
-from viewstamp.node.scrubber import Scrubber, ScrubOptions
+from viewstamp.node.repair.scrubber import Scrubber, ScrubOptions
 
 QUICK_SCRUB = ScrubOptions(bytes_per_second=1 << 30, first_seconds=0.05, period_seconds=0.1)
 NEVER = ScrubOptions(bytes_per_second=0)

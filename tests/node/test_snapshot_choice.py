@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewstamp.ids import Index
-from viewstamp.node.snapshot_choice import choose_base, choose_dropped
+from viewstamp.node.snapshots.choice import choose_base, choose_dropped
 
 ENDS = st.lists(st.integers(1, 10_000).map(Index), unique=True, max_size=15)
 LIMITS = st.none() | st.integers(0, 11_000).map(Index)

@@ -13,7 +13,7 @@ import pytest
 from tests.node.snapshots import DIRECTORY, make_meta, make_pieces, open_store, send, write
 from viewstamp.errors import ConfigError, CorruptionError, StorageError, StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
-from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedLoop
 

@@ -9,7 +9,7 @@ from tests.node.group import Group, wait_for
 from viewstamp.consensus.messages import HeartbeatRequest, Message, TermResponse
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import Node
-from viewstamp.node.codec import encode_message
+from viewstamp.node.peers.codec import encode_message
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.identity_proof import hello_proof
 from viewstamp.wire.requests import FrameKind

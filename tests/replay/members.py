@@ -14,8 +14,8 @@ from crc32c import crc32c
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError
 from viewstamp.ids import Index, NodeId, Position, Term, TopicId
-from viewstamp.node.snapshot_file import SnapshotMeta
-from viewstamp.node.snapshot_store import SnapshotStore
+from viewstamp.node.snapshots.file import SnapshotMeta
+from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.replay import Digest, Reader, Replay
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk

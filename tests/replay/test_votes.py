@@ -11,7 +11,7 @@ from tests.replay.members import MEMBERSHIP, NAMES, Log, change_control, opened,
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.ids import NodeId
-from viewstamp.node.recovering import INTERVAL
+from viewstamp.node.running_mark import INTERVAL
 from viewstamp.sim.disk import SimulatedDisk
 
 REBORN = "n2~8c21f0aa"

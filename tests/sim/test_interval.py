@@ -10,7 +10,7 @@ import pytest
 
 from viewstamp.client.aio import Client
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.node.recovering import INTERVAL
+from viewstamp.node.running_mark import INTERVAL
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.world import Member, World

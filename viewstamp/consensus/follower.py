@@ -255,7 +255,7 @@ def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
 def _check_batches(core: Core, message: AppendRequest) -> None:
     """Check all batches of an append, before the first of them reaches the log. Raises BrokenRuleError.
 
-    Their checksums are checked as they are decoded (``node/codec.py``).
+    Their checksums are checked as they are decoded (``node/peers/codec.py``).
     """
     own = core.history.term_at(Index(message.start - 1))
     if message.previous_term != own:

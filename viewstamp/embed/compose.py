@@ -21,9 +21,9 @@ from viewstamp.host.seam import Host
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options
-from viewstamp.node.scrubber import ScrubOptions
+from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.streams.machine import Streams
 from viewstamp.wal import wal
 

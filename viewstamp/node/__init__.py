@@ -10,20 +10,17 @@
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
 | ``applier`` | the applied index, and everybody who waits for it | where batches come from |
 | ``log_reader`` | batches read back, from memory or disk | why they are wanted |
-| ``recovery`` | from a directory to a core: snapshot, log, history | what runs afterwards |
-| ``snapshots`` | when a snapshot is taken, what it lets go | bytes of files |
-| ``snapshot_store`` ``snapshot_file`` | the files of snapshots, whole or not there | when and why |
-| ``transfer`` | fetching a leader's snapshot | installing it |
-| ``repair`` | what is done about damage that recovery has found | what runs afterwards |
-| ``refetch`` ``questions`` | asking the other members for what is missing, and checking it | why it is missing |
-| ``scrubber`` | finding rot in what nobody reads | what is done about it |
-| ``digests`` | comparing states; who stops when they differ | what a state is |
-| ``peering`` | who this member talks to: links, addresses, who is let in | what the messages say |
-| ``peers`` | one outgoing connection to another member | what the messages say |
-| ``identity`` | what a node is called in its group, also since its disk was lost | connections |
-| ``moved`` | whether a node may start at the address of its settings | the log |
-| ``changes`` | changes of members and leader, followed to their end for who asked | how they are made |
-| ``codec`` | consensus messages as frames | connections |
+| ``log_clock`` | the time that a leader gives its records, bounded by the other members' clocks | connections |
+| ``running_mark`` | why a member is recovering at its start, and what it has to regain | the log |
+| ``address_check`` | whether a node may start at the address of its settings | the log |
+| ``changes`` | changes of members and leader, followed to their end for the caller | how they are made |
+| ``crowd``, ``complaints`` | limits and log lines about accepted connections | what is asked over them |
+| ``options``, ``release`` | the settings of a node, and which release it runs | |
+| ``off_loop``, ``present_term`` | blocking work of a start; the term in log lines | |
+| ``peers`` | the connections to other members | |
+| ``snapshots`` | taking, storing, choosing and fetching snapshots | |
+| ``repair`` | opening a directory, and repairing it from the other members | |
+| ``health`` | comparing states, room left, latency, the watchdog | |
 | ``state_machine`` | the seam upwards, a Protocol | topics, actors |
 
 **The life of an append** is six owners long. Two of them are outside: the client's session (1) and the WAL's
@@ -45,7 +42,7 @@ What it promises
   * A node whose files are damaged repairs itself from the others, before its core runs: exactly what is missing, where
     that is known to be committed; else it follows silently until it has what it may have promised.
   * Half a node is worse than none: the first part that fails stops all others. A failed write or sync is final.
-  * A node that lost its disk is noticed by its peers and joins anew, under another id (``identity``).
+  * A node that lost its disk is noticed by its peers and joins anew, under another id (``peers.identity``).
   * A leader that is stopped cleanly hands over first.
   * A directory is used by one process, and by the node and cluster that it was made for.
 

@@ -4,7 +4,7 @@ Log time decides when leases, sessions and timers end and which records ``--reta
 so one leader whose clock is years ahead would move it there for good. Two rules prevent that:
 
 1. *Bounded.* Every member reports its wall clock to every other one, when a connection is made and once a second
-   (``digests.py``). A report is extrapolated with this machine's uptime. The *reference* is the largest time that a
+   (``health.digests``). A report is extrapolated with this machine's uptime. The *reference* is the largest time that a
    majority of the voters has reached, in both halves of a joint membership. So at least one right clock has reached it,
    as long as a majority of the clocks is right. A record is stamped at most ``bound_seconds`` away from the reference,
    in either direction.

@@ -27,7 +27,7 @@ from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateL
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
-from viewstamp.node.recovering import mark_stopped
+from viewstamp.node.running_mark import mark_stopped
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.wal import Wal
 

@@ -34,21 +34,23 @@ from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.log import Log, SafeLog
 from viewstamp.host.seam import Host, Listener, Lock
 from viewstamp.ids import Index, NodeId
+from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
-from viewstamp.node.digests import Digests
-from viewstamp.node.identity import Joiner, reborn
+from viewstamp.node.health.digests import Digests
+from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
-from viewstamp.node.moved import check_address
 from viewstamp.node.off_loop import OffLoop
 from viewstamp.node.options import Options
-from viewstamp.node.peering import Peering
+from viewstamp.node.peers.identity import Joiner, reborn
+from viewstamp.node.peers.peer_client import LostError
+from viewstamp.node.peers.pool import Peering
 from viewstamp.node.present_term import PresentTerm
-from viewstamp.node.questions import LostError
 from viewstamp.node.reading import Reading
-from viewstamp.node.recovery import InitialState, Recovered, recover
-from viewstamp.node.repair import Repairer
+from viewstamp.node.repair.recovery import InitialState, Recovered, recover
+from viewstamp.node.repair.repair import Repairer
+from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.replica import (
     FromPeer,
     Item,
@@ -58,12 +60,10 @@ from viewstamp.node.replica import (
     RememberPeer,
     Replica,
 )
-from viewstamp.node.scrubber import Scrubber
 from viewstamp.node.server import Server
-from viewstamp.node.snapshots import Snapshotter
+from viewstamp.node.snapshots.policy import Snapshotter
+from viewstamp.node.snapshots.transfer import SnapshotFetcher
 from viewstamp.node.state_machine import StateMachine
-from viewstamp.node.transfer import SnapshotFetcher
-from viewstamp.node.watchdog import Watchdog
 from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
@@ -145,7 +145,7 @@ class Node:
         Raises:
           DirectoryInUseError: another process has the directory open.
           ConfigError: the address is in use, the directory belongs to another cluster or node, or its files are of
-            a newer format. MovedError: the membership has this node at another address; see ``moved.py``.
+            a newer format. MovedError: the membership has this node at another address; see ``address_check.py``.
           CorruptionError: bytes that were durable are wrong or missing, and cannot be repaired from other members, for
             which it would wait as long as it takes; nothing was changed.
           StorageError: the disk failed.

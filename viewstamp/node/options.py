@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from viewstamp.consensus import core as consensus
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.log_clock import BOUND_SECONDS
-from viewstamp.node.recovering import INTERVAL, SYNCED
 from viewstamp.node.release import release
-from viewstamp.node.scrubber import ScrubOptions
+from viewstamp.node.repair.scrubber import ScrubOptions
+from viewstamp.node.running_mark import INTERVAL, SYNCED
 from viewstamp.node.server import Limits
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.wal import wal as wal_module
 
 __all__ = ["Options"]

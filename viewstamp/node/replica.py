@@ -40,11 +40,11 @@ from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.changes import ChangeMembers, Changes, Transfer
-from viewstamp.node.identity import joining_change
+from viewstamp.node.health.headroom import Room
+from viewstamp.node.health.latency import Pace
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_store import LogStore
-from viewstamp.node.pace import Pace
-from viewstamp.node.room import Room
+from viewstamp.node.peers.identity import joining_change
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind

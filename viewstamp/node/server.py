@@ -27,9 +27,9 @@ from viewstamp.host.seam import Connection
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.answers import error_fields, member_fields, outcome_fields, result_fields
 from viewstamp.node.changes import check_address
-from viewstamp.node.codec import decode_message
 from viewstamp.node.complaints import Complaints
 from viewstamp.node.crowd import Crowd, CrowdLimits
+from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.reading import Reading
 from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.request_fields import check_challenge, check_fields, max_staleness

@@ -20,8 +20,8 @@ from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.seam import Disk
 from viewstamp.ids import Index, NodeId, Term
-from viewstamp.node.recovering import UNKNOWN_END, mark_started
-from viewstamp.node.snapshot_file import SnapshotMeta, read_header, read_trailer
+from viewstamp.node.running_mark import UNKNOWN_END, mark_started
+from viewstamp.node.snapshots.file import SnapshotMeta, read_header, read_trailer
 from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
 from viewstamp.wal.format import parse_segment_name, segment_name

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.host.seam import Disk
 from viewstamp.ids import TopicId
-from viewstamp.node.snapshot_file import read_header, read_pieces
+from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.replay.chain import Chain, Gap
 from viewstamp.replay.headers import HEADER_ONLY
 from viewstamp.replay.replica import Finding, Snapshot

@@ -39,7 +39,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.host.seam import Buffer, Connection
 from viewstamp.ids import Index, NodeId, Position, Term, name_of
-from viewstamp.node.codec import encode_message
+from viewstamp.node.peers.codec import encode_message
 from viewstamp.wire.batch import build_batch
 from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind

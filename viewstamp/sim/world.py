@@ -20,9 +20,9 @@ from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options
-from viewstamp.node.scrubber import ScrubOptions
+from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
-from viewstamp.node.snapshots import SnapshotOptions
+from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.durability import DurabilityChecker

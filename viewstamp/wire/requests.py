@@ -9,7 +9,7 @@ newer version may add keys. Every request carries ``id``, chosen by the asker an
 | WELCOME         | node → opener | cluster, node, version, proof, limits {record_bytes_max, batch_bytes_max} | |
 | MEMBERS         | node → client | members {id: address}, generation: as this node knows them now         |         |
 | REFUSED         | node → opener | error, message, remedy; then the connection ends                       |         |
-| PEER            | peer → peer   | one consensus message (``node/codec.py``)                              | batches |
+| PEER            | peer → peer   | one consensus message (``node/peers/codec.py``)                        | batches |
 | APPEND          | client → node | id                                                                     | 1 batch |
 | APPEND_AT       | client → node | id, position                                                           | 1 batch |
 | OPEN_SESSION    | client → node | id                                                                     |         |

@@ -28,8 +28,8 @@ from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.seam import AsyncFile, Disk
 from viewstamp.ids import Index, Term
-from viewstamp.node.snapshot_choice import choose_base, choose_dropped
-from viewstamp.node.snapshot_file import (
+from viewstamp.node.snapshots.choice import choose_base, choose_dropped
+from viewstamp.node.snapshots.file import (
     SYNC_BYTES,
     SnapshotHeader,
     SnapshotMeta,

@@ -30,8 +30,8 @@ from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Buffer, Network
 from viewstamp.ids import NodeId, name_of
-from viewstamp.node.codec import encode_message
-from viewstamp.node.peers import PeerLink
+from viewstamp.node.peers.codec import encode_message
+from viewstamp.node.peers.connection import PeerLink
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
 from viewstamp.wire.requests import FrameKind

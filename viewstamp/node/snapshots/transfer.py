@@ -28,10 +28,10 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Network
 from viewstamp.ids import Index, NodeId, Term
-from viewstamp.node.questions import PeerSession
-from viewstamp.node.recovery import point_of
+from viewstamp.node.peers.peer_client import PeerSession
+from viewstamp.node.repair.recovery import point_of
 from viewstamp.node.replica import InstallSnapshot
-from viewstamp.node.snapshot_store import IncomingSnapshot, SnapshotStore, StoredSnapshot
+from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.requests import FrameKind

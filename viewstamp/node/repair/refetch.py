@@ -15,9 +15,9 @@ from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Network
 from viewstamp.ids import Index, NodeId
-from viewstamp.node.questions import LostError, PeerSession
-from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
-from viewstamp.node.transfer import receive_piece
+from viewstamp.node.peers.peer_client import LostError, PeerSession
+from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
+from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.requests import FrameKind

@@ -37,8 +37,8 @@ from viewstamp.host.seam import Clock
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
 from viewstamp.node.replica import LogTrimmed
-from viewstamp.node.snapshot_file import SnapshotMeta
-from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.snapshots.file import SnapshotMeta
+from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import Cut
 from viewstamp.wal.wal import Wal
 

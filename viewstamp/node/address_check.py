@@ -28,7 +28,7 @@ from viewstamp.errors import FrameError, MovedError, ViewstampError
 from viewstamp.host.address import parse_address
 from viewstamp.host.seam import Connection, Network
 from viewstamp.node.options import Options
-from viewstamp.node.recovery import Recovered
+from viewstamp.node.repair.recovery import Recovered
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 

@@ -17,7 +17,7 @@ Known to be committed is what the control file, the intact groups' headers and t
 replaced or cut is set aside in ``<data_dir>/damaged-<n>``. Every step can be repeated (``wal/repair.py``), and the
 stored pair stays once it is there: a silent node promises nothing new, so what it loses meanwhile raises nothing.
 
-Members damaged at different places give each other what they still have (``remains.py``).
+Members damaged at different places give each other what they still have (``salvage.py``).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId
-from viewstamp.node.identity import name_of, reborn
-from viewstamp.node.recovering import UNKNOWN_END, lost_power, silent_pair
-from viewstamp.node.recovery import Recovered
-from viewstamp.node.refetch import GoneError, Progress, Refetcher
-from viewstamp.node.remains import Remains
-from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.peers.identity import name_of, reborn
+from viewstamp.node.repair.recovery import Recovered
+from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher
+from viewstamp.node.repair.salvage import Remains
+from viewstamp.node.running_mark import UNKNOWN_END, lost_power, silent_pair
+from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
 from viewstamp.wal.known_end import known_end

@@ -25,7 +25,7 @@ from viewstamp.errors import CorruptionError, ViewstampError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Clock, Disk
-from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.scrub import scrub_segment
 from viewstamp.wal.wal import Wal

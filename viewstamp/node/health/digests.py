@@ -9,7 +9,7 @@ and the odd one out stops: that is whoever disagrees with a majority; where no m
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
 * report, follower → leader: ``end``, ``chain``, ``lineage``; of a bounded log also ``left`` and ``log_end``, for
-  ``room.py``. When a link is made and once a second, to every member: also ``clock``, microseconds since 1970, for
+  ``headroom.py``. When a link is made and once a second, to every member: also ``clock``, microseconds since 1970, for
   ``log_clock.py``. Of members that run different versions of a class the lineages differ, as do the chains although
   all is well: nothing is compared until they run the same again
 * verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
@@ -32,8 +32,8 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.seam import Clock
 from viewstamp.ids import Index, NodeId
+from viewstamp.node.health.headroom import Room
 from viewstamp.node.log_clock import LogClock
-from viewstamp.node.room import Room
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
 

@@ -15,7 +15,7 @@ names it (``wal/known_end.py``), and perhaps still the old log. The log is reset
 history is stored and the mark cleared, in this order (protocol rule 19). This can be repeated.
 
 Before anything is sent, the running mark is stored, and with it the pair that a power loss makes this member regain
-(``recovering.py``).
+(``node/running_mark.py``).
 
 Everything blocks, and belongs in a lane.
 """
@@ -35,9 +35,9 @@ from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, Index, NodeId, Term
 from viewstamp.node.applier import Applier
 from viewstamp.node.log_store import LogStore, check_history, stored_membership
-from viewstamp.node.recovering import mark_started
-from viewstamp.node.snapshot_file import SnapshotMeta
-from viewstamp.node.snapshot_store import SnapshotStore, StoredSnapshot
+from viewstamp.node.running_mark import mark_started
+from viewstamp.node.snapshots.file import SnapshotMeta
+from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal import wal as wal_module
 from viewstamp.wal.control_file import ControlFile, ControlState

@@ -11,7 +11,7 @@ from viewstamp.errors import ConfigError, FrameError, LostDiskError, PeerError, 
 from viewstamp.host.log import Log
 from viewstamp.host.seam import Buffer, Connection, Network
 from viewstamp.ids import NodeId
-from viewstamp.node.questions import text_of
+from viewstamp.node.peers.peer_client import text_of
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind

@@ -1,6 +1,6 @@
 """Why a member is recovering when it starts, and the pair (last term, end) that it has to regain (protocol rule 17).
 
-Two causes. *Damage*: durable bytes are wrong or missing (``repair.py``). *A power loss in interval mode*: the member
+Two causes. *Damage*: durable bytes are wrong or missing (``repair``). *A power loss in interval mode*: the member
 acknowledged records that were not synced, and the machine has lost its page cache since. The second is recognised by
 the **running mark** of the control file, (boot id, durability):
 
