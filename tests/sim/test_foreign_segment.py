@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.test_lost_tail import append, is_running, read, stop, world
+from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.world import World
 
 __all__ = ["world"]
@@ -25,3 +26,18 @@ def test_a_member_refuses_a_segment_of_another_one_until_its_own_is_back(world: 
     append(world, 10, 1)
     assert read(world) == [b"%d" % number for number in range(11)]
     assert world.loop.run_until(lambda: not world.damages.present, seconds=5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_file_put_there_is_never_one_of_the_nodes_own_that_stood_elsewhere(world: World, seed: int) -> None:
+    append(world, 0, 10)
+    world.loop.run_for(1.0)
+    entropy = world.loop.entropy(str(seed))
+    n1, *others = world.members
+    for member in (*others, n1):
+        stop(world, member)
+        log = world.durability.logs[member.name]
+        log.look(member.disk.volume)
+        # Beyond the budget, so that every file which n1 could be given was itself put where it stands.
+        assert DAMAGES["foreign-segment"](member, log, entropy) is (member is not n1)
+    assert n1.foreign is None

@@ -266,7 +266,8 @@ def _lose_tail(member: Member, log: DiskLog, entropy: random.Random) -> bool:
 def _foreign_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     """Another member's file stands in the place of one of the log: somebody has copied it there.
 
-    The node has to refuse it by name, and the world puts the own file back then.
+    The node has to refuse it by name, and the world puts the own file back then. A file that was itself put where it
+    stands is left out, because it may be one of this node's own, and then there is nothing foreign in it.
     """
     own, volume = log.paths(), member.disk.volume
     others = [
@@ -274,6 +275,7 @@ def _foreign_segment(member: Member, log: DiskLog, entropy: random.Random) -> bo
         for other in member.world.members
         if other is not member and other.name in member.world.durability.logs
         for path in member.world.durability.logs[other.name].paths()
+        if path != other.foreign_path
     ]
     if not own or not others or volume.possible(f"{member.data_dir}/wal/{MARK_NAME}"):
         return False
