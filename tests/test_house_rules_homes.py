@@ -1,0 +1,123 @@
+"""House rules that keep a rule in its one home: whoever else decides it again is found here.
+
+Each has a second test that shows that the rule sees an offender.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.sources import MODULES, PACKAGE, offenders, place, tree
+
+DOORS = ("host", "sim", "cli")
+"""The subpackages that may touch the clock and the dice; everybody else is handed them, so that a seed decides all."""
+
+EXCEPTIONS = {
+    "actors/replicated/actor.py": "a command's dice, seeded from its place in the log",
+    "config/create.py": "chooses free ports and identities once, for a person at the command line; never in a node",
+    "embed": "composes the real host, whose entropy is the operating system's",
+    "spark": "composes clients with the real network, in processes that Spark starts",
+    "trio/client.py": "composes a client with the real network, as embed does for asyncio",
+}
+"""Paths under ``viewstamp/`` that may use the doors all the same, and why."""
+
+
+def uses_of_the_outside(module: ast.Module) -> Iterator[str]:
+    """What would make two runs of one seed differ: waiting, wall clocks and dice that are not handed in.
+
+    ``random.Random`` as a type is fine, and as a generator that somebody seeded; making one is not.
+    """
+    forbidden = {
+        "time": {"sleep", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"},
+        "random": None,  # all of it
+        "uuid": {"uuid1", "uuid4"},
+        "secrets": None,
+        "os": {"urandom", "getrandom"},
+        "datetime": {"now", "utcnow", "today"},
+    }
+    types = {"Random"}
+    made = {id(node.func) for node in ast.walk(module) if isinstance(node, ast.Call)}
+    for node in ast.walk(module):
+        match node:
+            case ast.Attribute(value=ast.Name(id=source), attr=used) if source in forbidden:
+                names = forbidden[source]
+                if (names is None or used in names) and not (used in types and id(node) not in made):
+                    yield f"line {node.lineno}: {source}.{used}"
+            case ast.ImportFrom(module=str(source)) if source in forbidden:
+                names = forbidden[source]
+                for alias in node.names:
+                    if (names is None or alias.name in names) and alias.name not in types:
+                        yield f"line {node.lineno}: from {source} import {alias.name}"
+            case ast.Call(func=ast.Name(id="Random")):
+                yield f"line {node.lineno}: Random(...)"
+
+
+def test_clock_and_dice_are_handed_in() -> None:
+    def rule(path: Path) -> Iterator[str]:
+        package = place(path).partition("/")[0]
+        if package not in DOORS and package not in EXCEPTIONS and place(path) not in EXCEPTIONS:
+            yield from uses_of_the_outside(tree(path))
+
+    assert offenders(MODULES, rule) == []
+
+
+def test_the_rule_about_clock_and_dice_sees_them() -> None:
+    source = """
+import random, time
+from random import Random, choice
+def f(entropy: random.Random, other: Random) -> None:
+    time.sleep(1); time.time(); random.random(); random.Random(1); Random(2); entropy.random(); loop.time()
+"""
+    assert sorted(uses_of_the_outside(ast.parse(source))) == [
+        "line 3: from random import choice",
+        "line 5: Random(...)",
+        "line 5: random.Random",
+        "line 5: random.random",
+        "line 5: time.sleep",
+        "line 5: time.time",
+    ]
+
+
+def test_every_exception_to_a_rule_is_still_there() -> None:
+    assert [place for place in EXCEPTIONS if not (PACKAGE / place).exists()] == []
+
+
+def counts_of_votes(module: ast.Module, *, may_look: bool) -> Iterator[str]:
+    """Where votes are counted: a number of voters is taken; with ``may_look`` False, voters are looked at at all."""
+    sets = {"voters", "electors", "outgoing"}
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Name(id="len" | "sum"), args=[ast.Attribute(attr=found)]) if found in sets:
+                yield f"line {node.lineno}: the number of {found}"
+            case ast.Attribute(attr=found) if found in sets and not may_look:
+                yield f"line {node.lineno}: {found}"
+
+
+def test_votes_are_counted_in_one_place() -> None:
+    """``consensus/standing.py`` decides who is a majority; the offline replay once did so by rules of its own.
+
+    The replay does not even look at voters. The record itself (``membership.py``) may say that one is the last.
+    """
+    looks = {"consensus": True, "node": True, "replay": False, "spark": False}
+
+    def rule(path: Path) -> Iterator[str]:
+        package = place(path).partition("/")[0]
+        if package in looks and path.name not in ("standing.py", "membership.py"):
+            yield from counts_of_votes(tree(path), may_look=looks[package])
+
+    assert offenders(MODULES, rule) == []
+
+
+def test_the_rule_about_votes_sees_them() -> None:
+    source = """
+present = sum(member in membership.voters for member in members)
+enough = 2 * present > len(membership.voters)
+"""
+    assert sorted(counts_of_votes(ast.parse(source), may_look=True)) == ["line 3: the number of voters"]
+    assert sorted(counts_of_votes(ast.parse(source), may_look=False)) == [
+        "line 2: voters",
+        "line 3: the number of voters",
+        "line 3: voters",
+    ]

@@ -1,0 +1,324 @@
+"""House rules about names: one name means one thing, and each module is found from its package's docstring.
+
+The two tables below list what broke a rule when it was written. They only shrink: an entry that is mended fails its
+test until it is removed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.sources import MODULES, PACKAGE, name, place, public_classes, tree
+from viewstamp import errors
+
+TWO_FACES = {
+    "Client": "the same client for asyncio and for trio",
+    "EmbeddedNode": "the same node for asyncio and for trio",
+}
+"""Class names that stand in several modules on purpose, and why."""
+
+STILL_TWICE = {
+    "Actor",
+    "Append",
+    "Batch",
+    "Chain",
+    "Changes",
+    "Claim",
+    "Connection",
+    "Cut",
+    "Damage",
+    "Finding",
+    "Future",
+    "Gap",
+    "Identity",
+    "Image",
+    "Link",
+    "Log",
+    "Operation",
+    "Options",
+    "Outcome",
+    "Part",
+    "Place",
+    "Plan",
+    "Prepared",
+    "Process",
+    "Progress",
+    "Reader",
+    "Receipt",
+    "Replay",
+    "Replica",
+    "Result",
+    "Rows",
+    "Run",
+    "Target",
+    "Timer",
+    "Verdict",
+    "Watch",
+}
+"""Class names that stand for several classes and still have to be renamed; never add one."""
+
+STILL_UNNAMED = {
+    "viewstamp": {
+        "actors",
+        "cli",
+        "client",
+        "config",
+        "consensus",
+        "embed",
+        "enums",
+        "errors",
+        "host",
+        "ids",
+        "node",
+        "pytest_plugin",
+        "replay",
+        "sim",
+        "spark",
+        "streams",
+        "testing",
+        "trio",
+        "wal",
+        "wire",
+    },
+    "actors": {
+        "actor",
+        "cell",
+        "dead_letters",
+        "mailbox",
+        "ref",
+        "reply",
+        "supervisor",
+        "system",
+        "task_cell",
+        "timer",
+        "turn_cell",
+    },
+    "actors/replicated": {
+        "actor",
+        "changes",
+        "definition",
+        "host",
+        "hosted",
+        "lint",
+        "methods",
+    },
+    "cli": {
+        "actor",
+        "bench",
+        "claim",
+        "clocks",
+        "cluster",
+        "commands",
+        "config",
+        "demo",
+        "demo_result",
+        "demo_source",
+        "demo_spark",
+        "demo_spark_delays",
+        "demo_spark_driver",
+        "demo_spark_input",
+        "demo_spark_job",
+        "demo_spark_plot",
+        "demo_spark_proof",
+        "demo_spark_result",
+        "demo_spark_watch",
+        "doctor",
+        "flights",
+        "group",
+        "leader",
+        "lines",
+        "members",
+        "node",
+        "offline",
+        "proof",
+        "quantities",
+        "read",
+        "replay",
+        "show",
+        "sim",
+        "sink",
+        "snapshot",
+        "status",
+        "topic",
+        "wal",
+    },
+    "cli/bench": {
+        "commands",
+    },
+    "client": {
+        "checks",
+        "options",
+        "results",
+    },
+    "embed": {
+        "actor_classes",
+        "bridge",
+        "compose",
+        "run_node",
+    },
+    "host": {
+        "address",
+        "descriptors",
+        "private",
+    },
+    "replay": {
+        "chain",
+        "columns",
+        "digest",
+        "headers",
+        "parquet",
+        "reading",
+        "replay",
+        "topic",
+        "visible",
+    },
+    "sim": {
+        "offline",
+        "stranger",
+    },
+    "sim/checkers": {
+        "consensus",
+        "durability",
+        "exactly_once",
+        "linearizability",
+        "liveness",
+        "log_time",
+        "replays",
+        "replicas",
+        "sinks",
+        "violation",
+    },
+    "spark": {
+        "filters",
+        "ranges",
+        "remedies",
+        "whole_rows",
+    },
+    "streams": {
+        "machine",
+        "session",
+        "sessions",
+        "settings",
+        "staging",
+        "state",
+        "topic",
+    },
+    "testing": {
+        "cluster",
+        "factory",
+        "member",
+        "run",
+        "simulation",
+        "waiting",
+        "watched",
+    },
+    "trio": {
+        "items",
+        "nursery",
+        "open_node",
+    },
+    "wal": {
+        "catalogue",
+        "control_file",
+        "format",
+        "opening",
+        "options",
+        "reader",
+        "reading",
+        "recovery",
+        "reservation",
+        "scrub",
+        "space",
+        "spares",
+        "verify",
+        "wal",
+        "writer",
+    },
+    "wire": {
+        "batch",
+        "brief_repr",
+        "commands",
+        "frame",
+        "identity_proof",
+        "names",
+        "requests",
+        "staged",
+        "values",
+    },
+}
+"""For each package the modules that its docstring does not name yet; never add one."""
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    """A reader who meets a class name in a log line or a traceback must not have to ask which of two is meant."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for each in public_classes(tree(path)):
+            homes[each].append(name(path))
+    twice = {each: paths for each, paths in homes.items() if len(paths) > 1}
+    assert {each: paths for each, paths in twice.items() if each not in TWO_FACES and each not in STILL_TWICE} == {}
+    assert sorted((TWO_FACES.keys() | STILL_TWICE) - twice.keys()) == [], "mended: remove these from their table"
+
+
+def unnamed_modules(package: Path) -> set[str]:
+    """Return the modules and subpackages that a package's docstring does not name in backticks."""
+    docstring = ast.get_docstring(tree(package / "__init__.py")) or ""
+    modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
+    modules |= {path.parent.name for path in package.glob("*/__init__.py")}
+    return {each for each in modules if not re.search(rf"(?<!\w){each}(?:\.py|/)?`", docstring)}
+
+
+def test_each_package_names_its_modules() -> None:
+    """A package's docstring is where a stranger learns which file to open.
+
+    A name stands in backticks, alone or at the end of a path: ``format``, ``wal/format.py``, ``viewstamp.wal.format``.
+    """
+    packages = {place(path.parent) if path.parent != PACKAGE else "viewstamp": path.parent for path in MODULES}
+    unnamed = {package: unnamed_modules(path) for package, path in packages.items()}
+    missing = {package: sorted(found - STILL_UNNAMED.get(package, set())) for package, found in unnamed.items()}
+    assert {package: found for package, found in missing.items() if found} == {}
+    mended = {package: sorted(listed - unnamed.get(package, set())) for package, listed in STILL_UNNAMED.items()}
+    assert {package: found for package, found in mended.items() if found} == {}, "mended: remove from STILL_UNNAMED"
+
+
+def test_the_error_tree_in_the_docstring_is_the_tree_of_classes() -> None:
+    """A caller picks its ``except`` clause from this drawing."""
+
+    def lines(error: type[BaseException], depth: int) -> Iterator[tuple[int, str]]:
+        yield depth, error.__name__
+        for child in error.__subclasses__():
+            if child.__module__ == errors.__name__:
+                yield from lines(child, depth + 1)
+
+    drawn = [
+        (len(match[1]) // 2 - 2, match[2])
+        for match in re.finditer(r"^( {4,})([A-Z]\w*Error)\b", errors.__doc__ or "", re.MULTILINE)
+    ]
+    assert drawn == list(lines(errors.ViewstampError, 0))
+    assert {error for _, error in drawn} == {each for each in errors.__all__ if each.endswith("Error")}
+
+
+def test_no_exception_class_is_defined_outside_the_tree_by_accident() -> None:
+    """An error of the project that is no ``ViewstampError`` would pass by every caller that catches those.
+
+    What is left out: the simulator's, which end a run and are for nobody to catch.
+    """
+    found = [
+        f"{name(path)}: {node.name}"
+        for path in MODULES
+        if place(path).partition("/")[0] not in ("sim", "errors.py")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(b, ast.Name) and b.id in ("Exception", "BaseException", "RuntimeError") for b in node.bases)
+    ]
+    assert found == []
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    """What has no noun has no place: a file of helpers grows until nobody finds anything in it."""
+    nameless = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
+    assert [name(path) for path in MODULES if nameless & set(path.relative_to(PACKAGE).with_suffix("").parts)] == []
