@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
 
-from viewstamp.host.lane import RealLane
+from viewstamp.host.executor import ThreadExecutor
 
 __all__ = ["Ceiling"]
 
@@ -64,7 +64,7 @@ class Ceiling:
     def __init__(self, file: _File) -> None:
         self._loop = asyncio.get_running_loop()
         self._file = file
-        self._lane: RealLane[bytes, int] = RealLane("ceiling", self._sync, self._on_synced)
+        self._executor: ThreadExecutor[bytes, int] = ThreadExecutor("ceiling", self._sync, self._on_synced)
         self._values: list[bytes] = []
         self._futures: list[asyncio.Future[None]] = []
         self._waiting: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
@@ -103,7 +103,7 @@ class Ceiling:
                 process.kill()
                 process.wait()
             server.close()
-            await leader._lane.close()
+            await leader._executor.close()
             file.close()
 
     def append(self, value: bytes) -> asyncio.Future[None]:
@@ -122,7 +122,7 @@ class Ceiling:
         self._values, self._futures = [], []
         for follower in self.followers:
             follower.transport.write(data)
-        self._lane.put(data)
+        self._executor.put(data)
 
     def _sync(self, groups: list[bytes]) -> int:
         data = b"".join(groups)

@@ -37,7 +37,7 @@ import uvloop
 
 from benchmarks.report import conditions, percentile, print_json, print_table
 from viewstamp.host.disk import RealDisk, RealFile
-from viewstamp.host.seam import File
+from viewstamp.host.interfaces import File
 from viewstamp.ids import Index, Position, Term
 from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch, build_batch
@@ -54,7 +54,7 @@ WARM_SECONDS = 0.3
 
 @dataclass
 class Sample:
-    """What one run of one kind of lane showed; seconds."""
+    """What one run of one kind of executor showed; seconds."""
 
     syncs: list[float] = field(default_factory=list)
     appends: list[float] = field(default_factory=list)
@@ -76,8 +76,8 @@ class _TimedFile(RealFile):
 class _TimedDisk(RealDisk):
     """Knows how long each sync inside a segment took."""
 
-    def __init__(self, *, lane_threads: int) -> None:
-        super().__init__(lane_threads=lane_threads)
+    def __init__(self, *, executor_threads: int) -> None:
+        super().__init__(executor_threads=executor_threads)
         self.seconds: list[float] = []
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -90,7 +90,7 @@ class _TimedDisk(RealDisk):
 
 async def measure(directory: str, threads: int, load: str, seconds: float) -> Sample:
     """Append with ``IN_FLIGHT`` in flight for some seconds, without a new segment meanwhile."""
-    disk = _TimedDisk(lane_threads=threads)
+    disk = _TimedDisk(executor_threads=threads)
     wal = Wal.open(disk, directory, Options(segment_bytes=SEGMENT_BYTES), on_batch=lambda *_: None)
     wal.start(_fail)
     loop = asyncio.get_running_loop()
@@ -189,7 +189,7 @@ def _row(samples: list[Sample]) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Measure how the threads of a lane matter to the log.")
+    parser = argparse.ArgumentParser(description="Measure how the threads of an executor matter to the log.")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run")
     parser.add_argument("--rounds", type=int, default=7, help="runs of each kind, in turn")
     parser.add_argument("--output", choices=["table", "json"], default="table")
@@ -212,7 +212,7 @@ def main() -> None:
         return
     columns = ["load", "n", "sync p50", "p99", "append p50", "p99", "loop stall", "cpu/sync", "appends/s"]
     print_table(
-        "n threads for the lane that syncs the log; microseconds, medians of the rounds",
+        "n threads for the executor that syncs the log; microseconds, medians of the rounds",
         columns,
         [list(row.values()) for row in results],
     )

@@ -160,11 +160,6 @@ STILL_UNNAMED = {
         "compose",
         "run_node",
     },
-    "host": {
-        "address",
-        "descriptors",
-        "private",
-    },
     "replay": {
         "chain",
         "columns",

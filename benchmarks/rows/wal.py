@@ -31,7 +31,7 @@ from benchmarks.rows.row import Goal, Options, Row, RowResult
 from benchmarks.rows.turns import Contender, Turn, take_turns
 from viewstamp.cli.bench.load import WARM_UP_SECONDS, Figures, drive, repeat
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Lane
+from viewstamp.host.interfaces import SerialExecutor
 from viewstamp.ids import Position, Term
 from viewstamp.wal.wal import Options as WalOptions
 from viewstamp.wal.wal import Wal
@@ -143,14 +143,14 @@ class _Blocking(_Log):
     """A log that is written by a call that blocks: by the one caller itself, or on a thread for many."""
 
     def __init__(self) -> None:
-        self._lane: Lane[_Waiting] = RealDisk().lane("log", self._work, self._done)
+        self._executor: SerialExecutor[_Waiting] = RealDisk().executor("log", self._work, self._done)
 
     @abc.abstractmethod
     def commit(self, values: list[bytes]) -> None:
         """Make records durable, with one sync."""
 
     def put(self, values: list[bytes], done: Done) -> None:
-        self._lane.put((values, done))
+        self._executor.put((values, done))
 
     async def commits(self, seconds: float) -> Figures:
         values = [_VALUE] * _COMMIT
@@ -159,7 +159,7 @@ class _Blocking(_Log):
         return _commit_for(seconds, partial(self.commit, values))
 
     async def close(self) -> None:
-        await self._lane.close()
+        await self._executor.close()
 
     def _work(self, items: list[_Waiting]) -> None:
         self.commit([value for values, _ in items for value in values])

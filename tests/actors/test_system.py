@@ -98,11 +98,11 @@ async def test_a_failure_reported_from_outside_stops_all() -> None:
     ends: list[str] = []
     system = System()
     system.spawn(Worker(ends, "a"), name="a")
-    error = StorageError("the lane is gone")
+    error = StorageError("the executor is gone")
     system.fail(error)
     system.fail(StorageError("and again"))
     assert await system.failed == Failure("", error)
-    assert ends == ["a the lane is gone"]
+    assert ends == ["a the executor is gone"]
     assert len(system.failures) == 2
     await system.stop()
 

@@ -31,8 +31,8 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
+from viewstamp.host.interfaces import Connection, Listener, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Connection, Listener, Network
 from viewstamp.ids import NodeId, Position, Sequence, SessionId
 from viewstamp.node.changes import parse_change
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result

@@ -30,8 +30,8 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
+from viewstamp.host.interfaces import Connection, Listener
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Connection, Listener
 from viewstamp.ids import SessionId, Viewstamp
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.requests import FrameKind

@@ -9,7 +9,7 @@ import pytest
 from viewstamp.client.aio import AsyncioShell
 from viewstamp.client.connection import Link
 from viewstamp.errors import PeerError
-from viewstamp.host.seam import Buffer, Connection
+from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
 

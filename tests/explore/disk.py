@@ -1,6 +1,6 @@
 """What one member has made durable, and what a crash may leave of the writes that wait.
 
-The real node sends every write through one lane, the control file's too (``viewstamp.node.log_store``): a write
+The real node sends every write through one executor, the control file's too (``viewstamp.node.log_store``): a write
 is durable no earlier than all those before it. So a crash keeps a prefix of the queue. Within one write, an append may
 keep some of its batches, and a truncation may have cut only a part of what it cuts.
 """

@@ -16,7 +16,7 @@ from tests.fuzz.test_wire import sealed_batch
 from tests.wal.logs import make_batches
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageFullError, TrimmedError
-from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
+from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.peers.peer_client import PeerSession
 from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher

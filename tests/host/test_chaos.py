@@ -17,8 +17,8 @@ from viewstamp.host.chaos import Chaos, Fault, FaultKind, read_faults, write_fau
 from viewstamp.host.clock import RealClock
 from viewstamp.host.conformance import DISK_BEHAVIOURS, NETWORK_BEHAVIOURS
 from viewstamp.host.disk import RealDisk
+from viewstamp.host.interfaces import Connection, Disk, Host, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Connection, Disk, Host, Network
 
 MIB = 1024 * 1024
 FULL = Fault(kind=FaultKind.FILL_DISK)

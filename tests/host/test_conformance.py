@@ -22,8 +22,8 @@ from viewstamp.host.conformance import (
     ConformanceError,
 )
 from viewstamp.host.disk import RealDisk
+from viewstamp.host.interfaces import Clock, Disk, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Clock, Disk, Network
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedClock, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork

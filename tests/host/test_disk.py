@@ -187,7 +187,7 @@ def test_where_nothing_lists_the_mounts_the_kind_is_unknown(disk: RealDisk, monk
     assert disk.filesystem("/data") == "unknown"
 
 
-async def test_a_lane_works_on_threads_of_its_own_and_reports_on_the_loop(disk: RealDisk) -> None:
+async def test_an_executor_works_on_threads_of_its_own_and_reports_on_the_loop(disk: RealDisk) -> None:
     threads: list[tuple[str, int]] = []
     loop_thread = threading.get_ident()
     reports: list[list[int]] = []
@@ -201,28 +201,28 @@ async def test_a_lane_works_on_threads_of_its_own_and_reports_on_the_loop(disk: 
         assert outcome == sum(items)
         reports.append(items)
 
-    lane = disk.lane("adder", work, done)
+    executor = disk.executor("adder", work, done)
     for number in range(100):
-        lane.put(number)
-    await lane.close()
-    lane.put(100)
-    await lane.close()
+        executor.put(number)
+    await executor.close()
+    executor.put(100)
+    await executor.close()
     assert [number for items in reports for number in items] == list(range(100))
     assert {name for name, _ in threads} <= {"adder-0", "adder-1"}
     assert loop_thread not in {ident for _, ident in threads}
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("adder")]
 
 
-async def test_a_lane_that_is_closed_twice_at_once_finishes_once(disk: RealDisk) -> None:
-    lane = disk.lane("idle", lambda items: None, lambda items, outcome: None)
-    first = asyncio.create_task(lane.close())
+async def test_an_executor_that_is_closed_twice_at_once_finishes_once(disk: RealDisk) -> None:
+    executor = disk.executor("idle", lambda items: None, lambda items, outcome: None)
+    first = asyncio.create_task(executor.close())
     await asyncio.sleep(0)
     first.cancel()
-    await lane.close()
+    await executor.close()
 
 
-def test_a_lane_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
-    """The loop was closed without closing the lane: there is nobody left to be told."""
+def test_an_executor_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
+    """The loop was closed without closing the executor: there is nobody left to be told."""
     release = threading.Event()
     worked = threading.Event()
 
@@ -231,7 +231,7 @@ def test_a_lane_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
         release.wait(10)
 
     async def leave() -> None:
-        disk.lane("orphan", work, lambda items, outcome: None).put(1)
+        disk.executor("orphan", work, lambda items, outcome: None).put(1)
 
     asyncio.run(leave())
     assert worked.wait(10)
@@ -243,13 +243,13 @@ def test_a_lane_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
         assert not thread.is_alive()
 
 
-async def test_a_lane_lets_the_writer_have_the_interpreter_soon(disk: RealDisk) -> None:
+async def test_an_executor_lets_the_writer_have_the_interpreter_soon(disk: RealDisk) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.005)
     try:
-        lane = disk.lane("switch", lambda items: None, lambda items, outcome: None)
+        executor = disk.executor("switch", lambda items: None, lambda items, outcome: None)
         assert sys.getswitchinterval() == pytest.approx(disk_module._SWITCH_INTERVAL)
-        await lane.close()
+        await executor.close()
     finally:
         sys.setswitchinterval(before)
 

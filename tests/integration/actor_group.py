@@ -14,7 +14,7 @@ from tests.node.group import Group
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client
 from viewstamp.errors import StorageFullError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.ids import NodeId
 from viewstamp.streams import Streams
 

@@ -18,7 +18,7 @@ from tests.node.hooked_disk import HookedDisk
 from viewstamp.client import Client
 from viewstamp.errors import OutcomeUnknownError, StorageError, UnavailableError
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.ids import NodeId
 from viewstamp.sim.recording import Recording
 from viewstamp.wal.wal import Options as WalOptions

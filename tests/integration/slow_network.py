@@ -9,8 +9,8 @@ import asyncio
 from collections import deque
 
 from tests.node.switchboard import Switchboard
+from viewstamp.host.interfaces import Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import Accept
-from viewstamp.host.seam import Connection, ConnectionHandler, Listener, Network
 from viewstamp.ids import NodeId
 
 __all__ = ["slow_down"]

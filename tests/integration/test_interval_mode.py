@@ -182,7 +182,7 @@ async def test_without_being_asked_for_it_voters_sync_before_they_acknowledge(tm
 async def test_a_slow_sync_stalls_neither_the_loop_nor_the_order(tmp_path: Path, threads: int) -> None:
     """B1.5: everything else goes on meanwhile, and who came first is told first."""
     syncs = Syncs()
-    syncs.use(RealDisk(lane_threads=threads))
+    syncs.use(RealDisk(executor_threads=threads))
     async with ActorGroup(tmp_path, 1, disks=syncs.disk, wal=SYNC) as group:
         await group.run()
         ledger = group.client().actor("ledger", Ledger)

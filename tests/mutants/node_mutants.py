@@ -14,7 +14,7 @@ from viewstamp.consensus.membership import AddMember, Change, Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.seam import File
+from viewstamp.host.interfaces import File
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import log_clock, log_store, replica
 from viewstamp.node.health.headroom import Room

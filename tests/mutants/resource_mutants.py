@@ -9,7 +9,7 @@ from typing import Any
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.actors import Failure
 from viewstamp.actors.replicated import ActorHost
-from viewstamp.host.log import SafeLog
+from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import Position
 from viewstamp.node.node import Node
 from viewstamp.wire.batch import Batch
@@ -20,10 +20,10 @@ __all__ = ["RESOURCE_MUTANTS"]
 
 
 def log_that_raises() -> AbstractContextManager[None]:
-    def write(self: SafeLog, write: Callable[..., object], event: str, values: Mapping[str, Any]) -> None:
+    def write(self: SafeLogger, write: Callable[..., object], event: str, values: Mapping[str, Any]) -> None:
         write(event, **values)
 
-    return patched(SafeLog, _write=write)
+    return patched(SafeLogger, _write=write)
 
 
 def log_before_failed() -> AbstractContextManager[None]:

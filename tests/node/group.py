@@ -19,7 +19,7 @@ from viewstamp.consensus import core as consensus
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Disk, Host
+from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import Node, Options
 from viewstamp.streams import Streams

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from viewstamp.host.seam import AsyncFile, Buffer, Disk, File
-from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
+from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, ForwardingFile
+from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File
 
 Hook = Callable[[str, str, str], bool]
 """Told of a call before it is done: its name ("async " before it where it is awaited), the path, the calling function.
@@ -15,7 +15,7 @@ False: leave it out (only of a sync is nobody the wiser). What it raises, the ca
 """
 
 
-class HookedDisk(DiskThrough):
+class HookedDisk(ForwardingDisk):
     """Passes every call on, unless the hook says otherwise."""
 
     def __init__(self, disk: Disk, hook: Hook, *, free_bytes: Callable[[int], int] = lambda free: free) -> None:
@@ -56,7 +56,7 @@ class HookedDisk(DiskThrough):
         return self._free_bytes(self._disk.free_bytes(path))
 
 
-class _HookedFile(FileThrough):
+class _HookedFile(ForwardingFile):
     def __init__(self, file: File, hook: Hook) -> None:
         super().__init__(file)
         self._hook = hook
@@ -82,7 +82,7 @@ class _HookedFile(FileThrough):
         self._file.truncate(size)
 
 
-class _HookedAsyncFile(AsyncFileThrough):
+class _HookedAsyncFile(ForwardingAsyncFile):
     def __init__(self, file: AsyncFile, hook: Hook) -> None:
         super().__init__(file)
         self._hook = hook

@@ -6,8 +6,8 @@ only. So a cluster's directory can be started anywhere, any number of times, als
 
 from __future__ import annotations
 
+from viewstamp.host.interfaces import Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import Accept, RealNetwork
-from viewstamp.host.seam import Connection, ConnectionHandler, Listener, Network
 
 CLIENT = "client"
 """Who connects for the clients of a test."""

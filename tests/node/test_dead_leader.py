@@ -10,8 +10,8 @@ import pytest
 
 from tests.node.group import CLUSTER, Group, Journal, term, wait_for
 from viewstamp.consensus import core
+from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.network import Accept, RealNetwork
-from viewstamp.host.seam import Connection, ConnectionHandler
 from viewstamp.ids import NodeId
 from viewstamp.node.peers.connection import PeerLink
 from viewstamp.wire.frame import encode_frame

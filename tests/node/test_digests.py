@@ -14,7 +14,7 @@ from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor, command
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, FrameError
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
 from viewstamp.node.health.digests import Digests
 from viewstamp.node.health.headroom import Room

@@ -15,7 +15,7 @@ from viewstamp.actors import Failure, System
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import StorageError, StorageFullError, ViewstampError
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.log import Log
+from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import Node
 
@@ -26,7 +26,7 @@ class BrokenLog:
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
         self._look = look
 
-    def bind(self, **_: Any) -> Log:
+    def bind(self, **_: Any) -> Logger:
         return self
 
     def info(self, event: str, **values: Any) -> object:

@@ -10,8 +10,8 @@ import structlog
 
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
+from viewstamp.host.interfaces import Host
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options

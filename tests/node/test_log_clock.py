@@ -10,7 +10,7 @@ import pytest
 from tests.consensus.group import Group
 from tests.node.group import Journal
 from viewstamp.consensus.messages import TermResponse
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 from viewstamp.ids import NodeId, Term
 from viewstamp.node.log_clock import LogClock
 

@@ -12,8 +12,8 @@ from tests.node.test_repair import fill
 from tests.wal.logs import make_batch, make_batches
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import PeerError, TrimmedError
+from viewstamp.host.interfaces import Connection
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Connection
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.peers.peer_client import PeerSession
 from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher, check_batches

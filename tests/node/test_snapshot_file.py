@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.node.snapshots import make_meta, make_pieces
 from viewstamp.errors import ConfigError, CorruptionError
-from viewstamp.host.seam import File
+from viewstamp.host.interfaces import File
 from viewstamp.node.snapshots.file import (
     SnapshotMeta,
     SnapshotWriter,

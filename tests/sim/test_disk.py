@@ -1,4 +1,4 @@
-"""The simulated disk: lanes in simulated time, kills, power cuts and faults."""
+"""The simulated disk: executors in simulated time, kills, power cuts and faults."""
 
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ def test_a_flipped_bit_is_durable(disk: SimulatedDisk) -> None:
     assert disk.open_read("/d/file").read(0, 10) == b"\0\0\0\0\0\x12\0\0\0\0"
 
 
-def test_a_lane_works_later_with_everything_that_was_queued_by_then(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
+def test_an_executor_works_later_with_everything_that_was_queued_by_then(
+    loop: SimulatedLoop, disk: SimulatedDisk
+) -> None:
     disk.options = DiskOptions(delay_min=1.0, delay_mean=0)
     turns: list[tuple[list[int], float]] = []
     reports: list[float] = []
@@ -177,20 +179,22 @@ def test_a_lane_works_later_with_everything_that_was_queued_by_then(loop: Simula
         reports.append(loop.time())
 
     async def main() -> None:
-        lane = disk.lane("test", work, done)
-        lane.put(1)
-        lane.put(2)
+        executor = disk.executor("test", work, done)
+        executor.put(1)
+        executor.put(2)
         assert turns == []
         await asyncio.sleep(1.0)
-        lane.put(3)
-        await lane.close()
+        executor.put(3)
+        await executor.close()
 
     loop.run_until_complete(main())
     assert [items for items, _ in turns] == [[1, 2], [3]]
     assert 0 <= turns[0][1] <= reports[0] == 1.0 <= turns[1][1] <= reports[1] == 2.0
 
 
-def test_nothing_of_a_lane_happens_after_its_process_or_disk_died(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
+def test_nothing_of_an_executor_happens_after_its_process_or_disk_died(
+    loop: SimulatedLoop, disk: SimulatedDisk
+) -> None:
     for death in ("process", "disk"):
         happened: list[str] = []
         process = loop.process("n1")
@@ -202,8 +206,8 @@ def test_nothing_of_a_lane_happens_after_its_process_or_disk_died(loop: Simulate
             def done(items: list[int], result: BaseException | None) -> None:
                 happened.append("done")
 
-            lane = disk.lane("test", work, done)
-            lane.put(1)
+            executor = disk.executor("test", work, done)
+            executor.put(1)
 
         process.spawn(main())
         loop.run_for(0)
@@ -215,7 +219,7 @@ def test_nothing_of_a_lane_happens_after_its_process_or_disk_died(loop: Simulate
         assert happened == []
 
 
-def test_a_process_may_die_between_two_calls_of_a_lane(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
+def test_a_process_may_die_between_two_calls_of_an_executor(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
     """The hazard that group commit lives with: written, not yet synced, and nobody was told."""
     process = loop.process("n1")
     told: list[object] = []
@@ -227,9 +231,9 @@ def test_a_process_may_die_between_two_calls_of_a_lane(loop: SimulatedLoop, disk
             file.write(0, items)
             file.sync()
 
-        lane = disk.lane("test", work, lambda items, result: told.append(result))
+        executor = disk.executor("test", work, lambda items, result: told.append(result))
         disk.crash_at(disk.calls + 2)
-        lane.put(b"x")
+        executor.put(b"x")
 
     process.spawn(main())
     loop.run_for(10)
@@ -344,11 +348,11 @@ def test_the_same_seed_gives_the_same_disk() -> None:
                 file.write(items[0] * 100, [bytes([item]) * 100 for item in items])
                 file.sync_data()
 
-            lane = disk.lane("test", work, lambda items, result: None)
+            executor = disk.executor("test", work, lambda items, result: None)
             for number in range(100):
-                lane.put(number)
+                executor.put(number)
                 await asyncio.sleep(0.0003)
-            await lane.close()
+            await executor.close()
 
         loop.run_until_complete(main())
         disk.crash()

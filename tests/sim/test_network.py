@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from viewstamp.host.seam import Connection, Listener
+from viewstamp.host.interfaces import Connection, Listener
 from viewstamp.sim.loop import Process, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork, is_peer_frame
 from viewstamp.wire.frame import FrameDecoder, encode_frame

@@ -11,7 +11,7 @@ import pytest
 
 from viewstamp.host.conformance import DISK_BEHAVIOURS
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.sim.recording import OperationKind, Recording, Replay, rebuild
 
 _LINE = 100

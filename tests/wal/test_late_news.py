@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Lane
+from viewstamp.host.interfaces import SerialExecutor
 from viewstamp.ids import Index, Position, Term
 from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch, build_batch
@@ -22,21 +22,21 @@ OPTIONS = Options(segment_bytes=64 * 1024, reserve_bytes=0)
 
 
 class LateNews(RealDisk):
-    """A disk whose lane that prepares segments tells what it has done when the test says so."""
+    """A disk whose executor that prepares segments tells what it has done when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
         self.news: list[Callable[[], None]] = []
 
-    def lane(
+    def executor(
         self,
         name: str,
         work: Callable[[list[ItemT]], ResultT],
         done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
+    ) -> SerialExecutor[ItemT]:
         if name != "wal-prepare":
-            return super().lane(name, work, done)
-        return super().lane(name, work, lambda items, outcome: self.news.append(lambda: done(items, outcome)))
+            return super().executor(name, work, done)
+        return super().executor(name, work, lambda items, outcome: self.news.append(lambda: done(items, outcome)))
 
     async def prepared(self) -> Callable[[], None]:
         """Wait for the next news, and take them."""

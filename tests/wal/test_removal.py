@@ -10,7 +10,7 @@ from tests.node.hooked_disk import HookedDisk
 from tests.wal.logs import DIRECTORY, SMALL, contents, make_batch, make_batches, new_disk, swallow
 from viewstamp.errors import StorageError
 from viewstamp.host.garbage import Garbage, create_anew
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.wal import Options, Wal

@@ -84,7 +84,7 @@ What it assumes
   * Only ``call_soon``, ``call_later``, ``call_at``, ``create_future``, ``create_task`` and ``time`` of the running
     loop are used, so the same actors run on simulated time. Nothing iterates over a set: the same inputs give the
     same turns.
-  * A turn is short; what may wait belongs in an ``AsyncActor`` or behind a lane of ``host``.
+  * A turn is short; what may wait belongs in an ``AsyncActor`` or behind an executor of ``host``.
   * The actor answers every ``Reply``, or the asker set a deadline.
 
 Invariants

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from viewstamp.errors import ViewstampError
 
 if TYPE_CHECKING:
-    from viewstamp.host.log import JsonLog, SafeLog
+    from viewstamp.host.logger import JsonLogger, SafeLogger
 
 __all__ = ["logger", "plain_config", "run_process"]
 
@@ -49,7 +49,7 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     from viewstamp.config import load_settings
     from viewstamp.embed import import_actors, run_node, run_on_fast_loop
     from viewstamp.host.descriptors import raise_descriptor_limit
-    from viewstamp.host.log import SafeLog
+    from viewstamp.host.logger import SafeLogger
     from viewstamp.host.private import readable_by_others
 
     _open_standard_streams()
@@ -58,7 +58,7 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     # The process is the node's own: like `python -m`, it looks for the actors' modules first where it was started.
     sys.path.insert(0, os.getcwd())
     actors = import_actors(loaded.settings.actors, loaded.directory)
-    log, deadlines = SafeLog(logger()), list[threading.Timer]()
+    log, deadlines = SafeLogger(logger()), list[threading.Timer]()
     data_dir = loaded.settings.node.data_dir
     if mode := readable_by_others(data_dir):
         log.warning("! other users may look into the data directory", path=data_dir, mode=f"{mode:o}")
@@ -75,7 +75,7 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
             deadline.cancel()
 
 
-def _exit_at_once(failure: BaseException, log: SafeLog) -> None:
+def _exit_at_once(failure: BaseException, log: SafeLogger) -> None:
     log.error("! exits without having stopped", seconds=_STOP_SECONDS_MAX, error=repr(failure))
     os._exit(failure.exit_code if isinstance(failure, ViewstampError) else 1)
 
@@ -93,8 +93,8 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # The lowest number that is free, so this one.
 
 
-def logger(level: str = "info") -> JsonLog:
+def logger(level: str = "info") -> JsonLogger:
     """Return what a node logs with: one JSON object a line, to stderr, of ``level`` or worse."""
-    from viewstamp.host.log import JsonLog
+    from viewstamp.host.logger import JsonLogger
 
-    return JsonLog(sys.stderr, level)
+    return JsonLogger(sys.stderr, level)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from viewstamp.errors import ConfigError, CorruptionError, RequestError, UnknownTopicError
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.streams.cut import load_state
 from viewstamp.streams.settings import decode_settings

@@ -26,7 +26,7 @@ from viewstamp.errors import (
     WrongClusterError,
 )
 from viewstamp.host.address import parse_address
-from viewstamp.host.seam import Buffer
+from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import NodeId
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY

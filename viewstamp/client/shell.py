@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from viewstamp.host.seam import Buffer, ConnectionHandler
+from viewstamp.host.interfaces import Buffer, ConnectionHandler
 
 __all__ = ["Dialer", "Future", "Shell", "Timer", "Wire"]
 

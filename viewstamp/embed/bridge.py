@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
+from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 
 __all__ = ["BridgeNetwork", "Turns", "bridge"]
 

@@ -15,9 +15,9 @@ from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
 from viewstamp.host.descriptors import descriptor_limit
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.log import Log
+from viewstamp.host.interfaces import Host
+from viewstamp.host.logger import Logger
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.seam import Host
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import Options
@@ -108,7 +108,7 @@ def node_options(settings: NodeSettings) -> Options:
     )
 
 
-def compose_node(settings: NodeSettings, host: Host, log: Log, actors: Actors = NO_ACTORS) -> Node:
+def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors = NO_ACTORS) -> Node:
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
     quota, staged_bytes_max = "[limits] staged_bytes_max", settings.limits.staged_bytes_max
     if settings.wal.bytes_max and settings.wal.bytes_max // 8 < staged_bytes_max:

@@ -16,7 +16,7 @@ from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.bridge import BridgeNetwork
 from viewstamp.embed.compose import compose_node, prepare_process, real_host, resolve
 from viewstamp.embed.run_node import new_event_loop
-from viewstamp.host.log import Log
+from viewstamp.host.logger import Logger
 from viewstamp.node.node import Node
 
 __all__ = ["EmbeddedNode", "open_node", "stdlib_logger"]
@@ -75,7 +75,7 @@ async def open_node(
     actors: Actors = NO_ACTORS,
     timeout: float = 30.0,
     thread: bool = True,
-    log: Log | None = None,
+    log: Logger | None = None,
 ) -> AsyncIterator[EmbeddedNode]:
     """Run a member of the cluster in this process while the context is open. Entering waits until it is RUNNING.
 
@@ -182,7 +182,7 @@ def _begin(
     return result, lambda: loop.call_soon_threadsafe(lambda: tasks[0].cancel())
 
 
-def stdlib_logger() -> Log:
+def stdlib_logger() -> Logger:
     """Return a structlog logger that hands its events to the standard library's logger "viewstamp".
 
     Silent until the program sets up logging: a library does not print.
@@ -192,7 +192,7 @@ def stdlib_logger() -> Log:
     target = logging.getLogger("viewstamp")
     if not target.handlers:
         target.addHandler(logging.NullHandler())
-    logger: Log = structlog.wrap_logger(
+    logger: Logger = structlog.wrap_logger(
         target,
         processors=[structlog.stdlib.filter_by_level, structlog.processors.LogfmtRenderer(key_order=("event", "node"))],
         wrapper_class=structlog.stdlib.BoundLogger,

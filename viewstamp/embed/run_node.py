@@ -11,7 +11,7 @@ from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, prepare_process, real_host
 from viewstamp.host.chaos import Chaos
-from viewstamp.host.log import Log, SafeLog
+from viewstamp.host.logger import Logger, SafeLogger
 
 __all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
 
@@ -40,7 +40,7 @@ def _ignore(_: BaseException) -> None:
 
 async def run_node(
     settings: NodeSettings,
-    log: Log,
+    log: Logger,
     actors: Actors = NO_ACTORS,
     *,
     on_failed: Callable[[BaseException], None] = _ignore,
@@ -57,7 +57,7 @@ async def run_node(
     Raises:
       ViewstampError: the node could not start, or a part of it failed; it has been stopped.
     """
-    log = SafeLog.of(log)
+    log = SafeLogger.of(log)
     host, chaos = real_host(), None
     if settings.node.chaos:
         chaos = Chaos(settings.node.data_dir, host)

@@ -36,7 +36,8 @@ from typing import Final
 from viewstamp.enums import quick
 from viewstamp.errors import ConfigError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.seam import (
+from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, ForwardingFile
+from viewstamp.host.interfaces import (
     AsyncFile,
     Buffer,
     Connection,
@@ -47,7 +48,6 @@ from viewstamp.host.seam import (
     Listener,
     Network,
 )
-from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
 
 __all__ = ["Chaos", "ChaosDisk", "ChaosNetwork", "Fault", "FaultKind", "read_faults", "write_faults"]
 
@@ -264,7 +264,7 @@ class _Watched:
         self._handler.on_closed(error)
 
 
-class _ChaosFile(FileThrough):
+class _ChaosFile(ForwardingFile):
     """A file on a disk that may be slow or full."""
 
     def __init__(self, file: File, chaos: Chaos) -> None:
@@ -290,7 +290,7 @@ class _ChaosFile(FileThrough):
         super().sync()
 
 
-class _ChaosAsyncFile(AsyncFileThrough):
+class _ChaosAsyncFile(ForwardingAsyncFile):
     """A file for bulk work on a disk that may be slow or full."""
 
     def __init__(self, file: AsyncFile, chaos: Chaos) -> None:
@@ -314,7 +314,7 @@ def _hold(chaos: Chaos) -> None:
         time.sleep(min(left, _NAP_SECONDS))
 
 
-class ChaosDisk(DiskThrough):
+class ChaosDisk(ForwardingDisk):
     """A disk whose syncs may take long, and that may have no room. Reads, names and locks are as they are."""
 
     def __init__(self, disk: Disk, chaos: Chaos) -> None:

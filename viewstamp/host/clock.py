@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 
 __all__ = ["RealClock"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from viewstamp.errors import ConfigError, DirectoryInUseError, StorageError
-from viewstamp.host.seam import Clock, Connection, ConnectionHandler, Disk, Listener, Network
+from viewstamp.host.interfaces import Clock, Connection, ConnectionHandler, Disk, Listener, Network
 
 __all__ = ["BOOT_BEHAVIOURS", "CLOCK_BEHAVIOURS", "DISK_BEHAVIOURS", "NETWORK_BEHAVIOURS", "ConformanceError"]
 
@@ -241,7 +241,7 @@ async def calls_of_an_asynchronous_file_may_overlap(disk: Disk, directory: str) 
     await file.close()
 
 
-async def a_lane_does_everything_in_order_and_reports_it(disk: Disk, directory: str) -> None:
+async def an_executor_does_everything_in_order_and_reports_it(disk: Disk, directory: str) -> None:
     """Each item once, with what ``work`` made of it; ``done`` on the event loop."""
     worked: list[int] = []
     reported: list[int] = []
@@ -257,19 +257,19 @@ async def a_lane_does_everything_in_order_and_reports_it(disk: Disk, directory: 
         _expect("at least one item", True, bool(items))
         reported.extend(items)
 
-    lane = disk.lane("test", work, done)
+    executor = disk.executor("test", work, done)
     for number in range(100):
-        lane.put(number)
+        executor.put(number)
         if number % 10 == 0:
             await asyncio.sleep(0)
-    await lane.close()
-    lane.put(100)
-    await lane.close()
+    await executor.close()
+    executor.put(100)
+    await executor.close()
     _expect("worked", list(range(100)), worked)
     _expect("reported", list(range(100)), reported)
 
 
-async def a_lane_that_failed_never_works_again(disk: Disk, directory: str) -> None:
+async def an_executor_that_failed_never_works_again(disk: Disk, directory: str) -> None:
     """Everything behind the error is answered with that very error (a failed sync is final)."""
     worked: list[str] = []
     reported: list[tuple[str, object]] = []
@@ -285,31 +285,31 @@ async def a_lane_that_failed_never_works_again(disk: Disk, directory: str) -> No
         reported.extend((item, result) for item in items)
         answered.set()
 
-    lane = disk.lane("test", work, done)
+    executor = disk.executor("test", work, done)
     for item in ("good", "bad"):
         answered.clear()
-        lane.put(item)
+        executor.put(item)
         async with asyncio.timeout(_PATIENCE):
             await answered.wait()
-    lane.put("behind")
-    lane.put("last")
-    await lane.close()
+    executor.put("behind")
+    executor.put("last")
+    await executor.close()
     _expect("worked", ["good", "bad"], worked)
     expected = [("good", None), ("bad", failure), ("behind", failure), ("last", failure)]
     _expect("reported", expected, reported)
 
 
-async def a_lane_takes_what_is_queued_at_once(disk: Disk, directory: str) -> None:
+async def an_executor_takes_what_is_queued_at_once(disk: Disk, directory: str) -> None:
     """That is what group commit rests on: items put while ``work`` is busy or due arrive together."""
     turns: list[int] = []
 
     def work(items: list[int]) -> None:
         turns.append(len(items))
 
-    lane = disk.lane("test", work, lambda items, result: None)
+    executor = disk.executor("test", work, lambda items, result: None)
     for number in range(1000):
-        lane.put(number)
-    await lane.close()
+        executor.put(number)
+    await executor.close()
     _expect("items", 1000, sum(turns))
     _expect("far fewer turns than items", True, len(turns) < 500)
 
@@ -664,9 +664,9 @@ DISK_BEHAVIOURS: Sequence[Callable[[Disk, str], Coroutine[Any, Any, None]]] = (
     space_and_kind_of_file_system_can_be_asked_for,
     an_asynchronous_file_is_the_same_file,
     calls_of_an_asynchronous_file_may_overlap,
-    a_lane_does_everything_in_order_and_reports_it,
-    a_lane_that_failed_never_works_again,
-    a_lane_takes_what_is_queued_at_once,
+    an_executor_does_everything_in_order_and_reports_it,
+    an_executor_that_failed_never_works_again,
+    an_executor_takes_what_is_queued_at_once,
 )
 
 NETWORK_BEHAVIOURS: Sequence[Callable[[Network], Coroutine[Any, Any, None]]] = (

@@ -26,9 +26,9 @@ from aiofiles.threadpool.binary import AsyncFileIO
 
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread, to_the_end
-from viewstamp.host.lane import RealLane
+from viewstamp.host.executor import ThreadExecutor
+from viewstamp.host.interfaces import AsyncFile, Buffer, File, Lock, SerialExecutor
 from viewstamp.host.private import DIRECTORY_MODE, open_private
-from viewstamp.host.seam import AsyncFile, Buffer, File, Lane, Lock
 
 __all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock"]
 
@@ -86,7 +86,7 @@ def _sync_data(descriptor: int) -> None:
 
 
 class RealFile:
-    """A file descriptor. See :class:`viewstamp.host.seam.File` for the contract."""
+    """A file descriptor. See :class:`viewstamp.host.interfaces.File` for the contract."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -161,7 +161,7 @@ class RealFile:
 
 
 class RealAsyncFile:
-    """A file of aiofiles, unbuffered. See :class:`viewstamp.host.seam.AsyncFile` for the contract.
+    """A file of aiofiles, unbuffered. See :class:`viewstamp.host.interfaces.AsyncFile` for the contract.
 
     Calls take turns, and each runs to its end even where it is cancelled: a thread that is still in the middle of a
     write while another one closes the file could write into whatever gets the same descriptor next.
@@ -304,15 +304,15 @@ class RealLock:
 
 
 class RealDisk:
-    """The file system of this machine. See :class:`viewstamp.host.seam.Disk` for the contract."""
+    """The file system of this machine. See :class:`viewstamp.host.interfaces.Disk` for the contract."""
 
-    def __init__(self, *, lane_threads: int = 2) -> None:
+    def __init__(self, *, executor_threads: int = 2) -> None:
         """Stand on this machine's disks.
 
-        ``lane_threads`` threads take turns at each lane; why two: docs/design/0001-sync-threads.md.
+        ``executor_threads`` threads take turns at each executor; why two: docs/design/0001-sync-threads.md.
         """
-        assert lane_threads >= 1, f"{lane_threads} threads for a lane"
-        self._lane_threads = lane_threads
+        assert executor_threads >= 1, f"{executor_threads} threads for an executor"
+        self._executor_threads = executor_threads
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; ``create`` makes a new file and fails where one exists."""
@@ -447,12 +447,12 @@ class RealDisk:
             os.close(descriptor)
         return ""
 
-    def lane(
+    def executor(
         self,
         name: str,
         work: Callable[[list[ItemT]], ResultT],
         done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
+    ) -> SerialExecutor[ItemT]:
         """Start a writer thread, or a pool of them, that reports to the running event loop.
 
         Shortens the interpreter's switch interval for the whole process, once: measured, a writer thread
@@ -460,4 +460,4 @@ class RealDisk:
         """
         if sys.getswitchinterval() > _SWITCH_INTERVAL:
             sys.setswitchinterval(_SWITCH_INTERVAL)
-        return RealLane(name, work, done, threads=self._lane_threads)
+        return ThreadExecutor(name, work, done, threads=self._executor_threads)

@@ -11,7 +11,7 @@ Only ``Disk.remove`` is forgiven. A failed sync of a directory may have lost oth
 from __future__ import annotations
 
 from viewstamp.errors import StorageError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 
 __all__ = ["Garbage", "create_anew"]
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import format_address, parse_address
-from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
+from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 
 __all__ = ["RealNetwork", "format_address", "parse_address"]
 

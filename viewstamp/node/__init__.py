@@ -47,7 +47,7 @@ What it promises
   * A directory is used by one process, and by the node and cluster that it was made for.
 
 What it assumes
-  * One event loop; blocking work happens in lanes of ``host`` only.
+  * One event loop; blocking work happens in executors of ``host`` only.
   * The state machine is deterministic, quick, and never awaits.
 
 What it lacks, and where it would go

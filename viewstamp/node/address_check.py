@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from viewstamp.errors import FrameError, MovedError, ViewstampError
 from viewstamp.host.address import parse_address
-from viewstamp.host.seam import Connection, Network
+from viewstamp.host.interfaces import Connection, Network
 from viewstamp.node.options import Options
 from viewstamp.node.repair.recovery import Recovered
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame

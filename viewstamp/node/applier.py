@@ -15,7 +15,7 @@ from itertools import count
 from viewstamp.consensus.core import SnapshotPoint
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.errors import RequestError, ViewstampError
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Sequence, SessionId, Term
 from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wire.batch import Batch, Kind

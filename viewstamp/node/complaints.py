@@ -1,11 +1,11 @@
-"""Log lines about other processes, of which no process can cause more than a few."""
+"""Logger lines about other processes, of which no process can cause more than a few."""
 
 from __future__ import annotations
 
 import asyncio
 
 from viewstamp.errors import BrokenRuleError, ViewstampError
-from viewstamp.host.log import Log
+from viewstamp.host.logger import Logger
 
 __all__ = ["Complaints"]
 
@@ -22,12 +22,12 @@ class Complaints:
     because each connection comes from another one.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Logger) -> None:
         self._log = log
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
 
     def warning(self, event: str, peer: str, error: ViewstampError) -> None:
-        """Log ``event`` with the reason, or count it. ``peer`` is an id, or an address. Never awaits."""
+        """Logger ``event`` with the reason, or count it. ``peer`` is an id, or an address. Never awaits."""
         rule = error.rule if isinstance(error, BrokenRuleError) else type(error).__name__
         key = (event, peer.rpartition(":")[0] or peer, rule)
         if key not in self._kinds and len(self._kinds) >= _KINDS_MAX:

@@ -1,6 +1,6 @@
 """The time that a leader gives to its records: its own wall clock, within a bound of a majority's, and never at rest.
 
-Log time decides when leases, sessions and timers end and which records ``--retain-age`` deletes. It never goes back,
+Logger time decides when leases, sessions and timers end and which records ``--retain-age`` deletes. It never goes back,
 so one leader whose clock is years ahead would move it there for good. Two rules prevent that:
 
 1. *Bounded.* Every member reports its wall clock to every other one, when a connection is made and once a second
@@ -30,8 +30,8 @@ from typing import Final
 
 from viewstamp.consensus import standing
 from viewstamp.consensus.core import Core
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
+from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId
 
 __all__ = ["BOUND_SECONDS", "SLEWED", "LogClock"]
@@ -54,7 +54,7 @@ class LogClock:
       * with a reference, :meth:`tick` returns more than reference + bound only where the log was there already
     """
 
-    def __init__(self, clock: Clock, core: Core, *, bound_seconds: float, log: Log) -> None:
+    def __init__(self, clock: Clock, core: Core, *, bound_seconds: float, log: Logger) -> None:
         """Begin without any report.
 
         Args:
@@ -142,7 +142,7 @@ class LogClock:
         return wall_us
 
     def _report(self, offset_us: int) -> None:
-        """Log once that this machine's clock is off, and once that it is right again."""
+        """Logger once that this machine's clock is off, and once that it is right again."""
         if not self._is_off and abs(offset_us) > self._bound_us:
             self._is_off = True
             self._log.warning(

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from viewstamp.consensus.log import Log
 from viewstamp.errors import CorruptionError, UnavailableError
-from viewstamp.host.seam import Disk, Lane
+from viewstamp.host.interfaces import Disk, SerialExecutor
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Buffer, Kind
@@ -48,7 +48,7 @@ def _ignore(_: CorruptionError) -> None:
 class LogReader:
     """Reads for clients and for members that are far behind. Only what is applied, or asked for by the core.
 
-    One lane of its own: a long scan never delays an append.
+    One executor of its own: a long scan never delays an append.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LogReader:
         self._wal = wal
         self._log = log
         self._on_rot = on_rot
-        self._lane: Lane[_Job] = disk.lane(f"{name}-reader", _run, self._done)
+        self._executor: SerialExecutor[_Job] = disk.executor(f"{name}-reader", _run, self._done)
 
     async def read_log(self, start: Index, bytes_max: int) -> list[Batch]:
         """Return batches from ``start`` on, from disk. Raises StorageError or CorruptionError. Safe to cancel."""
@@ -150,11 +150,11 @@ class LogReader:
 
     async def close(self) -> None:
         """Finish what is being read, then stop."""
-        await self._lane.close()
+        await self._executor.close()
 
     def _call(self, work: Callable[[], list[Batch]]) -> asyncio.Future[list[Batch]]:
         future: asyncio.Future[list[Batch]] = asyncio.get_running_loop().create_future()
-        self._lane.put(_Job(work, future))
+        self._executor.put(_Job(work, future))
         return future
 
     def _done(self, jobs: list[_Job], results: list[list[Batch] | Exception] | BaseException) -> None:

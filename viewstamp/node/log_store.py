@@ -39,7 +39,7 @@ Done = Callable[[BaseException | None], None]
 class LogStore:
     """Makes the core's writes durable, in exactly the order in which it handed them out.
 
-    Everything goes through the WAL's one lane, the control file too: a write is durable no earlier than all
+    Everything goes through the WAL's one executor, the control file too: a write is durable no earlier than all
     those before it. A failed write is final; the WAL reports it once and refuses everything afterwards.
 
     Invariants:

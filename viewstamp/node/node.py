@@ -31,8 +31,8 @@ from viewstamp.errors import (
     unanswered,
 )
 from viewstamp.host.blocking import in_thread, to_the_end
-from viewstamp.host.log import Log, SafeLog
-from viewstamp.host.seam import Host, Listener, Lock
+from viewstamp.host.interfaces import Host, Listener, Lock
+from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
@@ -82,14 +82,14 @@ class Node:
       * BOOTSTRAPPING until the log has been replayed: until then every request is refused
     """
 
-    def __init__(self, options: Options, host: Host, machine: StateMachine, log: Log) -> None:
+    def __init__(self, options: Options, host: Host, machine: StateMachine, log: Logger) -> None:
         self.options = options
         self.host = host
         self.machine = machine
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = SafeLog.of(log).bind(node=options.node, term=PresentTerm(lambda: self.replica))
+        self._log = SafeLogger.of(log).bind(node=options.node, term=PresentTerm(lambda: self.replica))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None

@@ -1,4 +1,4 @@
-"""Blocking work of a node that starts, off the event loop, in a lane of its own that a stop can wait for."""
+"""Blocking work of a node that starts, off the event loop, in an executor of its own that a stop can wait for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from viewstamp.host.seam import Disk, Lane
+from viewstamp.host.interfaces import Disk, SerialExecutor
 
 __all__ = ["OffLoop"]
 
@@ -18,7 +18,7 @@ class OffLoop:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._lane: Lane[None] | None = None
+        self._executor: SerialExecutor[None] | None = None
 
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """Run ``work`` and return what it does. Cancelled, it goes on until :meth:`close` has waited for it."""
@@ -30,17 +30,17 @@ class OffLoop:
             elif not isinstance(result, BaseException) and not future.done():
                 future.set_result(result)
 
-        self._lane = self._disk.lane("recovery", lambda _: work(), done)
-        self._lane.put(None)
+        self._executor = self._disk.executor("recovery", lambda _: work(), done)
+        self._executor.put(None)
         try:
             result = await future
         except Exception:
-            await self._lane.close()
+            await self._executor.close()
             raise
-        await self._lane.close()
+        await self._executor.close()
         return result
 
     async def close(self) -> None:
         """Wait for the work that is under way. Idempotent."""
-        if self._lane is not None:
-            await self._lane.close()
+        if self._executor is not None:
+            await self._executor.close()

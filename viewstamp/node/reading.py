@@ -9,7 +9,7 @@ from typing import cast
 
 from viewstamp.actors import Ref
 from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.replica import Item, Replica, WaitForIndex, resolve

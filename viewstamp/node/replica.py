@@ -35,8 +35,8 @@ from viewstamp.errors import (
     StorageFullError,
     ViewstampError,
 )
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
+from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.changes import ChangeMembers, Changes, Transfer
@@ -222,7 +222,7 @@ class Replica(Actor[Item]):
         clock: Clock,
         clock_bound_seconds: float,
         tick_seconds: float,
-        log: Log,
+        log: Logger,
     ) -> None:
         self.raft = raft
         self.applier = applier
@@ -670,4 +670,4 @@ def _ignore(_: Result | ViewstampError) -> None:
 
 
 def _nothing() -> None:
-    """A job that only marks its place in the lane."""
+    """A job that only marks its place in the executor."""

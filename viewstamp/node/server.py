@@ -22,8 +22,8 @@ from viewstamp.errors import (
     WrongClusterError,
 )
 from viewstamp.host.address import parse_address
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Connection
+from viewstamp.host.interfaces import Connection
+from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.answers import error_fields, member_fields, outcome_fields, result_fields
 from viewstamp.node.changes import check_address
@@ -173,7 +173,7 @@ class Server:
         cluster: ClusterId,
         node: NodeId,
         limits: Limits,
-        log: Log,
+        log: Logger,
     ) -> None:
         self.service = service
         self.cluster = cluster

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from viewstamp.errors import FrameError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from viewstamp.errors import CorruptionError, FrameError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.ids import Position
 from viewstamp.replay.columns import join_columns, slice_columns
 from viewstamp.replay.headers import CHUNK_BYTES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from viewstamp.errors import CorruptionError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.replay.chain import Chain, build_chain, choose_tail
 from viewstamp.replay.digest import Digest
 from viewstamp.replay.reading import Reader, Run, extents, read_runs

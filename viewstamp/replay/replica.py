@@ -18,7 +18,7 @@ from viewstamp.consensus.standing import Claim, Pair
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageError
 from viewstamp.host.boot import read_boot_id
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.running_mark import UNKNOWN_END, mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta, read_header, read_trailer

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from viewstamp.errors import CorruptionError, RequestError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.ids import TopicId
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.replay.chain import Chain, Gap

@@ -1,20 +1,20 @@
-"""The simulated disk of one machine: the rules of :mod:`viewstamp.sim.volume`, lanes in simulated time, and faults.
+"""The simulated disk of one machine: the rules of :mod:`viewstamp.sim.volume`, executors in simulated time, and faults.
 
 The disk outlives the processes that use it. How they end decides what it holds afterwards:
 
-* ``kill`` (kill -9): everything that was written is there; locks are let go, open files and lanes are dead.
+* ``kill`` (kill -9): everything that was written is there; locks are let go, open files and executors are dead.
 * ``crash`` (power cut): what was synced is there, and any subset of the rest, as ``volume`` says.
 
-After either, every call through an old file, lane or lock, and every call that a dead process still makes, raises
+After either, every call through an old file, executor or lock, and every call that a dead process still makes, raises
 :class:`SimulatedCrash`; so does every call between the moment of ``crash_at`` and the ``kill`` or ``crash`` that the
 world does about it.
 
-A lane calls ``work`` on the loop, in an event of its own, at a time drawn from ``options``, with everything that was
-queued by then; ``done`` follows later. A process may die between any two of put, ``work`` and ``done``, and, with
-``crash_at``, between any two disk calls inside ``work``.
+An executor calls ``work`` on the loop, in an event of its own, at a time drawn from ``options``, with everything
+that was queued by then; ``done`` follows later. A process may die between any two of put, ``work`` and ``done``, and,
+with ``crash_at``, between any two disk calls inside ``work``.
 
-A call of an asynchronous file takes as long as a turn of a lane. It is the blocking call at one moment of that time,
-with its faults; who awaits may die, or be cancelled, before that moment or after it.
+A call of an asynchronous file takes as long as a turn of an executor. It is the blocking call at one moment of that
+time, with its faults; who awaits may die, or be cancelled, before that moment or after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
-from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
+from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File, Lock, SerialExecutor
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, current_process
 from viewstamp.sim.volume import Inode, Volume
 
@@ -44,9 +44,9 @@ UNLIMITED_BYTES = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskOptions:
-    """How fast lanes and asynchronous files are, in seconds.
+    """How fast executors and asynchronous files are, in seconds.
 
-    A turn of a lane, and a call of a file, takes ``delay_min`` and an exponential draw on top.
+    A turn of an executor, and a call of a file, takes ``delay_min`` and an exponential draw on top.
     """
 
     delay_min: float = 0.0002
@@ -83,7 +83,7 @@ class SimulatedDisk(Disk):
         """How often something was done to what it holds that no call did."""
         self.volume = Volume()
         self._loop = loop
-        """None for tests of blocking code without a loop: no trace then, and lanes run on whatever loop is running."""
+        """None for tests of blocking code without a loop: no trace then, and executors run on any running loop."""
         if entropy is None:
             entropy = random.Random(name) if loop is None else loop.entropy(f"disk {name}")
         self.entropy = entropy
@@ -224,17 +224,17 @@ class SimulatedDisk(Disk):
         lock = self._locks.get(posixpath.normpath(directory))
         return "" if lock is None else lock.holder
 
-    def lane(
+    def executor(
         self,
         name: str,
         work: Callable[[list[ItemT]], ResultT],
         done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
-        """Start a lane on the running loop."""
+    ) -> SerialExecutor[ItemT]:
+        """Start an executor on the running loop."""
         self.check(self._life)
-        return _SimulatedLane(self, work, done)
+        return _SimulatedExecutor(self, work, done)
 
-    # for files and lanes
+    # for files and executors
 
     async def take_time(self, call: Callable[[], ResultT]) -> ResultT:
         """Do ``call`` at some moment of the time that a call of an asynchronous file takes."""
@@ -246,7 +246,7 @@ class SimulatedDisk(Disk):
         return result
 
     def draw_delay(self) -> float:
-        """Draw how long one turn of a lane, or one call of an asynchronous file, takes."""
+        """Draw how long one turn of an executor, or one call of an asynchronous file, takes."""
         options, entropy = self.options, self.entropy
         seconds = options.delay_min
         if options.delay_mean > 0:
@@ -262,7 +262,7 @@ class SimulatedDisk(Disk):
 
     @property
     def life(self) -> int:
-        """How often this disk was killed or crashed: what files and lanes belong to."""
+        """How often this disk was killed or crashed: what files and executors belong to."""
         return self._life
 
     def enter(self, operation: str, path: str, life: int, dying: Callable[[], None] | None = None) -> None:
@@ -445,11 +445,11 @@ class _SimulatedAsyncFile(AsyncFile):
         self._file.close()
 
 
-class _SimulatedLane(Lane[ItemT], Generic[ItemT]):
-    """A lane in simulated time.
+class _SimulatedExecutor(SerialExecutor[ItemT], Generic[ItemT]):
+    """An executor in simulated time.
 
     Invariants:
-      * at most one turn is under way: from the first item that finds the lane idle to its ``done``
+      * at most one turn is under way: from the first item that finds the executor idle to its ``done``
       * after an error no work is done; items are still answered, with that error
     """
 

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple
 
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 from viewstamp.sim.trace import Trace
 
 __all__ = [
@@ -471,7 +471,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     ) -> asyncio.Handle:
         """Do what ``call_soon`` does; refused from another thread, whose timing no seed decides."""
         if threading.get_ident() != self._thread:
-            raise RuntimeError("a second thread in the simulation: use the host's lanes instead")
+            raise RuntimeError("a second thread in the simulation: use the host's executors instead")
         return self.call_soon(callback, *args, context=context)
 
     def call_later(

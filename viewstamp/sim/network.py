@@ -1,6 +1,6 @@
 """The simulated network: every byte stream of every node, its delays and its faults, from one seed.
 
-What a connection does, in the terms of :mod:`viewstamp.host.seam`:
+What a connection does, in the terms of :mod:`viewstamp.host.interfaces`:
 
 * One ``send`` is one **chunk**. It arrives whole, in one ``on_bytes`` (or in two, where ``split`` says so), after a
   delay drawn from the link's options.
@@ -34,8 +34,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from viewstamp.errors import ConfigError
+from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import format_address, parse_address
-from viewstamp.host.seam import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.sim.loop import Process, SimulatedCrash, SimulatedLoop, current_process
 from viewstamp.wire.frame import FRAME_HEADER_SIZE
 from viewstamp.wire.requests import FrameKind

@@ -33,8 +33,8 @@ from typing import BinaryIO, NamedTuple
 
 from viewstamp.enums import quick
 from viewstamp.host.blocking import to_the_end
-from viewstamp.host.seam import AsyncFile, Buffer, Disk, File
-from viewstamp.host.through import AsyncFileThrough, DiskThrough, FileThrough
+from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, ForwardingFile
+from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File
 from viewstamp.sim.volume import Image, Inode, Volume
 
 __all__ = ["Operation", "OperationKind", "Recording", "RecordingDisk", "Replay", "rebuild"]
@@ -169,7 +169,7 @@ class Recording:
             self._file.close()
 
 
-class RecordingDisk(DiskThrough):
+class RecordingDisk(ForwardingDisk):
     """A disk that records. Everything that cannot change what survives is passed on untouched."""
 
     def __init__(self, disk: Disk, recording: Recording) -> None:
@@ -230,7 +230,7 @@ class RecordingDisk(DiskThrough):
         self._recording.note(OperationKind.SYNC_DIRECTORY, _normal(path), at=begins)
 
 
-class _RecordingFile(FileThrough):
+class _RecordingFile(ForwardingFile):
     def __init__(self, file: File, recording: Recording, handle: int) -> None:
         super().__init__(file)
         self._recording = recording
@@ -261,7 +261,7 @@ class _RecordingFile(FileThrough):
         self._recording.note(kind, self._normal_path, self._handle, begins)
 
 
-class _RecordingAsyncFile(AsyncFileThrough):
+class _RecordingAsyncFile(ForwardingAsyncFile):
     """Every call runs to its end and is recorded, even where it is cancelled."""
 
     def __init__(self, file: AsyncFile, recording: Recording, handle: int) -> None:

@@ -37,7 +37,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.host.seam import Buffer, Connection
+from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.ids import Index, NodeId, Position, Term, name_of
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.wire.batch import build_batch

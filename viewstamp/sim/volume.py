@@ -29,7 +29,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from viewstamp.host.seam import Buffer
+from viewstamp.host.interfaces import Buffer
 
 __all__ = ["PAGE_SIZE", "SECTOR_SIZE", "Image", "Inode", "Volume"]
 

@@ -15,7 +15,7 @@ from typing import Any
 from viewstamp.consensus import core as consensus
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import ClosedError, ConfigError, StorageError, ViewstampError
-from viewstamp.host.seam import Host
+from viewstamp.host.interfaces import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node

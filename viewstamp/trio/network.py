@@ -10,7 +10,7 @@ import trio
 
 from viewstamp.client.shell import Wire
 from viewstamp.host.address import parse_address
-from viewstamp.host.seam import Buffer, ConnectionHandler
+from viewstamp.host.interfaces import Buffer, ConnectionHandler
 
 __all__ = ["TrioNetwork"]
 

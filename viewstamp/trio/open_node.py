@@ -16,8 +16,8 @@ from viewstamp.embed.bridge import bridge
 from viewstamp.embed.compose import compose_node, real_host, resolve
 from viewstamp.embed.open_node import stdlib_logger
 from viewstamp.embed.run_node import run_on_fast_loop
-from viewstamp.host.log import Log
-from viewstamp.host.seam import ConnectionHandler
+from viewstamp.host.interfaces import ConnectionHandler
+from viewstamp.host.logger import Logger
 from viewstamp.node.node import Node
 from viewstamp.trio.client import Client, run_client
 from viewstamp.trio.nursery import inner_nursery
@@ -66,7 +66,7 @@ async def open_node(
     *,
     actors: Actors = NO_ACTORS,
     timeout: float = 30.0,
-    log: Log | None = None,
+    log: Logger | None = None,
 ) -> AsyncIterator[EmbeddedNode]:
     """Run a node while the context is open; enters when the group is RUNNING.
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from viewstamp.errors import FrameError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
 from viewstamp.wal.segment import Chain, Pass, Rest, groups_behind, rest_of
 from viewstamp.wal.truncation import read_mark

@@ -40,7 +40,7 @@ from crc32c import crc32c
 
 from viewstamp.errors import ConfigError, CorruptionError, StorageError
 from viewstamp.host.garbage import create_anew
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.format import NO_LOG_ID
 
 __all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "decode_copy", "is_control_lost", "read_control_state"]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.control_file import ControlState
 
 __all__ = ["is_being_installed", "known_end", "snapshot_names"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from viewstamp.errors import StorageFullError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import segment_name
 from viewstamp.wal.recovery import Survey

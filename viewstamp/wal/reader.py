@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from viewstamp.errors import ConfigError, StorageError, TrimmedError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import NO_LOG_ID, GroupHeader, parse_segment_name

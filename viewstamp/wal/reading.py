@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from viewstamp.errors import FrameError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.catalogue import Catalogue, Place
 from viewstamp.wal.format import GROUP_MAGIC, GroupHeader
 from viewstamp.wal.segment import CHUNK_BYTES, Window

@@ -13,7 +13,7 @@ from typing import Literal
 
 from viewstamp.enums import quick
 from viewstamp.errors import CorruptionError, FrameError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.format import (

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from viewstamp.errors import FrameError
 from viewstamp.host.garbage import create_anew
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.assessment import Part, Region, salvage
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wal.format import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from viewstamp.errors import CorruptionError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.format import GroupHeader
 from viewstamp.wal.segment import Chain, Pass, Rest, rest_of

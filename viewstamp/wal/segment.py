@@ -12,7 +12,7 @@ from enum import Enum
 
 from viewstamp.enums import quick
 from viewstamp.errors import ConfigError, FrameError
-from viewstamp.host.seam import File
+from viewstamp.host.interfaces import File
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,

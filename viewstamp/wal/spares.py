@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from viewstamp.errors import StorageError, StorageFullError
 from viewstamp.host.garbage import Garbage, create_anew
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.format import (
     TEMPORARY_NAME,
     SpareKind,

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import asdict, dataclass
 
 from viewstamp.errors import CorruptionError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.wal.reader import survey_of
 from viewstamp.wal.recovery import Damage, Survey, Verdict
 

@@ -19,7 +19,7 @@ from viewstamp.errors import (
     StorageError,
     StorageFullError,
 )
-from viewstamp.host.seam import Disk, Lane
+from viewstamp.host.interfaces import Disk, SerialExecutor
 from viewstamp.ids import Index, Term
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.format import NO_LOG_ID, SpareKind
@@ -77,8 +77,8 @@ class Wal:
         self._failure: StorageError | None = None
         self._closed = False
         self._on_failed: Callable[[StorageError], None] | None = None
-        self._lane: Lane[Item] | None = None
-        self._preparing_lane: Lane[bool] | None = None
+        self._executor: SerialExecutor[Item] | None = None
+        self._preparing_executor: SerialExecutor[bool] | None = None
         self._is_preparing = False
         self._upkeep = Upkeep(
             options.idle_seconds,
@@ -264,12 +264,12 @@ class Wal:
           store_hint: called on the writer thread with an end below which everything is committed and synced here, to
             store it durably in another file: when the log is idle, and so that little is above it (``upkeep``).
         """
-        assert self._lane is None, "started twice"
+        assert self._executor is None, "started twice"
         self._now = self._writer.now = now if now is not None else asyncio.get_running_loop().time
         self._on_failed = on_failed
         self._hint_writer = store_hint
-        self._lane = self._disk.lane("wal-writer", self._writer.work, self._on_done)
-        self._preparing_lane = self._disk.lane("wal-prepare", self._prepare, self._on_prepared)
+        self._executor = self._disk.executor("wal-writer", self._writer.work, self._on_done)
+        self._preparing_executor = self._disk.executor("wal-prepare", self._prepare, self._on_prepared)
         self._prepare_next()
 
     def check_room(self, size: int, *, urgent: bool = False, spared: int = 0) -> None:
@@ -348,7 +348,7 @@ class Wal:
         Raises:
           StorageError: final.
         """
-        assert self._lane is None, "a started log writes on its own thread"
+        assert self._executor is None, "a started log writes on its own thread"
         reservation = self.reserve(sum(batch.size for batch in batches))
         self.fill(reservation, batches, _raise)
         self._work_now()
@@ -400,7 +400,7 @@ class Wal:
         Raises:
           StorageError: final.
         """
-        assert self._lane is None, "a started log writes on its own thread"
+        assert self._executor is None, "a started log writes on its own thread"
         self.reset(end, term, _raise)
         self._work_now()
 
@@ -443,12 +443,12 @@ class Wal:
             self._waiting.append(Reservation(0, Close(True, _ignore)))
         self._pump()
         self._closed = True
-        if self._lane is None:
+        if self._executor is None:
             self._work_now()
         else:
-            assert self._preparing_lane is not None, "both lanes start together"
-            await self._lane.close()
-            await self._preparing_lane.close()
+            assert self._preparing_executor is not None, "both executors start together"
+            await self._executor.close()
+            await self._preparing_executor.close()
         self._writer.close()
 
     @property
@@ -458,7 +458,7 @@ class Wal:
 
     def abandon(self) -> None:
         """Let go of a log that was opened and never started, without writing anything. Idempotent."""
-        assert self._lane is None, "a started log is closed"
+        assert self._executor is None, "a started log is closed"
         self._closed = True
         self._writer.close()
 
@@ -481,10 +481,10 @@ class Wal:
 
     def _pump(self) -> None:
         """Hand the ready prefix of the order to the writer."""
-        lane = self._lane
-        if lane is not None:
+        executor = self._executor
+        if executor is not None:
             while (item := self._next_ready()) is not None:
-                lane.put(item)
+                executor.put(item)
 
     def _next_ready(self) -> Item | None:
         """Take the next item that is ready from the order, passing over what was cancelled."""
@@ -504,7 +504,7 @@ class Wal:
         return None
 
     def _work_now(self) -> None:
-        """Do what is ready without a lane."""
+        """Do what is ready without an executor."""
         items: list[Item] = list(iter(self._next_ready, None))
         self._on_done(items, self._writer.work(items))
 
@@ -548,14 +548,14 @@ class Wal:
         for trim in unfinished:
             self._go_on_trimming(trim)
         self._prepare_next()
-        if self._failure is None and not self._closed and self._lane is not None:
+        if self._failure is None and not self._closed and self._executor is not None:
             self._upkeep.watch()
 
     def _go_on_trimming(self, trim: Trim) -> None:
         if self._closed:
             trim.done(ClosedError("the log was closed before all that was to be trimmed was dropped"))
-        elif self._lane is not None:
-            self._lane.put(trim)
+        elif self._executor is not None:
+            self._executor.put(trim)
         else:
             self._on_done([trim], self._writer.work([trim]))
 
@@ -585,8 +585,8 @@ class Wal:
             return
         self._is_preparing = True
         self._space.is_making = makes and self._space.dropped <= 0
-        if self._preparing_lane is not None:
-            self._preparing_lane.put(makes)
+        if self._preparing_executor is not None:
+            self._preparing_executor.put(makes)
         else:
             self._on_prepared([makes], self._prepare([makes]))
 
@@ -606,7 +606,7 @@ class Wal:
         self._space.dropped -= prepared.used is SpareKind.DROPPED
         if prepared.is_made:
             self._space.prepared += 1
-            if self._preparing_lane is not None:
+            if self._preparing_executor is not None:
                 self._prepare_next()
 
     # -- the interval mode ------------------------------------------------------------------------------
@@ -621,8 +621,8 @@ class Wal:
         # Not by the order of the reservations: one of them may not be filled for long.
         self._sync_due = None
         if self._failure is None and not self._closed:
-            assert self._lane is not None, "only a started log has a clock"
-            self._lane.put(Sync(_ignore))
+            assert self._executor is not None, "only a started log has a clock"
+            self._executor.put(Sync(_ignore))
 
     # -- the commit hint --------------------------------------------------------------------------------
 

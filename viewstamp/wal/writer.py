@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from viewstamp.errors import StorageFullError
-from viewstamp.host.seam import Disk, File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,

@@ -30,7 +30,7 @@ from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.health.headroom import Room
 from viewstamp.node.log_clock import LogClock

@@ -8,8 +8,8 @@ from random import Random
 
 from viewstamp.actors import AsyncActor
 from viewstamp.errors import ConfigError, FrameError, LostDiskError, PeerError, WrongClusterError
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Buffer, Connection, Network
+from viewstamp.host.interfaces import Buffer, Connection, Network
+from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId
 from viewstamp.node.peers.peer_client import text_of
 from viewstamp.wire.brief_repr import brief_repr
@@ -50,7 +50,7 @@ class PeerLink(AsyncActor[None]):
         on_lost: Callable[[NodeId], None],
         on_lost_disk: Callable[[LostDiskError], None],
         on_connected: Callable[[NodeId], None],
-        log: Log,
+        log: Logger,
     ) -> None:
         self.is_over = False
         """Whether the peer is no member any more: the link has ended."""

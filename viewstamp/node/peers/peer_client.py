@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from viewstamp.errors import FrameError, PeerError, TrimmedError, UnavailableError, ViewstampError
-from viewstamp.host.seam import Connection, Network
+from viewstamp.host.interfaces import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame

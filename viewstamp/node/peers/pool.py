@@ -27,8 +27,8 @@ from viewstamp.consensus.messages import Message
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import LostDiskError, WrongClusterError
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Buffer, Network
+from viewstamp.host.interfaces import Buffer, Network
+from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, name_of
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerLink
@@ -69,7 +69,7 @@ class Peering:
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
-        log: Log,
+        log: Logger,
     ) -> None:
         """Begin with no links.
 

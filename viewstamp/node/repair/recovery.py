@@ -17,7 +17,7 @@ history is stored and the mark cleared, in this order (protocol rule 19). This c
 Before anything is sent, the running mark is stored, and with it the pair that a power loss makes this member regain
 (``node/running_mark.py``).
 
-Everything blocks, and belongs in a lane.
+Everything blocks, and belongs in an executor.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from viewstamp.consensus.core import SnapshotPoint, Stored
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Host
+from viewstamp.host.interfaces import Host
+from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index, NodeId, Term
 from viewstamp.node.applier import Applier
 from viewstamp.node.log_store import LogStore, check_history, stored_membership
@@ -110,7 +110,7 @@ def recover(
     wal_options: wal_module.Options,
     on_wal: Callable[[Wal], None],
     check_stop: Callable[[], None],
-    log: Log,
+    log: Logger,
 ) -> Recovered:
     """Read control file, snapshots and log, and replay what is committed.
 
@@ -246,7 +246,7 @@ def recover(
 
 
 def _load_newest(
-    snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: Log
+    snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: Logger
 ) -> StoredSnapshot | None:
     """Adopt the newest snapshot that is whole; the damaged ones before it are set aside. None = there is none."""
     for damaged in snapshots.damaged:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageFullError, TrimmedError
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Network
+from viewstamp.host.interfaces import Network
+from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.peers.peer_client import LostError, PeerSession
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
@@ -77,7 +77,7 @@ class Refetcher:
         hello: dict[str, object],
         network: Network,
         progress: Progress,
-        log: Log,
+        log: Logger,
     ) -> None:
         """Know the other members, who are at ``addresses``."""
         self._addresses = dict(addresses)

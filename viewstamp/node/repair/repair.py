@@ -31,8 +31,8 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Host
+from viewstamp.host.interfaces import Host
+from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.peers.identity import name_of, reborn
 from viewstamp.node.repair.recovery import Recovered
@@ -97,7 +97,7 @@ class Repairer:
         data_dir: str,
         members: Membership,
         hello: Callable[[], dict[str, object]],
-        log: Log,
+        log: Logger,
     ) -> None:
         """Know the directory; nothing is read yet.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import UnavailableError
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 from viewstamp.node.peers.peer_client import LostError
 from viewstamp.node.repair.refetch import is_described
 from viewstamp.wal.assessment import Part, salvage

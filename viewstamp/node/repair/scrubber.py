@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from viewstamp.actors import AsyncActor
 from viewstamp.errors import CorruptionError, ViewstampError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Clock, Disk
+from viewstamp.host.interfaces import Clock, Disk
+from viewstamp.host.logger import Logger
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.scrub import scrub_segment
@@ -68,7 +68,7 @@ class Scrubber(AsyncActor[None]):
         replace_snapshot: Callable[[], Awaitable[object]],
         is_base_lost: Callable[[], bool],
         find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
-        log: Log,
+        log: Logger,
     ) -> None:
         """Know the files; :meth:`run` reads them.
 

@@ -42,7 +42,7 @@ import msgpack
 from crc32c import crc32c
 
 from viewstamp.errors import ConfigError, CorruptionError
-from viewstamp.host.seam import AsyncFile, Buffer, File
+from viewstamp.host.interfaces import AsyncFile, Buffer, File
 from viewstamp.ids import Index, Term
 from viewstamp.wire.brief_repr import brief_repr
 

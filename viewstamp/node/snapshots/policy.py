@@ -32,8 +32,8 @@ from dataclasses import dataclass
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import ClosedError, RequestError, StorageFullError, UnavailableError, ViewstampError
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Clock
+from viewstamp.host.interfaces import Clock
+from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
 from viewstamp.node.replica import LogTrimmed
@@ -98,7 +98,7 @@ class Snapshotter(AsyncActor[None]):
         on_trimmed: Callable[[LogTrimmed], None],
         load_bytes: int,
         load_seconds: float,
-        log: Log,
+        log: Logger,
     ) -> None:
         self.store = store
         self._raft = raft

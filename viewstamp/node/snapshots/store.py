@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from viewstamp.errors import ConfigError, CorruptionError, StorageError, StorageFullError, TrimmedError
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.garbage import Garbage, create_anew
-from viewstamp.host.seam import AsyncFile, Disk
+from viewstamp.host.interfaces import AsyncFile, Disk
 from viewstamp.ids import Index, Term
 from viewstamp.node.snapshots.choice import choose_base, choose_dropped
 from viewstamp.node.snapshots.file import (

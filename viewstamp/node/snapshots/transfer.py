@@ -25,8 +25,8 @@ from viewstamp.errors import (
     TrimmedError,
 )
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.log import Log
-from viewstamp.host.seam import Network
+from viewstamp.host.interfaces import Network
+from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.peers.peer_client import PeerSession
 from viewstamp.node.repair.recovery import point_of
@@ -60,7 +60,7 @@ class SnapshotFetcher(AsyncActor[None]):
         network: Network,
         mark: Callable[[Index, Term], Awaitable[None]],
         on_fetched: Callable[[InstallSnapshot], None],
-        log: Log,
+        log: Logger,
     ) -> None:
         self._store = store
         self._machine = machine

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.consensus.standing import majority
 from viewstamp.errors import CorruptionError, FrameError
-from viewstamp.host.seam import Buffer, File
+from viewstamp.host.interfaces import Buffer, File
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.wal.format import (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from viewstamp.host.seam import AsyncFile, Buffer, Disk, File, Lane, Lock
+from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File, Lock, SerialExecutor
 
-__all__ = ["AsyncFileThrough", "DiskThrough", "FileThrough"]
+__all__ = ["ForwardingAsyncFile", "ForwardingDisk", "ForwardingFile"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
-class FileThrough(File):
+class ForwardingFile(File):
     """Stands before a file; each method as that of :class:`File`."""
 
     def __init__(self, file: File) -> None:
@@ -49,7 +49,7 @@ class FileThrough(File):
         self._file.close()
 
 
-class AsyncFileThrough(AsyncFile):
+class ForwardingAsyncFile(AsyncFile):
     """Stands before a file for bulk work; each method as that of :class:`AsyncFile`."""
 
     def __init__(self, file: AsyncFile) -> None:
@@ -77,7 +77,7 @@ class AsyncFileThrough(AsyncFile):
         await self._file.close()
 
 
-class DiskThrough(Disk):
+class ForwardingDisk(Disk):
     """Stands before a disk; each method as that of :class:`Disk`. Files that it opens are the other disk's own."""
 
     def __init__(self, disk: Disk) -> None:
@@ -135,11 +135,11 @@ class DiskThrough(Disk):
         """Return who holds the lock of a data directory."""
         return self._disk.lock_holder(directory)
 
-    def lane(
+    def executor(
         self,
         name: str,
         work: Callable[[list[ItemT]], ResultT],
         done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
-        """Start a lane of the disk underneath: what its work does comes through the files of this one."""
-        return self._disk.lane(name, work, done)
+    ) -> SerialExecutor[ItemT]:
+        """Start an executor of the disk underneath: what its work does comes through the files of this one."""
+        return self._disk.executor(name, work, done)

@@ -13,7 +13,7 @@ from typing import TextIO
 
 import pytest
 
-from viewstamp.host.log import JsonLog, SafeLog
+from viewstamp.host.logger import JsonLogger, SafeLogger
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -22,7 +22,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 def test_a_line_begins_with_what_every_line_has_whatever_the_order_in_which_it_was_said() -> None:
     stream = io.StringIO()
-    JsonLog(stream).bind(reason="the disk", term=3).bind(node="n1").warning("! full", left=7)
+    JsonLogger(stream).bind(reason="the disk", term=3).bind(node="n1").warning("! full", left=7)
     (line,) = lines(stream)
     assert list(line) == ["timestamp", "level", "event", "node", "term", "reason", "left"]
     assert list(line.values())[1:] == ["warning", "! full", "n1", 3, "the disk", 7]
@@ -30,7 +30,7 @@ def test_a_line_begins_with_what_every_line_has_whatever_the_order_in_which_it_w
 
 def test_the_timestamp_is_of_the_moment_and_says_that_it_is_utc() -> None:
     stream = io.StringIO()
-    JsonLog(stream).info("= node started")
+    JsonLogger(stream).info("= node started")
     said = datetime.fromisoformat(str(lines(stream)[0]["timestamp"]))
     assert said.utcoffset() == timedelta(0)
     assert abs(said.timestamp() - datetime.now().timestamp()) < 60
@@ -38,7 +38,7 @@ def test_the_timestamp_is_of_the_moment_and_says_that_it_is_utc() -> None:
 
 def test_what_is_less_than_the_level_is_not_written_also_by_a_logger_that_was_bound() -> None:
     stream = io.StringIO()
-    log = JsonLog(stream, "warning").bind(node="n1")
+    log = JsonLogger(stream, "warning").bind(node="n1")
     log.info("= state")
     log.warning("! refused")
     log.error("! node failed")
@@ -51,13 +51,13 @@ def test_a_value_that_is_no_json_is_asked_what_it_shows_or_written_as_python_sho
             return 5
 
     stream = io.StringIO()
-    JsonLog(stream).info("= state", term=Term(), error=ValueError("no"), text='"\n')
+    JsonLogger(stream).info("= state", term=Term(), error=ValueError("no"), text='"\n')
     assert [lines(stream)[0][name] for name in ("term", "error", "text")] == [5, "ValueError('no')", '"\n']
 
 
 def test_binding_changes_the_new_logger_only() -> None:
     stream = io.StringIO()
-    log = JsonLog(stream)
+    log = JsonLogger(stream)
     log.bind(node="n1")
     log.info("= node started")
     assert "node" not in lines(stream)[0]
@@ -77,7 +77,7 @@ class Fickle(io.StringIO):
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
 def test_a_safe_log_drops_lines_that_cannot_be_written_and_reports_how_many(error: Exception) -> None:
     stream = Fickle()
-    log = SafeLog(JsonLog(stream)).bind(node="n1")
+    log = SafeLogger(JsonLogger(stream)).bind(node="n1")
     stream.error = error
     log.info("= state")
     log.bind(part="wal").error("! node failed")
@@ -99,13 +99,13 @@ def test_a_safe_log_survives_a_value_that_cannot_be_shown() -> None:
             raise RuntimeError("no")
 
     stream = io.StringIO()
-    SafeLog(JsonLog(stream)).info("= state", value=Odd())
+    SafeLogger(JsonLogger(stream)).info("= state", value=Odd())
     assert stream.getvalue() == ""
 
 
 def test_a_long_text_is_cut_in_the_line() -> None:
     stream = io.StringIO()
-    SafeLog(JsonLog(stream)).warning("! refused", reason="x" * 10_000_000)
+    SafeLogger(JsonLogger(stream)).warning("! refused", reason="x" * 10_000_000)
     reason = str(lines(stream)[0]["reason"])
     assert reason.endswith("xxx... (10000000 characters)")
     assert len(stream.getvalue()) < 2000
@@ -121,7 +121,7 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 
 def test_a_full_pipe_loses_lines_and_does_not_block() -> None:
     with pipe() as (reader, stream):
-        log = SafeLog(JsonLog(stream))
+        log = SafeLogger(JsonLogger(stream))
         for number in range(2000):
             log.info("= state", number=number, text="x" * 200)
         lost = log.lines_lost
@@ -136,7 +136,7 @@ def test_a_full_pipe_loses_lines_and_does_not_block() -> None:
 
 def test_a_line_that_was_cut_in_the_middle_does_not_spoil_the_next() -> None:
     with pipe() as (reader, stream):
-        log = JsonLog(stream)
+        log = JsonLogger(stream)
         with pytest.raises(BlockingIOError):
             log.info("= state", text="x" * 200_000)  # More than a pipe holds.
         torn = os.read(reader, 1 << 20)
@@ -149,10 +149,10 @@ def test_a_line_that_was_cut_in_the_middle_does_not_spoil_the_next() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_leaves_nothing_in_a_buffer_that_would_fail_at_exit() -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream:
-        log = SafeLog(JsonLog(stream))
+        log = SafeLogger(JsonLogger(stream))
         log.error("! node failed")
         assert log.lines_lost == 1
 
 
 def test_a_process_without_stderr_logs_nowhere() -> None:
-    JsonLog(None).bind(node="n1").error("! node failed")
+    JsonLogger(None).bind(node="n1").error("! node failed")

@@ -23,10 +23,10 @@ __all__ = [
     "Disk",
     "File",
     "Host",
-    "Lane",
     "Listener",
     "Lock",
     "Network",
+    "SerialExecutor",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -140,7 +140,7 @@ class Lock(Protocol):
         ...
 
 
-class Lane(Protocol[ItemT_contra]):
+class SerialExecutor(Protocol[ItemT_contra]):
     """Work that happens off the event loop, in the order in which it was put."""
 
     def put(self, item: ItemT_contra) -> None:
@@ -222,13 +222,13 @@ class Disk(Protocol):
         """
         ...
 
-    def lane(
+    def executor(
         self,
         name: str,
         work: Callable[[list[ItemT]], ResultT],
         done: Callable[[list[ItemT], ResultT | BaseException], None],
-    ) -> Lane[ItemT]:
-        """Start a lane on the running event loop.
+    ) -> SerialExecutor[ItemT]:
+        """Start an executor on the running event loop.
 
         ``work`` is called off the loop with *everything* that is queued, at least one item; then ``done``
         on the loop with the same items and what ``work`` returned or raised. Calls to ``work`` never

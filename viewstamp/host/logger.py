@@ -1,7 +1,7 @@
 """The logger interface of a node's parts, the logger that never raises, and the JSON logger of a node process.
 
-Any structlog logger is a :class:`Log` too. ``JsonLog`` exists because a node process keeps in memory what it imports:
-structlog's consoles, tracebacks and colours are a sixth of its memory and of its start-up time.
+Any structlog logger is a :class:`Logger` too. ``JsonLogger`` exists because a node process keeps in memory what it
+imports: structlog's consoles, tracebacks and colours are a sixth of its memory and of its start-up time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TextIO
 
-__all__ = ["JsonLog", "Log", "SafeLog"]
+__all__ = ["JsonLogger", "Logger", "SafeLogger"]
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -27,27 +27,27 @@ _PIPE_BYTES: Final = 4096
 """Bytes that a pipe takes without blocking when ``poll`` reports it writable (``PIPE_BUF`` on Linux)."""
 
 
-class Log(Protocol):
-    """Writes an event and values by name. Never awaits. An implementation may raise: a node wraps it in SafeLog."""
+class Logger(Protocol):
+    """Writes an event and values by name. Never awaits. An implementation may raise: a node wraps it in SafeLogger."""
 
-    def bind(self, **values: Any) -> Log:
+    def bind(self, **values: Any) -> Logger:
         """Return a logger that adds ``values`` to every line."""
         ...
 
     def info(self, event: str, **values: Any) -> object:
-        """Log what is normal."""
+        """Logger what is normal."""
         ...
 
     def warning(self, event: str, **values: Any) -> object:
-        """Log what is not normal, and is being dealt with."""
+        """Logger what is not normal, and is being dealt with."""
         ...
 
     def error(self, event: str, **values: Any) -> object:
-        """Log what a person has to look at."""
+        """Logger what a person has to look at."""
         ...
 
 
-class SafeLog:
+class SafeLogger:
     """A logger in front of another one. It never raises, because a failed log line must not fail the caller.
 
     For example, the replica logs inside its turn, and the error handler of a node logs before the node stops: an
@@ -57,13 +57,13 @@ class SafeLog:
     Text values are cut to 1,000 characters.
     """
 
-    def __init__(self, log: Log, losses: _Losses | None = None) -> None:
+    def __init__(self, log: Logger, losses: _Losses | None = None) -> None:
         """Write to ``log``; ``losses`` is shared by all loggers that are bound from one."""
         self._log = log
         self._losses = losses or _Losses()
 
     @classmethod
-    def of(cls, log: Log) -> SafeLog:
+    def of(cls, log: Logger) -> SafeLogger:
         """Return ``log`` itself where it is safe already: two would hide from the outer one what is lost."""
         return log if isinstance(log, cls) else cls(log)
 
@@ -78,20 +78,20 @@ class SafeLog:
         failure = self._losses.reason if self._losses.unreported else ""
         return {"log_lines_lost": self._losses.total, "log_stream_failure": failure}
 
-    def bind(self, **values: Any) -> SafeLog:
+    def bind(self, **values: Any) -> SafeLogger:
         """Return a logger that adds ``values`` to every line."""
-        return SafeLog(self._log.bind(**values), self._losses)
+        return SafeLogger(self._log.bind(**values), self._losses)
 
     def info(self, event: str, **values: Any) -> None:
-        """Log what is normal."""
+        """Logger what is normal."""
         self._write(self._log.info, event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Log what is not normal, and is being dealt with."""
+        """Logger what is not normal, and is being dealt with."""
         self._write(self._log.warning, event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Log what a person has to look at."""
+        """Logger what a person has to look at."""
         self._write(self._log.error, event, values)
 
     def _write(self, write: Callable[..., object], event: str, values: Mapping[str, object]) -> None:
@@ -123,13 +123,13 @@ def _shortened(value: object) -> object:
     return value
 
 
-class JsonLog:
+class JsonLogger:
     """Writes a line for each event: ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``node``, ``term``, the rest.
 
     A value that is no JSON is asked for ``__structlog__()``, as structlog does, and else written as its repr.
 
     It raises OSError where the stream cannot be written, and BlockingIOError instead of waiting for the reader of a
-    full pipe, because a write that blocks would stop the event loop. Use it behind :class:`SafeLog`.
+    full pipe, because a write that blocks would stop the event loop. Use it behind :class:`SafeLogger`.
     """
 
     def __init__(self, stream: TextIO | None, level: str = "info", values: Mapping[str, object] | None = None) -> None:
@@ -141,22 +141,22 @@ class JsonLog:
         self._level = level
         self._values = dict(values or {})
 
-    def bind(self, **values: Any) -> JsonLog:
+    def bind(self, **values: Any) -> JsonLogger:
         """Return a logger that adds ``values`` to every line."""
-        bound = JsonLog(None, self._level, self._values | values)
+        bound = JsonLogger(None, self._level, self._values | values)
         bound._out = self._out
         return bound
 
     def info(self, event: str, **values: Any) -> None:
-        """Log what is normal."""
+        """Logger what is normal."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Log what is not normal, and is being dealt with."""
+        """Logger what is not normal, and is being dealt with."""
         self._write("warning", event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Log what a person has to look at."""
+        """Logger what a person has to look at."""
         self._write("error", event, values)
 
     def _write(self, level: str, event: str, values: Mapping[str, object]) -> None:

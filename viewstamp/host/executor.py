@@ -1,4 +1,4 @@
-"""A lane on real threads: one that does all the work, or a small pool that takes turns.
+"""An executor on real threads: one that does all the work, or a small pool that takes turns.
 
 Why a pool: docs/design/0001-sync-threads.md.
 """
@@ -11,21 +11,21 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-__all__ = ["RealLane"]
+__all__ = ["ThreadExecutor"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
 class _Stop:
-    """The last thing in a lane's queue."""
+    """The last thing in an executor's queue."""
 
 
-class RealLane(Generic[ItemT, ResultT]):
+class ThreadExecutor(Generic[ItemT, ResultT]):
     """Daemon threads fed by a SimpleQueue, one of them at a time; reports through ``call_soon_threadsafe``.
 
     One wake-up each way: 34-52 µs, half of what ``run_in_executor`` costs. With more than one thread, the one that has
-    done its turn while more came hands the lane to the next and sleeps: the seed system's rotating pool of sync
+    done its turn while more came hands the executor to the next and sleeps: the seed system's rotating pool of sync
     threads. Where nothing waits it goes on waiting itself.
 
     Invariants:
@@ -51,7 +51,7 @@ class RealLane(Generic[ItemT, ResultT]):
         self._closed = False
         self._failure: BaseException | None = None
         self._turns: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(threads)]
-        """By thread: True = it is its turn, False = the lane has stopped."""
+        """By thread: True = it is its turn, False = the executor has stopped."""
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"{name}-{number}" if threads > 1 else name)
             for number in range(threads)
@@ -90,7 +90,7 @@ class RealLane(Generic[ItemT, ResultT]):
             self._report(self._finish)
 
     def _turn(self) -> bool:
-        """Wait for items, work on all of them, report; say whether the lane goes on."""
+        """Wait for items, work on all of them, report; say whether the executor goes on."""
         items: list[ItemT] = []
         stopping = self._take(items)
         if items:
@@ -108,7 +108,7 @@ class RealLane(Generic[ItemT, ResultT]):
         return not stopping
 
     def _take(self, items: list[ItemT]) -> bool:
-        """Wait for an item and take all that are there; say whether the lane is to stop after them."""
+        """Wait for an item and take all that are there; say whether the executor is to stop after them."""
         item = self._queue.get()
         try:
             while not isinstance(item, _Stop):

@@ -1,4 +1,4 @@
-"""Lanes of one thread and of a rotating pool: the same behaviour behind the same seam."""
+"""Executors of one thread and of a rotating pool: the same behaviour behind the same seam."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 
 from viewstamp.host.conformance import DISK_BEHAVIOURS
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.seam import Disk
+from viewstamp.host.interfaces import Disk
 
-LANES = [behaviour for behaviour in DISK_BEHAVIOURS if "a_lane" in behaviour.__name__]
+EXECUTORS = [behaviour for behaviour in DISK_BEHAVIOURS if "an_executor" in behaviour.__name__]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("behaviour", LANES, ids=lambda each: each.__name__)
-async def test_a_lane_conforms_however_many_threads_it_has(
+@pytest.mark.parametrize("behaviour", EXECUTORS, ids=lambda each: each.__name__)
+async def test_an_executor_conforms_however_many_threads_it_has(
     behaviour: Callable[[Disk, str], Coroutine[Any, Any, None]], threads: int, tmp_path: Path
 ) -> None:
-    assert len(LANES) >= 3
-    await behaviour(RealDisk(lane_threads=threads), str(tmp_path))
+    assert len(EXECUTORS) >= 3
+    await behaviour(RealDisk(executor_threads=threads), str(tmp_path))
 
 
 async def rotate(count: int, *, waits: bool) -> tuple[list[str], list[int]]:
@@ -38,7 +38,7 @@ async def rotate(count: int, *, waits: bool) -> tuple[list[str], list[int]]:
         assert at_once == 1, "one thread at a time"
         workers.append(threading.current_thread().name)
         if waits and items[0] < count - 1:
-            lane.put(items[0] + 1)
+            executor.put(items[0] + 1)
         at_once -= 1
         return items[0]
 
@@ -46,15 +46,15 @@ async def rotate(count: int, *, waits: bool) -> tuple[list[str], list[int]]:
         assert outcome == items[0]
         reported.extend(items)
 
-    lane = RealDisk(lane_threads=3).lane("sync", work, done)
-    lane.put(0)
+    executor = RealDisk(executor_threads=3).executor("sync", work, done)
+    executor.put(0)
     async with asyncio.timeout(10):
         while len(reported) < count:
             before = len(reported)
             await asyncio.sleep(0.005)
             if not waits and before == len(reported) < count:
-                lane.put(before)
-    await lane.close()
+                executor.put(before)
+    await executor.close()
     return workers, reported
 
 
@@ -64,18 +64,18 @@ async def test_the_threads_of_a_pool_take_turns_while_there_is_work_and_the_orde
     assert workers == [f"sync-{number % 3}" for number in range(100)]
 
 
-async def test_a_thread_that_finds_nothing_to_do_keeps_the_lane() -> None:
+async def test_a_thread_that_finds_nothing_to_do_keeps_the_executor() -> None:
     workers, reported = await rotate(5, waits=False)
     assert reported == list(range(5))
     assert workers == ["sync-0"] * 5
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-async def test_no_thread_is_left_when_a_lane_is_closed(threads: int) -> None:
+async def test_no_thread_is_left_when_an_executor_is_closed(threads: int) -> None:
     before = set(threading.enumerate())
-    lane = RealDisk(lane_threads=threads).lane("sync", lambda items: None, lambda items, outcome: None)
-    lane.put(1)
-    await asyncio.gather(lane.close(), lane.close())
+    executor = RealDisk(executor_threads=threads).executor("sync", lambda items: None, lambda items, outcome: None)
+    executor.put(1)
+    await asyncio.gather(executor.close(), executor.close())
     assert set(threading.enumerate()) <= before
 
 
@@ -86,9 +86,9 @@ def test_the_threads_end_where_the_loop_is_closed_before_they_can_report(threads
     mine: list[threading.Thread] = []
 
     async def run() -> None:
-        lane = RealDisk(lane_threads=threads).lane("sync", lambda items: release.wait(10), lambda *_: None)
+        executor = RealDisk(executor_threads=threads).executor("sync", lambda items: release.wait(10), lambda *_: None)
         mine.extend(set(threading.enumerate()) - before)
-        lane.put(1)
+        executor.put(1)
 
     asyncio.run(run())
     release.set()
