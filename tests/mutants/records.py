@@ -628,6 +628,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/replay/test_chain.py::test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed"),
     ),
     Record(
+        "replay-misses-silently",
+        Case("tests/replay/test_visible.py::test_kept_records_below_a_log_that_begins_at_its_snapshot_are_missed"),
+    ),
+    Record(
         "log-that-raises",
         Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
     ),

@@ -11,7 +11,7 @@ from viewstamp.consensus import standing
 from viewstamp.consensus.membership import MembershipEntry
 from viewstamp.consensus.standing import Claim
 from viewstamp.ids import NodeId
-from viewstamp.replay import chain
+from viewstamp.replay import chain, visible
 from viewstamp.replay.headers import Link
 from viewstamp.replay.replica import Replica
 
@@ -57,6 +57,10 @@ def replay_takes_uncommitted() -> AbstractContextManager[None]:
     return patched(chain._Walk, _belongs=belongs)
 
 
+def replay_misses_silently() -> AbstractContextManager[None]:
+    return patched(visible._Counts, missing=lambda self: [])
+
+
 REPLAY_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -83,6 +87,12 @@ REPLAY_MUTANTS = {
             "the replay takes a batch below a gap that nobody knew to be committed",
             replay_takes_uncommitted,
             rule="§4",
+        ),
+        Mutant(
+            "replay-misses-silently",
+            "the replay shows less than the topics keep, without an error",
+            replay_misses_silently,
+            rule="replay",
         ),
     )
 }

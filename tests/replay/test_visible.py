@@ -112,10 +112,11 @@ def test_a_snapshot_anywhere_changes_nothing() -> None:
         assert replayed(disk) == expected, f"a snapshot after batch {taken}"
 
 
-def test_a_log_dropped_up_to_what_is_kept_gives_what_is_kept() -> None:
-    """A trim lets the log go up to a point; a snapshot anywhere behind it stands for the rest."""
+@pytest.mark.parametrize("later", [1, 3], ids=["behind the trims", "before the trims"])
+def test_a_log_dropped_up_to_what_is_kept_gives_what_is_kept(later: int) -> None:
+    """A trim lets the log go up to a point, at once: the newest snapshot may say that more is kept."""
     dropped: list[int] = []
-    for trimmed_to in (2, 3, 4, 5, 6, 8, 9):
+    for trimmed_to in (2, 3, 4, 5, 6, 8, 9, 10):
         log, expected = sinks(70_000)
         log.command(Kind.TRIM_TOPIC, name="orders", position=trimmed_to)
         log.command(Kind.TRIM_TOPIC, name="bills", position=2)
@@ -128,9 +129,35 @@ def test_a_log_dropped_up_to_what_is_kept_gives_what_is_kept() -> None:
         disk = SimulatedDisk()
         for name in NAMES:
             write_member(disk, name, log, first=first)
-        write_snapshot(disk, "n3", prefix(log, len(log.batches) - 1))
+        write_snapshot(disk, "n3", prefix(log, len(log.batches) - later))
         assert replayed(disk) == [*kept, ("orders", 11, b"o6")], f"trimmed to {trimmed_to}"
     assert dropped[0] < dropped[-1], "the log gets shorter, down to what a COMMIT names that is kept"
+
+
+def test_staged_batches_that_were_dropped_after_a_trim_are_no_loss() -> None:
+    """The COMMIT that gave them positions is still there, and a snapshot from before it."""
+    log, expected = sinks(70_000)
+    commit = next(at for at, batch in enumerate(log.batches) if batch.kind is Kind.COMMIT)
+    log.command(Kind.TRIM_TOPIC, name="orders", position=8)
+    log.command(Kind.TRIM_TOPIC, name="bills", position=2)
+    for taken in (commit, commit + 1):
+        disk = SimulatedDisk()
+        for name in NAMES:
+            write_member(disk, name, log, first=commit)
+        write_snapshot(disk, "n1", prefix(log, taken))
+        assert replayed(disk) == [each for each in expected if each[1] >= (8 if each[0] == "orders" else 2)]
+
+
+def test_kept_records_below_a_log_that_begins_at_its_snapshot_are_missed() -> None:
+    log = orders()
+    taken = len(log.batches) - 1
+    disk = SimulatedDisk()
+    for name in NAMES:
+        write_member(disk, name, log, first=taken)
+    write_snapshot(disk, "n1", prefix(log, taken))
+    problem = opened(disk).problem
+    assert isinstance(problem, CorruptionError)
+    assert "positions 1 to 10 of topic 'orders'" in problem.message
 
 
 def test_a_trim_behind_the_snapshot_is_honoured() -> None:

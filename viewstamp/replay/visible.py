@@ -3,12 +3,14 @@
 A batch of RECORDS is visible where it stands; staged batches where the COMMIT stands that names them, in its order,
 with its log time. So the log is applied to topics and sinks as every member applied it (``streams/ledger.py``), from
 nothing where it is there from its first record on, else from a snapshot. Below that snapshot positions are counted
-backwards from what it says of the topics, and checked against the headers and the topics' sparse maps: so a lost piece
-that held no record which is kept is no loss.
+backwards from what it says of the topics, and checked against the headers and the topics' sparse maps. How far back is
+decided by what the topics keep at the end of the log, because members drop log as soon as a trim is applied, whether or
+not a snapshot was taken since. So a lost piece that held no record which is kept is no loss.
 """
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -32,6 +34,8 @@ from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 __all__ = ["Item", "Plan", "build_plan"]
 
 _KIND_AT: Final = 52
+_NOWHERE: Final = (1 << 32) - 1
+"""The place of a staged batch that nobody has."""
 
 
 class Item(NamedTuple):
@@ -155,6 +159,8 @@ class _Planner:
         self._disk = disk
         self._chain = chain
         self._plan = Plan(chain)
+        self._lost: dict[tuple[int, int], CorruptionError] = {}
+        """Why there is no place for an item, by (topic, first position): an error only if the item is kept."""
         self._staged_indices = array("Q")
         self._staged_places = array("I")
 
@@ -162,17 +168,16 @@ class _Planner:
         chain, plan = self._chain, self._plan
         state, begin = self._base()
         start = self._find_staged(begin)
-        if start:
-            for item in reversed(list(self._below(state, start))):
-                plan.add(item)
+        next_positions = {int(id_): int(topic.next_position) for id_, topic in state.topics.items()}
         ledger = Ledger(state)
-        known = len(plan)
+        known = 0
         for place in range(start, len(chain)):
             self._apply(ledger, place)
             if chain.link(place).end <= chain.commit_end:
                 known = len(plan)
         plan.topics = {int(id_): topic.name for id_, topic in state.topics.items()}
-        return self._kept(state, known)
+        below = list(self._below(state, next_positions, begin, start))[::-1]
+        return self._kept(state, below, known)
 
     # Where it begins.
 
@@ -267,10 +272,17 @@ class _Planner:
 
     # Below the snapshot.
 
-    def _below(self, state: State, start: int) -> Iterator[Item]:
-        """Yield the items below place ``start``, the last first."""
-        counts = _Counts(state)
-        end = state.end
+    def _below(self, state: State, next_positions: dict[int, int], begin: int, start: int) -> Iterator[Item]:
+        """Yield the items below place ``start``, the last first, back to the first one that ``state`` keeps.
+
+        Args:
+          state: at the end of the chain.
+          next_positions: of the topics at index ``begin``.
+          begin: the index at which the chain was begun to be applied.
+          start: the place of that index in the chain.
+        """
+        counts = _Counts(state, next_positions)
+        end = begin
         for place in range(start - 1, -1, -1):
             batch = self._batch(place)
             if batch.end < end:
@@ -295,7 +307,7 @@ class _Planner:
         for entry in reversed(_entries(batch)):
             if counts.wants(entry.topic, batch.first_index):
                 first = counts.take(entry.topic, entry.count)
-                yield Item(entry.topic, first, 0, entry.count, batch.log_time, self._staged(entry, batch))
+                yield Item(entry.topic, first, 0, entry.count, batch.log_time, self._staged(entry, first, batch))
 
     # From the snapshot on.
 
@@ -327,18 +339,20 @@ class _Planner:
         for entry in entries:
             first = next_position[entry.topic]
             next_position[entry.topic] = first + entry.count
-            staged = self._staged(entry, batch)
+            staged = self._staged(entry, first, batch)
             self._plan.add(Item(entry.topic, first, 0, entry.count, batch.log_time, staged))
 
-    def _kept(self, state: State, known: int) -> Plan:
-        """Return the plan without what was trimmed or has aged; what is left of it must be readable."""
+    def _kept(self, state: State, below: Sequence[Item], known: int) -> Plan:
+        """Return the plan behind ``below``, without what was trimmed or has aged; what is left must be readable."""
         plan, chain = self._plan, self._chain
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
         kept = Plan(chain, plan.topics, 0, plan.commands, plan.findings)
-        for at, item in enumerate(plan):
+        for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:
                 continue
+            if item.place == _NOWHERE:
+                raise self._lost[item.topic, item.first_position]
             replica, row = chain.copy(item.place)
             if row in chain.replicas[replica].rows.unreadable:
                 link = chain.link(item.place)
@@ -357,30 +371,37 @@ class _Planner:
             gap = Gap(batch.first_index, batch.end)
             raise _lost([gap], f"a {batch.kind.name} stands there, and every copy of it is damaged")
 
-    def _staged(self, entry: StagedBatch, commit: Batch) -> int:
-        """Return the place of a staged batch that takes effect."""
+    def _staged(self, entry: StagedBatch, first: int, commit: Batch) -> int:
+        """Return the place of a staged batch whose first record gets position ``first``; ``_NOWHERE`` = it is lost.
+
+        The log that held it is dropped when the records are trimmed, and the COMMIT may still be there.
+        """
         at = bisect_left(self._staged_indices, entry.index)
         if at == len(self._staged_indices) or self._staged_indices[at] != entry.index:
             gap = Gap(entry.index, entry.index + entry.count)
-            raise _lost([gap], f"the COMMIT at index {commit.first_index} made them visible")
+            error = _lost([gap], f"the COMMIT at index {commit.first_index} made them visible")
+            self._lost[entry.topic, first] = error
+            return _NOWHERE
         return self._staged_places[at]
 
 
 class _Counts:
-    """Counts each topic's positions backwards, from what a state says of it. ``idle``: COMMITs without effect.
+    """Counts each topic's positions backwards from ``next_positions``, down to what ``state`` keeps.
+
+    ``next_positions`` are those of an earlier state of the same log. ``idle``: COMMITs without effect.
 
     Behind a gap the count of a topic may be wrong, until the header of a batch of RECORDS, or the beginning of its
     sparse map, says the same.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, next_positions: dict[int, int]) -> None:
         self.idle = frozenset(state.staging.idle_commits)
         self._topics: dict[int, Topic] = {int(id_): topic for id_, topic in state.topics.items()}
-        self._next = {id_: int(topic.next_position) for id_, topic in self._topics.items()}
+        self._next = next_positions
         self._begins: dict[int, tuple[int, int]] = {
-            id_: topic.locate(topic.first_position)
-            for id_, topic in self._topics.items()
-            if topic.first_position < topic.next_position
+            id_: self._topics[id_].locate(self._topics[id_].first_position)
+            for id_, next_position in next_positions.items()
+            if self._topics[id_].first_position < next_position
         }
         """Of the topics of which not all that is kept has been met: the first (index, position) of the sparse map."""
         self._unsure: set[int] = set()
