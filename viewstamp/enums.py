@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeVar
 
-__all__ = ["quick"]
+__all__ = ["fast_members"]
 
 EnumT = TypeVar("EnumT", bound=Enum)
 
 
-def quick(cls: type[EnumT]) -> type[EnumT]:
+def fast_members(cls: type[EnumT]) -> type[EnumT]:
     """Let ``Kind.RECORDS`` cost what it costs from Python 3.12 on; decorates an enum.
 
     Python 3.11 finds a member by a function, 0.3 us each time, and a batch on its way asks some fifty times which kind,

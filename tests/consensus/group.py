@@ -12,14 +12,13 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from viewstamp.consensus.core import Core, Options, SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable, Facts, check, check_sent, check_stored
 from viewstamp.consensus.membership import Change, Membership, MembershipEntry
 from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import (
     AppendLog,
-    EndSilence,
+    EndRecovery,
     Fetch,
     Ready,
     ResetLog,
@@ -29,13 +28,14 @@ from viewstamp.consensus.ready import (
     WriteTerm,
 )
 from viewstamp.consensus.roles import Lifecycle, Role
+from viewstamp.consensus.state import Core, RaftOptions, SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = ["OPTIONS", "Disk", "Group", "Member", "Snapshot", "names", "record"]
 
-OPTIONS = Options(election_timeout_ticks=10, heartbeat_ticks=2)
+OPTIONS = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2)
 
 
 def names(count: int) -> list[NodeId]:
@@ -76,7 +76,7 @@ class Disk:
     begin: Index = Index(1)
     """Where the log begins, after a record of ``begin_term``."""
     begin_term: Term = Term(0)
-    silent_until: tuple[Term, Index] | None = None
+    recovering_until: tuple[Term, Index] | None = None
     """The pair that was advertised before the disk was damaged."""
     snapshots: list[Snapshot] = field(default_factory=list)
     """Snapshot files, the newest last."""
@@ -116,8 +116,8 @@ class Disk:
             case WriteTerm(term, vote):
                 self.term, self.vote = term, vote
                 self.log.append(f"term {term} vote {vote or '-'}")
-            case EndSilence():
-                self.silent_until = None
+            case EndRecovery():
+                self.recovering_until = None
                 self.log.append("end silence")
             case WriteHistory(history):
                 self.history = history
@@ -151,7 +151,7 @@ class Disk:
     def damage(self, end: int, *, is_end_known: bool = True) -> None:
         """Lose everything from ``end`` on, and note what was advertised before, as recovery does (protocol rule 17)."""
         lost_end = self.end if is_end_known else Index(2**62)
-        self.silent_until = self.history.advertised(self.end).last_term, lost_end
+        self.recovering_until = self.history.advertised(self.end).last_term, lost_end
         self.truncate(Index(end))
         self.commit_hint = min(self.commit_hint, Index(end))
 
@@ -211,7 +211,7 @@ class Group:
         self,
         members: int | list[NodeId] = 3,
         *,
-        options: Options = OPTIONS,
+        options: RaftOptions = OPTIONS,
         learners: Iterable[NodeId] = (),
         disks: dict[NodeId, Disk] | None = None,
         seed: int = 0,
@@ -244,7 +244,7 @@ class Group:
 
     # -- Life and death -------------------------------------------------------------------------------------
 
-    def start(self, me: str, *, options: Options | None = None, hint: Membership | None = None) -> None:
+    def start(self, me: str, *, options: RaftOptions | None = None, hint: Membership | None = None) -> None:
         """Start a member from what its disk holds."""
         member = self[me]
         assert not member.is_up
@@ -273,7 +273,7 @@ class Group:
             log_time=max((batch.log_time for batch in [*applied[-1:], *disk.batches]), default=0),
             tail=[batch for batch in disk.batches if batch.end > commit_end],
             memberships=memberships,
-            silent_until=disk.silent_until,
+            recovering_until=disk.recovering_until,
         )
         member.raft = Raft(member.me, self.options[member.me], stored, self.entropy)
         done = applied[-1].end if applied else Index(1)
@@ -305,7 +305,7 @@ class Group:
         member.reads_asked.clear()
         member.offer = member.fetched = None
 
-    def restart(self, me: str, *, options: Options | None = None) -> None:
+    def restart(self, me: str, *, options: RaftOptions | None = None) -> None:
         """Kill a member, losing what waits for its disk, and start it again."""
         if self[me].is_up:
             self.crash(me)

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tests.consensus.group import Group, Member
-from viewstamp.consensus.core import Options
 from viewstamp.consensus.membership import AddMember, Change, Membership, RemoveMember
 from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse, Message
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId
 from viewstamp.wire.batch import Kind, build_batch
@@ -113,7 +113,7 @@ class Schedule:
     def __init__(self, mix: Mix, seed: int) -> None:
         self.mix = mix
         self.entropy = entropy = random.Random(seed)
-        self.options = Options(
+        self.options = RaftOptions(
             election_timeout_ticks=10,
             heartbeat_ticks=2,
             append_bytes_max=entropy.choice((150, 400, 4000)),
@@ -174,7 +174,7 @@ class Schedule:
                 membership = group[leader].core.membership
                 members = [group[me] for me in membership.addresses]
                 ends = {member.core.log.commit_end for member in members}
-                is_whole = not membership.is_joint and all(each.core.silent_until is None for each in members)
+                is_whole = not membership.is_joint and all(each.core.recovering_until is None for each in members)
                 if ends == {group[leader].core.log.end} and is_whole and all(group.is_running(m.me) for m in members):
                     return
         raise AssertionError(
@@ -314,7 +314,7 @@ class Schedule:
         """Ask a leader for any change; refusals are its right."""
         group, entropy = self.group, self.entropy
         leader = self._any([member for member in group.up() if member.core.leader == member.me])
-        silent = any(member.disk.silent_until is not None for member in group.members.values())
+        silent = any(member.disk.recovering_until is not None for member in group.members.values())
         if leader is None or leader.raft is None or silent:
             return  # Fewer voters tolerate fewer: together with who is silent that may be one too many.
         members = sorted(leader.core.membership.addresses)
@@ -350,18 +350,18 @@ class Schedule:
             if batch.kind is Kind.MEMBERSHIP
         ]
         tolerated = min((len(voters) - 1) // 2 for m in known for voters in (m.voters, m.outgoing) if voters)
-        damaged = {each.me for each in group.members.values() if each.disk.silent_until is not None}
+        damaged = {each.me for each in group.members.values() if each.disk.recovering_until is not None}
         if member is None or len(damaged | {member.me}) > tolerated or not member.disk.batches:
             return
         if member.is_up:
             group.crash(member.me)
-        before = member.disk.silent_until
+        before = member.disk.recovering_until
         end = entropy.choice([batch.first_index for batch in member.disk.batches])
         member.disk.damage(end, is_end_known=entropy.randrange(3) > 0)
         if before is not None:
-            member.disk.silent_until = before  # Nothing that it has said since counts, so nothing raises it.
+            member.disk.recovering_until = before  # Nothing that it has said since counts, so nothing raises it.
         self.counts["damaged"] += 1
-        self._note(f"{member.me} loses everything from {end} on, silent until {member.disk.silent_until}")
+        self._note(f"{member.me} loses everything from {end} on, silent until {member.disk.recovering_until}")
 
     def _lose(self) -> None:
         member = self._any(self.group.up())

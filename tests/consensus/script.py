@@ -35,7 +35,7 @@ _KINDS = {kind.__name__: kind for kind in MESSAGES}
 _HIDDEN = {"source", "target"}
 
 
-_ONLY_IF_TRUE = ("transfers", "is_silent", "life", "leader_end")
+_ONLY_IF_TRUE = ("transfers", "is_recovering", "life", "leader_end")
 
 
 def describe(message: Message) -> str:
@@ -268,13 +268,13 @@ class Script:
         for member in self._chosen(command):
             if member.is_up:
                 core = member.core
-                silent = core.silent_until
+                silent = core.recovering_until
                 self.group.lines.append(
                     f"= {member.me} {core.role.value} {core.lifecycle.value} term={core.term}"
                     f" leader={core.leader or '-'}"
                     f" history={str(core.history).replace(' ', '')}"
                     f" end={core.log.end} durable={core.log.durable_end} committed={core.log.commit_end}"
-                    + (f" silent_until={silent[0]}.{silent[1]}" if silent is not None else "")
+                    + (f" recovering_until={silent[0]}.{silent[1]}" if silent is not None else "")
                 )
             else:
                 self.group.lines.append(f"= {member.me} down")

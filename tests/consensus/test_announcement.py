@@ -5,7 +5,6 @@ import random
 import pytest
 
 from tests.consensus.group import Disk, Group, Member, record
-from viewstamp.consensus.core import Options
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -19,11 +18,12 @@ from viewstamp.consensus.messages import (
 )
 from viewstamp.consensus.ready import TruncateLog, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Role
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.ids import Index, NodeId, Term
 
-SYNC_ONLY = Options(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=True)
+SYNC_ONLY = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=True)
 
 
 def disk_of(*terms: int, term: int = 0, history: list[tuple[int, int]] | None = None) -> Disk:
@@ -98,7 +98,7 @@ def test_neon_a_stopped_after_one_record_holds_no_mixture_and_its_old_tail_is_ne
     """B3.2: A is 1.1 2.2, never 1.1 2.2 1.3 1.4; A, B and E elect P4 and commit nothing of the old tail."""
     group = neon()
     lead_with_d(group)
-    group["D"].core.options = Options(election_timeout_ticks=10, heartbeat_ticks=2, append_bytes_max=1)
+    group["D"].core.options = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, append_bytes_max=1)
     while not group.matching(AppendRequest, target="A"):
         group.tick("D")
         group.deliver(target="A")

@@ -374,18 +374,18 @@ def test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_
     end = group["n3"].disk.end
     group["n3"].disk.damage(2, is_end_known=is_end_known)
     group.start("n3")
-    assert group["n3"].core.silent_until is not None
+    assert group["n3"].core.recovering_until is not None
     group.campaign("n3")
     assert not group.matching(PreVoteRequest, source="n3")
     group.run(8)
     assert group["n3"].disk.end >= end
-    assert (group["n3"].core.silent_until is None) == is_end_known
+    assert (group["n3"].core.recovering_until is None) == is_end_known
     if not is_end_known:
         # Only a higher term says that nothing of the old one is missing: after a while the leader hands over for it.
         group.run(6 * group.options[N1].election_timeout_ticks)
         assert group["n2"].core.role is Role.LEADER
-        assert group["n3"].core.silent_until is None
-    assert group["n3"].disk.silent_until is None
+        assert group["n3"].core.recovering_until is None
+    assert group["n3"].disk.recovering_until is None
 
 
 def test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit() -> None:
@@ -395,7 +395,7 @@ def test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit() -> Non
     group.settle("n1", "n3")
     group.crash("n3")
     group["n3"].disk.damage(group["n3"].disk.end - 1)
-    group["n3"].disk.silent_until = (group["n3"].disk.silent_until or (0, 0))[0], group["n1"].core.log.end + 5  # type: ignore[assignment]
+    group["n3"].disk.recovering_until = (group["n3"].disk.recovering_until or (0, 0))[0], group["n1"].core.log.end + 5  # type: ignore[assignment]
     group.start("n3")
     committed = group["n1"].core.log.commit_end
     group.propose("n1", b"s")
@@ -412,7 +412,7 @@ def test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit() -> Non
 def test_a_silent_member_that_takes_a_heartbeat_confirms_no_read() -> None:
     group = started()
     group.crash("n3")
-    group["n3"].disk.silent_until = (99, 99)  # type: ignore[assignment]
+    group["n3"].disk.recovering_until = (99, 99)  # type: ignore[assignment]
     group.start("n3")
     group.run(6)
     token = group.read("n1")
@@ -490,9 +490,9 @@ def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
         group.notify("n3")
         for message in group.sent[said:]:
             if isinstance(message, acknowledgements) and message.source == N3:
-                assert message.is_silent == (group["n3"].disk.silent_until is not None)
+                assert message.is_recovering == (group["n3"].disk.recovering_until is not None)
         group.deliver(target="n1")
-    assert group["n3"].disk.silent_until is None
+    assert group["n3"].disk.recovering_until is None
     assert group["n1"].core.progress[N3].counted_end > 0
 
 

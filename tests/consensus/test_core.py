@@ -6,8 +6,8 @@ import pytest
 
 from tests.consensus.group import Group
 from viewstamp.consensus import follower, leader
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.messages import TimeoutNow
+from viewstamp.consensus.state import Core
 from viewstamp.ids import Term
 
 
@@ -65,7 +65,7 @@ def test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a
     group = Group(3)
     group.elect("n1")
     group.run(5)
-    period = leader._MUTE_TIMEOUTS * group["n1"].core.options.election_timeout_ticks
+    period = leader._STUCK_TIMEOUTS * group["n1"].core.options.election_timeout_ticks
     for _ in range(3):  # Short of it each time, and there is room in between.
         tick_full(group, "n1", period - 1)
         assert group.leaders() == ["n1"]

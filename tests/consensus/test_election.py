@@ -9,7 +9,6 @@ import pytest
 from tests.consensus.group import OPTIONS, Disk, Group, record
 from tests.consensus.test_announcement import disk_of
 from viewstamp.consensus import candidate
-from viewstamp.consensus.core import Campaign, SnapshotPoint, Stored
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import (
     AppendResponse,
@@ -25,6 +24,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Role
+from viewstamp.consensus.state import Campaign, SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.consensus.group import record
-from viewstamp.consensus.log import Log
+from viewstamp.consensus.log import RaftLog
 from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
 
@@ -13,7 +13,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log = Log(end=Index(1), commit_end=Index(1), tail=[], cache_bytes_max=300)
+        self.log = RaftLog(end=Index(1), commit_end=Index(1), tail=[], cache_bytes_max=300)
         self.batches: list[Batch] = []
         self.durable_end = self.commit_end = self.handed_end = 1
         self.term = 1
@@ -92,7 +92,7 @@ TestLogAgainstList = LogAgainstList.TestCase
 
 def test_evicted_batches_are_let_go_however_large_they_are() -> None:
     """A batch may take 8 MiB: keeping thirty evicted ones around would be a quarter of a gigabyte."""
-    log = Log(end=Index(1), commit_end=Index(1), tail=[], cache_bytes_max=2500)
+    log = RaftLog(end=Index(1), commit_end=Index(1), tail=[], cache_bytes_max=2500)
     for index in range(1, 41):
         log.append(record(1, index, b"x" * 1000))
         log.durable_end = log.commit_end = log.end
@@ -104,7 +104,7 @@ def test_evicted_batches_are_let_go_however_large_they_are() -> None:
 
 def test_a_log_starts_with_the_tail_that_is_not_known_to_be_committed() -> None:
     tail = [record(1, 4), record(1, 5, count=2)]
-    log = Log(end=Index(7), commit_end=Index(5), tail=tail, cache_bytes_max=0)
+    log = RaftLog(end=Index(7), commit_end=Index(5), tail=tail, cache_bytes_max=0)
     assert (log.handed_end, log.durable_end) == (5, 7)
     log.commit_end = Index(7)
     assert log.hand_out() == tail[1:]

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.consensus.group import OPTIONS, Group
-from viewstamp.consensus.core import Campaign
 from viewstamp.consensus.messages import HeartbeatRequest, PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
 from viewstamp.consensus.patience import Patience
+from viewstamp.consensus.state import Campaign
 from viewstamp.ids import NodeId
 
 LEAST = OPTIONS.election_timeout_ticks

@@ -7,7 +7,6 @@ import random
 import pytest
 
 from viewstamp.consensus import standing
-from viewstamp.consensus.core import Options, Stored
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import (
     Announcement,
@@ -20,6 +19,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.state import RaftOptions, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term
 
@@ -36,10 +36,10 @@ def recovering(*, lost_power: bool = True, history: TermHistory = HISTORY) -> Ra
         vote="n1",
         history=history,
         memberships=[MembershipEntry(Index(0), Term(0), VOTERS)],
-        silent_until=(Term(1), FOR_EVER),
+        recovering_until=(Term(1), FOR_EVER),
         lost_power=lost_power,
     )
-    return Raft(N2, Options(may_lose_acknowledged=True), stored, random.Random(1))
+    return Raft(N2, RaftOptions(may_lose_acknowledged=True), stored, random.Random(1))
 
 
 def turn(raft: Raft) -> list[Message]:
@@ -78,11 +78,11 @@ def test_the_end_of_a_leader_counts_for_the_life_that_asked_only() -> None:
     life = life_of(raft)
     assert life > 0
     raft.step(announcement(life + 1, end=1))
-    assert [each.is_silent for each in turn(raft) if isinstance(each, AnnouncementResponse)] == [True]
-    assert raft.core.silent_until == (1, FOR_EVER)
+    assert [each.is_recovering for each in turn(raft) if isinstance(each, AnnouncementResponse)] == [True]
+    assert raft.core.recovering_until == (1, FOR_EVER)
     raft.step(announcement(life, end=1, number=2))
     turn(raft)
-    assert raft.core.silent_until is None
+    assert raft.core.recovering_until is None
     assert not raft.core.lost_power
 
 
@@ -90,10 +90,10 @@ def test_it_is_silent_until_it_holds_what_the_leader_had() -> None:
     raft = recovering()
     raft.step(announcement(life_of(raft), end=7))
     turn(raft)
-    assert raft.core.silent_until == (1, 7)
+    assert raft.core.recovering_until == (1, 7)
     raft.step(HeartbeatRequest(source=N1, target=N2, term=Term(1), number=1, commit_end=1, sent_end=1, round=0))  # type: ignore[arg-type]
     turn(raft)
-    assert raft.core.silent_until == (1, 7)
+    assert raft.core.recovering_until == (1, 7)
 
 
 @pytest.mark.parametrize("lost_power", [True, False])
@@ -101,7 +101,7 @@ def test_it_votes_and_says_so_and_a_damaged_member_does_not_vote(lost_power: boo
     raft = recovering(lost_power=lost_power)
     raft.step(VoteRequest(source=N3, target=N2, term=Term(2), last_term=Term(1), end=Index(1)))
     votes = [each for each in turn(raft) if isinstance(each, VoteResponse)]
-    assert [(each.granted, each.is_silent) for each in votes] == ([(True, True)] if lost_power else [])
+    assert [(each.granted, each.is_recovering) for each in votes] == ([(True, True)] if lost_power else [])
 
 
 @pytest.mark.parametrize(

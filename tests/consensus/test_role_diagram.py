@@ -8,10 +8,10 @@ import pytest
 
 from tests.consensus import schedule
 from tests.consensus.group import Group
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
 from viewstamp.consensus.messages import AppendRequest
 from viewstamp.consensus.roles import Role, role_of
+from viewstamp.consensus.state import Core
 from viewstamp.ids import NodeId
 
 A, B, C, D, NOBODY = (NodeId(name) for name in ("A", "B", "C", "D", ""))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.consensus.group import Disk, Group, Snapshot, record
-from viewstamp.consensus.core import SnapshotPoint
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import AppendRequest, HistoryRequest, SnapshotOffer, VoteResponse
 from viewstamp.consensus.ready import ResetLog, WriteHistory
+from viewstamp.consensus.state import SnapshotPoint
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term
 

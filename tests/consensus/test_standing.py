@@ -69,7 +69,7 @@ def claim(
         member=member,
         incarnation=disk or f"disk-{member}",
         pair=(Term(term), Index(end)),
-        silent_until=(Term(term), Index(lost)) if lost else None,
+        recovering_until=(Term(term), Index(lost)) if lost else None,
         memberships=() if membership is None else (MembershipEntry(Index(1), Term(1), membership),),
     )
 

@@ -12,11 +12,11 @@ from collections.abc import Hashable, Mapping
 from enum import Enum
 from typing import Any
 
-from viewstamp.consensus.core import Core, Options
-from viewstamp.consensus.invariants import Identity
-from viewstamp.consensus.log import Log
+from viewstamp.consensus.invariants import BatchIdentity
+from viewstamp.consensus.log import RaftLog
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.state import Core, RaftOptions
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.wire.batch import Batch
 
@@ -25,7 +25,7 @@ __all__ = ["clone", "freeze", "rename"]
 _ATOMS = (int, str, bytes, type(None), Enum, TermHistory, Batch, Membership, type)
 """Never changed once made: shared by all copies."""
 
-_OBJECTS = (Core, Log, Raft)
+_OBJECTS = (Core, RaftLog, Raft)
 """Classes without declared fields: what they are made of is their ``__dict__``."""
 
 _SHARED = {"_handlers", "entropy", "options"}
@@ -77,7 +77,7 @@ def freeze(value: Any) -> Hashable:
     if isinstance(value, TermHistory):
         return value.starts
     if isinstance(value, Batch):
-        return (value.term, value.first_index, *Identity.of(value))
+        return (value.term, value.first_index, *BatchIdentity.of(value))
     if isinstance(value, Membership):
         return value.encode()
     if isinstance(value, Mapping):
@@ -86,7 +86,7 @@ def freeze(value: Any) -> Hashable:
         return tuple(sorted(map(repr, map(freeze, value))))
     if isinstance(value, list | tuple | deque):
         return tuple([freeze(each) for each in value])
-    if isinstance(value, Options):
+    if isinstance(value, RaftOptions):
         return None
     return (type(value).__name__, *[freeze(each) for each in _fields(value).values()])
 
@@ -98,7 +98,7 @@ def rename(value: Any, names: Mapping[str, str]) -> Any:
     """
     if isinstance(value, str):
         return names.get(value, value)
-    if isinstance(value, (*_ATOMS, Options)):
+    if isinstance(value, (*_ATOMS, RaftOptions)):
         return value
     if isinstance(value, dict):
         return {rename(key, names): rename(each, names) for key, each in value.items()}

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from viewstamp.consensus.core import SnapshotPoint, Stored
 from viewstamp.consensus.invariants import Durable
 from viewstamp.consensus.membership import Membership, MembershipEntry
-from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndRecovery, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.state import SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, Term
 from viewstamp.node.running_mark import UNKNOWN_END
@@ -31,7 +31,7 @@ class Disk:
     history: TermHistory = field(default_factory=TermHistory)
     batches: tuple[Batch, ...] = ()
     commit_hint: Index = Index(1)
-    silent_until: tuple[Term, Index] | None = None
+    recovering_until: tuple[Term, Index] | None = None
     lost_power: bool = False
     synced_end: Index | None = None
     """In interval mode: the end that every write but an append syncs; None = every write is synced."""
@@ -65,8 +65,8 @@ class Disk:
         """Return the disk after a power loss that left the log up to ``end``, as ``node.recovering`` marks it."""
         if self.history.last_term < self.term:
             return self.cut(end)
-        pair = self.silent_until or (self.history.last_term, Index(UNKNOWN_END))
-        return replace(self.cut(end), silent_until=pair, lost_power=True, synced_end=end)
+        pair = self.recovering_until or (self.history.last_term, Index(UNKNOWN_END))
+        return replace(self.cut(end), recovering_until=pair, lost_power=True, synced_end=end)
 
     def _written(self, write: Write) -> Disk:
         match write:
@@ -74,8 +74,8 @@ class Disk:
                 return replace(self, term=term, vote=vote)
             case WriteHistory(history):
                 return replace(self, history=history)
-            case EndSilence():
-                return replace(self, silent_until=None, lost_power=False)
+            case EndRecovery():
+                return replace(self, recovering_until=None, lost_power=False)
             case TruncateLog(end):
                 return self.cut(end)
             case ResetLog(end, term):
@@ -139,7 +139,7 @@ class Disk:
             commit_end=max(self.commit_hint, base.end if base is not None else self.begin),
             tail=list(self.batches),
             memberships=memberships,
-            silent_until=self.silent_until,
+            recovering_until=self.recovering_until,
             lost_power=self.lost_power,
         )
 

@@ -25,7 +25,6 @@ from tests.explore.copies import clone
 from tests.explore.disk import Disk, left_by_a_crash
 from tests.explore.scope import Scope
 from viewstamp.consensus import leader
-from viewstamp.consensus.core import Campaign, Core, Options, SnapshotPoint
 from viewstamp.consensus.membership import AddMember, Membership, RemoveMember
 from viewstamp.consensus.messages import (
     Message,
@@ -38,6 +37,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import AppendLog, Write
+from viewstamp.consensus.state import Campaign, Core, RaftOptions, SnapshotPoint
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import build_batch
@@ -117,7 +117,7 @@ class Member:
 
 def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
     """Start a member from what its disk holds."""
-    options = Options(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=not scope.has_gate)
+    options = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=not scope.has_gate)
     disk = disk.recovered()
     member = Member(Raft(me, options, disk.stored(hint), _NoEntropy()), disk, is_resumed=disk.term > 0)
     if disk.snapshot is not None:
@@ -401,8 +401,8 @@ def _crash(before: Member, kept: int, hint: Membership, scope: Scope) -> Member:
 def _damage(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
     """Lose durable records: recovery stores the pair that it would have advertised, and only then cuts (rule 17)."""
     disk = before.disk
-    pair = max(disk.pair, disk.silent_until or disk.pair)
-    return start(before.core.me, replace(disk.cut(Index(end)), silent_until=pair), hint, scope)
+    pair = max(disk.pair, disk.recovering_until or disk.pair)
+    return start(before.core.me, replace(disk.cut(Index(end)), recovering_until=pair), hint, scope)
 
 
 def _power(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
@@ -412,7 +412,7 @@ def _power(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
 
 def _wipe(before: Member, _: int, hint: Membership, scope: Scope) -> Member:
     """Lose the disk: the old identity stays a voter, and is silent for ever (rule 18)."""
-    return start(before.core.me, Disk(silent_until=FOR_EVER), hint, scope)
+    return start(before.core.me, Disk(recovering_until=FOR_EVER), hint, scope)
 
 
 _RESTARTS = {"crash": _crash, "damage": _damage, "power": _power, "wipe": _wipe}
@@ -427,7 +427,7 @@ def _calm(member: Member, scope: Scope) -> None:
     core.wall_us = 0
     core.patience.forget()
     core.heard_leader, core.vote_term = (Term(0), None), Term(0)
-    core.leader_silence = core.vote_ticks = 0
+    core.ticks_since_message = core.vote_ticks = 0
     core.ticks_since_leader = 0 if core.leader == core.me else core.options.election_timeout_ticks
     core.election_ticks = core.options.election_timeout_ticks
     core.heartbeat_elapsed = core.transfer_ticks = core.full_ticks = core.uncommitted_bytes = core.leaderless_ticks = 0
@@ -436,8 +436,8 @@ def _calm(member: Member, scope: Scope) -> None:
         core.completions_left = 0
     for progress in core.progress.values():
         progress.is_heard = True
-        progress.silent_ticks = progress.longest_silence = progress.ticks_in_state = 0
-        progress.round_ticks = progress.mute_ticks = 0
+        progress.ticks_since_response = progress.slowest_response_ticks = progress.ticks_in_state = 0
+        progress.round_ticks = progress.recovering_ticks = 0
         if not scope.tells:
             progress.sent_commit_end = Index(0)
     if core.leader != core.me:

@@ -10,12 +10,12 @@ from functools import partial
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
 from viewstamp.consensus import follower, leader, raft, standing, term_history
-from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import EndSilence, ResetLog, WriteHistory
+from viewstamp.consensus.ready import EndRecovery, ResetLog, WriteHistory
+from viewstamp.consensus.state import Core, Entropy, RaftOptions, SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Viewstamp
 
@@ -66,7 +66,7 @@ def completion_by_record() -> AbstractContextManager[None]:
 def resume_term() -> AbstractContextManager[None]:
     original = Raft.__init__
 
-    def __init__(self: Raft, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+    def __init__(self: Raft, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
         original(self, me, options, stored, entropy)
         core = self.core
         begin = stored.history.begin_of(stored.term)
@@ -141,7 +141,7 @@ def forget_silence() -> AbstractContextManager[None]:
     original = Disk.stored
 
     def stored(self: Disk, hint: Membership) -> Stored:
-        return replace(original(self, hint), silent_until=None)
+        return replace(original(self, hint), recovering_until=None)
 
     return patched(Disk, stored=stored)
 
@@ -149,13 +149,13 @@ def forget_silence() -> AbstractContextManager[None]:
 def silent_until_committed() -> AbstractContextManager[None]:
     """Having all that is committed, as the leader says, is taken for having all that was lost."""
 
-    def maybe_end_silence(self: Core) -> None:
+    def maybe_end_recovery(self: Core) -> None:
         is_caught_up = self.announced_number > 0 and self.log.durable_end >= self.log.commit_end
-        if self.silent_until is not None and not self.installing and is_caught_up:
-            self.silent_until = None
-            self.writes.append(EndSilence())
+        if self.recovering_until is not None and not self.installing and is_caught_up:
+            self.recovering_until = None
+            self.writes.append(EndRecovery())
 
-    return patched(Core, maybe_end_silence=maybe_end_silence)
+    return patched(Core, maybe_end_recovery=maybe_end_recovery)
 
 
 def count_new_voters_only() -> AbstractContextManager[None]:

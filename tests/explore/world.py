@@ -29,7 +29,6 @@ from tests.explore.copies import freeze, rename
 from tests.explore.disk import Disk
 from tests.explore.member import Input, Member, Sent, SnapshotFile, inputs, start, take
 from tests.explore.scope import Scope
-from viewstamp.consensus.core import Campaign, Core
 from viewstamp.consensus.invariants import BrokenInvariantError, Facts, Seen, check, check_sent, check_stored
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
@@ -47,6 +46,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.progress import ProgressState
+from viewstamp.consensus.state import Campaign, Core
 from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.ids import Index, NodeId, Term
 
@@ -462,7 +462,7 @@ def _is_dead_for_leader(message: Message, core: Core, scope: Scope) -> bool:
         return message.number < progress.number
     if isinstance(message, AnnouncementResponse):
         return not scope.asks
-    is_known = message.end <= (progress.durable_end if message.is_silent else progress.counted_end)
+    is_known = message.end <= (progress.durable_end if message.is_recovering else progress.counted_end)
     return is_known and not (isinstance(message, AppendResponse) and message.rejected)
 
 

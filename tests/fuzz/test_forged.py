@@ -17,15 +17,15 @@ import pytest
 
 from tests.consensus.group import Group, record
 from viewstamp.consensus import messages as m
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.state import Core
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import BrokenRuleError, ContradictionError, PeerError
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.wire.batch import Batch
 
 SEEDS = 4000 if os.environ.get("VIEWSTAMP_SOAK") else 150
-TIMERS = {"ticks_since_leader", "leader_silence"}
+TIMERS = {"ticks_since_leader", "ticks_since_message"}
 """What a leader's message changes in any case: it is alive."""
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from tests.mutants.mutants import Mutant, both, patched
 from viewstamp.consensus import candidate, follower, leader, raft, standing, voter
-from viewstamp.consensus.core import Core, Entropy, Options, Stored
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     HeartbeatRequest,
@@ -21,7 +20,8 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import EndSilence
+from viewstamp.consensus.ready import EndRecovery
+from viewstamp.consensus.state import Core, Entropy, RaftOptions, Stored
 from viewstamp.ids import Index, NodeId
 
 __all__ = ["CORE_MUTANTS"]
@@ -32,7 +32,7 @@ _UNKNOWN_END = Index(2**62)
 def forget_vote() -> AbstractContextManager[None]:
     original = Core.__init__
 
-    def __init__(self: Core, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+    def __init__(self: Core, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
         original(self, me, options, replace(stored, vote=""), entropy)
 
     return patched(Core, __init__=__init__)
@@ -310,24 +310,24 @@ def stand_for_anybody() -> AbstractContextManager[None]:
 
 def _speaking(core: Core, call: object, *arguments: object) -> None:
     """Do something as if nothing had been lost."""
-    before, core.silent_until = core.silent_until, None
+    before, core.recovering_until = core.recovering_until, None
     try:
         call(core, *arguments)  # type: ignore[operator]
     finally:
-        core.silent_until = before
+        core.recovering_until = before
 
 
 def forget_silence() -> AbstractContextManager[None]:
     """A member goes on from what is left of its log."""
     original = Core.__init__
 
-    def __init__(self: Core, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
-        original(self, me, options, replace(stored, silent_until=None), entropy)
+    def __init__(self: Core, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+        original(self, me, options, replace(stored, recovering_until=None), entropy)
 
     return patched(Core, __init__=__init__)
 
 
-def silent_votes() -> AbstractContextManager[None]:
+def recovering_votes() -> AbstractContextManager[None]:
     original = voter.on_vote_request
     return patched(voter, on_vote_request=lambda core, message: _speaking(core, original, message))
 
@@ -344,8 +344,8 @@ def silent_counts() -> AbstractContextManager[None]:
     acknowledged, become_replicating = Progress.acknowledged, Progress.become_replicating
     return patched(
         Progress,
-        acknowledged=lambda self, end, *, is_silent: acknowledged(self, end, is_silent=False),
-        become_replicating=lambda self, end, *, is_silent: become_replicating(self, end, is_silent=False),
+        acknowledged=lambda self, end, *, is_recovering: acknowledged(self, end, is_recovering=False),
+        become_replicating=lambda self, end, *, is_recovering: become_replicating(self, end, is_recovering=False),
     )
 
 
@@ -363,9 +363,9 @@ def silent_confirms_reads() -> AbstractContextManager[None]:
 
 
 def _end_silence(core: Core) -> None:
-    if core.silent_until is not None and core.silent_completions_left == 0:
-        core.silent_completions_left = core.unfinished + 1
-        core.writes.append(EndSilence())
+    if core.recovering_until is not None and core.recovery_completions_left == 0:
+        core.recovery_completions_left = core.unfinished + 1
+        core.writes.append(EndRecovery())
 
 
 def silent_until_the_leaders_end() -> AbstractContextManager[None]:
@@ -386,7 +386,7 @@ def promote_in_place() -> AbstractContextManager[None]:
 
     def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
         original(core, message)
-        is_wiped = core.silent_until is not None and core.silent_until[1] == _UNKNOWN_END
+        is_wiped = core.recovering_until is not None and core.recovering_until[1] == _UNKNOWN_END
         if is_wiped and not core.installing and core.announced_number > 0 and core.log.end >= message.sent_end:
             _end_silence(core)
 
@@ -394,19 +394,19 @@ def promote_in_place() -> AbstractContextManager[None]:
 
 
 def speak_before_it_is_stored() -> AbstractContextManager[None]:
-    original = Core.maybe_end_silence
+    original = Core.maybe_end_recovery
 
-    def maybe_end_silence(self: Core) -> None:
+    def maybe_end_recovery(self: Core) -> None:
         original(self)
-        if self.silent_completions_left:
-            self.silent_completions_left, self.silent_until = 0, None
+        if self.recovery_completions_left:
+            self.recovery_completions_left, self.recovering_until = 0, None
 
-    return patched(Core, maybe_end_silence=maybe_end_silence)
+    return patched(Core, maybe_end_recovery=maybe_end_recovery)
 
 
 def silent_for_ever() -> AbstractContextManager[None]:
     """Nobody helps a silent voter whose end is not known, although it lacks nothing."""
-    return patched(leader, _help_silent=lambda core: None)
+    return patched(leader, _help_recovering=lambda core: None)
 
 
 # -- Reads --------------------------------------------------------------------------------------------------
@@ -537,7 +537,7 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant(
             "forget-silence", "a damaged suffix is cut at recovery, and no more", forget_silence, rule="row 21, rule 17"
         ),
-        Mutant("silent-votes", "a silent member votes", silent_votes, rule="rule 17"),
+        Mutant("silent-votes", "a silent member votes", recovering_votes, rule="rule 17"),
         Mutant("silent-stands", "a silent member stands for election", silent_stands, rule="rule 17"),
         Mutant("silent-counts", "the end of a silent member counts for commit", silent_counts, rule="rule 17"),
         Mutant("silent-confirms-reads", "a silent member confirms reads", silent_confirms_reads, rule="rule 17"),

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus import follower, standing
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import Announcement
+from viewstamp.consensus.state import Core
 from viewstamp.host.blocking import in_thread
 from viewstamp.ids import NodeId
 from viewstamp.node import running_mark
@@ -47,11 +47,11 @@ def count_recovering_votes() -> AbstractContextManager[None]:
 
 
 def end_of_another_life() -> AbstractContextManager[None]:
-    def bound_silence(self: Core, announcement: Announcement) -> None:
-        if self.silent_until is not None and announcement.life and self.silent_until[0] == self.term:
-            self.silent_until = min(self.silent_until, (self.term, announcement.leader_end))
+    def bound_recovery(self: Core, announcement: Announcement) -> None:
+        if self.recovering_until is not None and announcement.life and self.recovering_until[0] == self.term:
+            self.recovering_until = min(self.recovering_until, (self.term, announcement.leader_end))
 
-    return patched(Core, bound_silence=bound_silence)
+    return patched(Core, bound_recovery=bound_recovery)
 
 
 def cut_instead_of_set_aside() -> AbstractContextManager[None]:

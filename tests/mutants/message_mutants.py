@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus import follower
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import SnapshotOffer
 from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.state import Core
 from viewstamp.ids import NodeId
 from viewstamp.node.peers import identity
 from viewstamp.node.peers.pool import Peering

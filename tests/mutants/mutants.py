@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from viewstamp.consensus import follower, leader, raft, voter
-from viewstamp.consensus.core import Core, SnapshotPoint
 from viewstamp.consensus.messages import Announcement, AppendRequest, Message, PreVoteRequest, VoteRequest, VoteResponse
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import TruncateLog, WriteHistory
+from viewstamp.consensus.state import Core, SnapshotPoint
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Viewstamp
 from viewstamp.node import log_reader
@@ -119,7 +119,7 @@ def announce_early() -> AbstractContextManager[None]:
         history = core.writes.pop()
         assert isinstance(history, WriteHistory)
         core.installing = False
-        leader.on_durable(core, ended_silence=True)
+        leader.on_durable(core, was_installing=True)
         core.writes.append(history)
 
     return patched(leader, become_leader=become_leader)
@@ -195,7 +195,7 @@ def append_unannounced() -> AbstractContextManager[None]:
         announce(core, member, progress, start, life=life)
         sent = core.messages[-1]
         if progress.state is ProgressState.ANNOUNCING and isinstance(sent, Announcement):
-            progress.become_replicating(sent.start, is_silent=True)
+            progress.become_replicating(sent.start, is_recovering=True)
             progress.durable_end = Index(0)
 
     @contextmanager

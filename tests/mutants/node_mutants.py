@@ -80,7 +80,7 @@ def reborn_beside_the_old() -> AbstractContextManager[None]:
 
 def cut_before_the_pair() -> AbstractContextManager[None]:
     """The pair is stored when the repair is done: a death on the way leaves a cut log that knows of nothing lost."""
-    original, mend = repair.Repairer._fall_silent, repair.Repairer._mend
+    original, mend = repair.Repairer._begin_recovering, repair.Repairer._mend
     later: list[Callable[[], None]] = []
 
     async def mend_first(self: repair.Repairer, *arguments: Any) -> None:
@@ -90,28 +90,28 @@ def cut_before_the_pair() -> AbstractContextManager[None]:
 
     return patched(
         repair.Repairer,
-        _fall_silent=lambda self, look, cut: later.append(lambda: original(self, look, cut)),
+        _begin_recovering=lambda self, look, cut: later.append(lambda: original(self, look, cut)),
         _mend=mend_first,
     )
 
 
 def pair_of_what_is_left() -> AbstractContextManager[None]:
-    original = repair.silent_pair
+    original = repair.recovering_pair
 
-    def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
-        return original(replace(state, silent_until=None), end)
+    def recovering_pair(state: ControlState, end: int | None) -> tuple[int, int]:
+        return original(replace(state, recovering_until=None), end)
 
-    return everywhere(original, silent_pair)
+    return everywhere(original, recovering_pair)
 
 
 def unknown_end_as_known() -> AbstractContextManager[None]:
     """An end that is not known is taken for where the history's last term begins."""
-    original = repair.silent_pair
+    original = repair.recovering_pair
 
-    def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
+    def recovering_pair(state: ControlState, end: int | None) -> tuple[int, int]:
         return original(state, state.history[-1][1] if end is None else end)
 
-    return everywhere(original, silent_pair)
+    return everywhere(original, recovering_pair)
 
 
 def take_any_term() -> AbstractContextManager[None]:

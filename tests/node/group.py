@@ -15,7 +15,7 @@ from tests.node.hooked_disk import HookedDisk
 from tests.node.switchboard import CLIENT, Switchboard
 from viewstamp.client import Client
 from viewstamp.client import Options as ClientOptions
-from viewstamp.consensus import core as consensus
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
@@ -32,7 +32,7 @@ POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 20.0
 """How long a test waits for what must come; a healthy group needs a small part of it."""
 
-QUICK = consensus.Options(election_timeout_ticks=12, heartbeat_ticks=3)
+QUICK = RaftOptions(election_timeout_ticks=12, heartbeat_ticks=3)
 """Elections within a quarter of a second: tests wait for them."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.group import QUICK, Group, wait_for
-from viewstamp.consensus.core import Options as CoreOptions
+from viewstamp.consensus.state import RaftOptions as CoreOptions
 from viewstamp.ids import Index, NodeId
 
 FORGETFUL = CoreOptions(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.group import CLUSTER, Group, Journal, term, wait_for
-from viewstamp.consensus import core
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.network import Accept, RealNetwork
 from viewstamp.ids import NodeId
@@ -17,7 +17,7 @@ from viewstamp.node.peers.connection import PeerLink
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
-PATIENT = core.Options(election_timeout_ticks=100_000, heartbeat_ticks=3)
+PATIENT = RaftOptions(election_timeout_ticks=100_000, heartbeat_ticks=3)
 """Nobody stands because it has waited."""
 
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from tests.node.caller import body_of, call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, Group, not_on_the_loop, term, wait_for
 from tests.node.hooked_disk import HookedDisk
-from viewstamp.consensus.core import Options as CoreOptions
+from viewstamp.consensus.state import RaftOptions as CoreOptions
 from viewstamp.errors import (
     ConfigError,
     CorruptionError,

@@ -253,7 +253,8 @@ async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> 
         await group.stop(other.me)
         patience = core.options.election_timeout_ticks
         await wait_for(
-            lambda: core.leader != leader.me or core.progress[other.me].silent_ticks > patience, group.journal.tail
+            lambda: core.leader != leader.me or core.progress[other.me].ticks_since_response > patience,
+            group.journal.tail,
         )
         with pytest.raises(UnavailableError):
             await leader.transfer_leadership(other.me)

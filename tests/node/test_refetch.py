@@ -17,7 +17,7 @@ from viewstamp.host.network import RealNetwork
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.peers.peer_client import PeerSession
 from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher, check_batches
-from viewstamp.node.repair.repair import UNKNOWN_END, silent_pair
+from viewstamp.node.repair.repair import UNKNOWN_END, recovering_pair
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.frame import FrameDecoder, encode_frame
@@ -63,13 +63,13 @@ def state(**changes: object) -> ControlState:
     [(15, (1, 15)), (20, (3, 20)), (27, (3, 27)), (None, (3, UNKNOWN_END))],
 )
 def test_the_pair_is_what_the_node_may_have_advertised(end: int | None, pair: tuple[int, int]) -> None:
-    assert silent_pair(state(), end) == pair
+    assert recovering_pair(state(), end) == pair
 
 
 def test_a_pair_that_is_stored_stays_whatever_is_lost_afterwards() -> None:
     """A silent node promises nothing new; and what its cut log says is less than what it had promised."""
-    assert silent_pair(state(silent_until=(3, 25)), 12) == (3, 25)
-    assert silent_pair(state(silent_until=(3, 25)), None) == (3, 25)
+    assert recovering_pair(state(recovering_until=(3, 25)), 12) == (3, 25)
+    assert recovering_pair(state(recovering_until=(3, 25)), None) == (3, 25)
 
 
 class LyingPeer:

@@ -103,9 +103,9 @@ if SOAK:
 """What is done to a member's files, and whether it cannot know how much is missing."""
 
 
-@pytest.mark.parametrize(("damage", "is_silent"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("damage", "is_recovering"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
 async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lost(
-    tmp_path: Path, damage: Callable[[Path], None], is_silent: bool
+    tmp_path: Path, damage: Callable[[Path], None], is_recovering: bool
 ) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
@@ -116,9 +116,9 @@ async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lo
         values += await fill(group, 5, COUNT)
         await group.run("n3")
         assert group.journal.of("! damaged", node="n3")
-        assert bool(group.journal.of("= silent until the log is what it was", node="n3")) == is_silent
+        assert bool(group.journal.of("= silent until the log is what it was", node="n3")) == is_recovering
         assert (tmp_path / "n3" / "damaged-1").is_dir() or damage in (lose_middle, lose_first, lose_log)
-        if is_silent:
+        if is_recovering:
             # An end that nobody knows is reached by a higher term only.
             assert group.nodes[NodeId("n3")].status["silent_until"] is not None
             leader = await group.leader()

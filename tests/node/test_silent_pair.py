@@ -24,7 +24,7 @@ async def test_the_pair_is_stored_before_anything_of_the_log_changes(tmp_path: P
         if call in ("rename", "remove", "truncate", "write", "create") and is_of_the_log(path):
             state = ControlFile.open(RealDisk(), str(tmp_path / "n3")).state
             assert state is not None
-            pairs.append(state.silent_until)
+            pairs.append(state.recovering_until)
         return True
 
     def is_of_the_log(path: str) -> bool:

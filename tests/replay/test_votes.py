@@ -44,7 +44,7 @@ def test_a_member_that_lost_a_part_of_its_log_does_not_vote(logs: tuple[Log, Log
     """Rule 17. n2 acknowledged the last record, its repair has cut the log, and n3 never had the record."""
     log, short = logs
     disk = disks(n1=log, n2=short, n3=short)
-    change_control(disk, "n2", silent_until=(1, log.end))
+    change_control(disk, "n2", recovering_until=(1, log.end))
     with pytest.raises(NoQuorumError, match="n2 lost a part of its log") as caught:
         opened(disk, "n2", "n3")
     assert "a majority of n1, n2, n3 is needed, n1, n2 missing" in caught.value.message
@@ -57,7 +57,7 @@ def test_a_member_that_regained_what_it_lost_votes_again(logs: tuple[Log, Log]) 
     """It would end its silence at its next start: the pair that it stored is reached."""
     log, short = logs
     disk = disks(n2=log, n3=short)
-    change_control(disk, "n2", silent_until=(1, log.end))
+    change_control(disk, "n2", recovering_until=(1, log.end))
     replay = opened(disk, "n2", "n3")
     assert shown(disk, replay) == visible(log)
     assert replay.findings == []
@@ -147,7 +147,7 @@ def test_members_that_lost_power_in_interval_mode_count_only_if_all_voters_are_t
 def test_unsafely_a_recovering_member_is_read_as_well(logs: tuple[Log, Log]) -> None:
     log, short = logs
     disk = disks(n2=log, n3=short)
-    change_control(disk, "n2", silent_until=(1, log.end + 5))
+    change_control(disk, "n2", recovering_until=(1, log.end + 5))
     replay = opened(disk, "n2", "n3", unsafe=True)
     assert not replay.is_majority
     assert shown(disk, replay) == visible(log)

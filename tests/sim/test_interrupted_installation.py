@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sim.test_lost_tail import is_running, is_silent, stop
+from tests.sim.test_lost_tail import is_recovering, is_running, stop
 from viewstamp.client.aio import Client
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.swarm import Swarm
@@ -80,7 +80,7 @@ def test_a_death_after_the_file_has_its_name_is_finished_at_the_next_start(
     assert world.loop.run_until(lambda: is_running(n3), seconds=10), world.describe()
     append(world, 2)
     assert world.loop.run_until(lambda: world.has_settled, seconds=10), world.describe()
-    assert not is_silent(n3)
+    assert not is_recovering(n3)
     world.loop.run_for(3.0)
     state = control_of(n3)
     assert state.installing is None

@@ -112,7 +112,7 @@ def runs(member: Member) -> bool:
 def recovering(member: Member) -> bool:
     assert member.node is not None
     assert member.node.replica is not None
-    return member.node.replica.raft.core.silent_until is not None
+    return member.node.replica.raft.core.recovering_until is not None
 
 
 def acknowledged_by_the_leader_and(scene: Scene, value: bytes) -> tuple[Member, Member, Member]:

@@ -81,9 +81,9 @@ def is_running(member: Member) -> bool:
     return member.is_up and member.node is not None and member.node.lifecycle is Lifecycle.RUNNING
 
 
-def is_silent(member: Member) -> bool:
+def is_recovering(member: Member) -> bool:
     replica = member.node.replica if member.node is not None else None
-    return replica is not None and replica.raft.core.silent_until is not None
+    return replica is not None and replica.raft.core.recovering_until is not None
 
 
 @pytest.mark.parametrize("damage", [zeros, cut, garble])
@@ -108,10 +108,10 @@ def test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one(
     world.bring_up(n1)
     world.bring_up(n3)
     world.loop.run_for(5.0)
-    assert is_silent(n1)
+    assert is_recovering(n1)
     assert not is_running(n3), "n1 gives no vote"
     world.bring_up(n2)
-    assert world.loop.run_until(lambda: all(map(is_running, world.members)) and not is_silent(n1), seconds=20)
+    assert world.loop.run_until(lambda: all(map(is_running, world.members)) and not is_recovering(n1), seconds=20)
     append(world, 15, 1)
     assert read(world) == [b"%d" % number for number in range(16)]
 
@@ -125,7 +125,7 @@ def test_a_log_whose_only_segment_is_cut_short_is_repaired_from_the_others(world
     inode, _ = newest(world, n1)
     assert world.damages.inflict("lose-tail", n1, lambda _: cut(inode, at))
     world.bring_up(n1)
-    assert world.loop.run_until(lambda: is_silent(n1), seconds=5)
+    assert world.loop.run_until(lambda: is_recovering(n1), seconds=5)
     assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)
     append(world, 10, 1)
     assert read(world) == [b"%d" % number for number in range(11)]
@@ -141,4 +141,4 @@ def test_a_power_cut_of_all_members_is_no_lost_end(world: World, idle_seconds: f
     for member in world.members:
         world.bring_up(member)
     assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)
-    assert not any(map(is_silent, world.members))
+    assert not any(map(is_recovering, world.members))

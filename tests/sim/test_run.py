@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from viewstamp.consensus import leader
-from viewstamp.consensus.core import Core
+from viewstamp.consensus.state import Core
 from viewstamp.sim.many import run_many
 from viewstamp.sim.run import Verdict, run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm

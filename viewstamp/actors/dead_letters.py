@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 
 __all__ = ["DeadLetter", "DeadLetters", "Loss"]
 
 
-@quick
+@fast_members
 class Loss(Enum):
     """How a message was lost."""
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Generic, TypedDict, TypeVar, Unpack
 
 from viewstamp.actors.dead_letters import Loss
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import ClosedError, OverloadedError
 
 __all__ = ["COUNT_MAX", "Bounds", "DropOldestMailbox", "Mailbox", "Overflow"]
@@ -19,7 +19,7 @@ COUNT_MAX = 10_000
 """The default bound of a mailbox, in messages."""
 
 
-@quick
+@fast_members
 class Overflow(Enum):
     """What becomes of a message that is told to a full mailbox. What is ``put`` is never refused and never dropped."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 
 __all__ = ["RESTARTS_KEPT", "Decision", "Directive", "Failure", "Restart", "RestartIn", "Supervisor"]
 
@@ -27,7 +27,7 @@ class Failure:
     """The child's failure whose escalation this is; None = the actor's own."""
 
 
-@quick
+@fast_members
 class Directive(Enum):
     """What to do about a failed actor, other than to restart it.
 

@@ -25,7 +25,7 @@ from viewstamp.client.draft import (
 )
 from viewstamp.client.options import Options
 from viewstamp.client.refusals import check_results, copies, fenced, is_later, not_kept
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import (
     ClosedError,
     OutcomeToken,
@@ -59,7 +59,7 @@ class Request(NamedTuple):
     payload: tuple[Buffer, ...]
 
 
-@quick
+@fast_members
 class Action(Enum):
     """What the shell does after a refusal."""
 

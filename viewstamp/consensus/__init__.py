@@ -28,7 +28,7 @@ What it assumes
     waits for that, in that order. A failed write ends the node; it is never repeated.
   * The log on disk reaches back to the end of the snapshot that is offered, whose state is all that was before.
   * What is durable stays, or the loss is noticed: a disk that lost a part of its log is started with the pair that it
-    had advertised (``Stored.silent_until``); one that lost its term and vote comes back as another member, never as
+    had advertised (``Stored.recovering_until``); one that lost its term and vote comes back as another member, never as
     this one.
   * ``Stored`` is what the disk holds *and has synced*: recovery syncs what it found before it starts a core.
 
@@ -43,7 +43,7 @@ State, and the order of its cursors
   * ``announced_number``: which announcement of this term has been taken; 0 = none since this process began.
   * ``installing``: from taking an announcement, a snapshot, or winning, until its writes are durable: silence. Only
     the completion of those writes ends it (``completions_left``), not one of the same term that was under way.
-  * ``silent_until``: the pair to be regained before anything that this member says counts; None = it does.
+  * ``recovering_until``: the pair to be regained before anything that this member says counts; None = it does.
   * ``first_index``: where the log on disk begins; ``history`` describes it from there on, and the record before.
 
 The rules in short (numbers: protocol rules; each has its tests in ``tests/consensus``)
@@ -82,7 +82,7 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
 
 Files
   ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``patience`` ``roles``: nouns
-  without decisions, but for the arithmetic of histories and quorums. ``core``: the state and its moves. ``voter``
+  without decisions, but for the arithmetic of histories and quorums. ``state``: the state and its moves. ``voter``
   ``follower`` ``candidate`` ``leader``: the decisions, a function for each cell of the table in ``roles``. ``raft``:
   the inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
 

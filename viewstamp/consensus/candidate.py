@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from viewstamp.consensus import follower, leader, standing
-from viewstamp.consensus.core import Campaign, Core
 from viewstamp.consensus.messages import (
     PreVoteRequest,
     PreVoteResponse,
@@ -11,6 +10,7 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
+from viewstamp.consensus.state import Campaign, Core
 from viewstamp.ids import NodeId, Term
 
 __all__ = ["on_pre_vote_response", "on_timeout_now", "on_vote_response", "start"]
@@ -28,7 +28,7 @@ def start(core: Core) -> None:
     follower.step_down(core, core.term)
     core.campaign = Campaign.PRE_VOTE
     core.votes = {core.me: True}
-    core.silent_votes = {core.me} if core.silent_until is not None else set()
+    core.recovering_votes = {core.me} if core.recovering_until is not None else set()
     core.restart_election_timer()
     last_term, end = core.pair
     for voter in _other_voters(core):
@@ -51,8 +51,8 @@ def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
     if not _counts(core, message.source):
         return
     core.votes[message.source] = message.granted
-    if message.is_silent:
-        core.silent_votes.add(message.source)
+    if message.is_recovering:
+        core.recovering_votes.add(message.source)
     if not _maybe_give_up(core):
         _maybe_start_vote(core)
 
@@ -66,8 +66,8 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
         core.refuse(message.source, "one-vote", f"{message.source} changed its vote")
     core.votes[message.source] = message.granted
     core.vote_responses[message.source] = message
-    if message.is_silent:  # Also where it says later that it is not: its log was compared while it was.
-        core.silent_votes.add(message.source)
+    if message.is_recovering:  # Also where it says later that it is not: its log was compared while it was.
+        core.recovering_votes.add(message.source)
     if _wins(core):
         _note_missing(core)
         leader.become_leader(core)
@@ -94,13 +94,13 @@ def _maybe_start_vote(core: Core) -> None:
 
 def _wins(core: Core) -> bool:
     has_waited = core.leaderless_ticks >= core.options.wait_all_ticks
-    return standing.wins(core.membership, _voted(core, granted=True), core.silent_votes, has_waited=has_waited)
+    return standing.wins(core.membership, _voted(core, granted=True), core.recovering_votes, has_waited=has_waited)
 
 
 def _note_missing(core: Core) -> None:
     """Note which voters are missing, where that makes a difference: votes of members that lost power were needed."""
     granted = _voted(core, granted=True)
-    is_sure = standing.wins(core.membership, granted, core.silent_votes, has_waited=False)
+    is_sure = standing.wins(core.membership, granted, core.recovering_votes, has_waited=False)
     core.elected_without = () if is_sure else tuple(sorted(core.membership.electors.keys() - granted))
 
 
@@ -108,7 +108,7 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
     core.campaign = Campaign.VOTE
     core.restart_election_timer()  # What the pre-vote took is not taken from the vote.
     core.votes = {}
-    core.silent_votes = set()
+    core.recovering_votes = set()
     core.vote_responses = {}
     core.announced_number = 0
     core.store_term(Term(core.term + 1), core.me)
@@ -127,7 +127,7 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
             granted=True,
             history=core.advertised,
             end=end,
-            is_silent=core.silent_until is not None,
+            is_recovering=core.recovering_until is not None,
         )
     )
 
@@ -139,7 +139,7 @@ def _counts(core: Core, voter: NodeId) -> bool:
 def _may_stand(core: Core) -> bool:
     """Say whether this member may campaign now: an elector, synced, nothing lost, able to lead (rules 2, 14, 17)."""
     is_able = core.is_synced and not core.installing and core.has_room
-    return is_able and standing.may_stand(core.me, core.memberships, core.silent_until, lost_power=core.lost_power)
+    return is_able and standing.may_stand(core.me, core.memberships, core.recovering_until, lost_power=core.lost_power)
 
 
 def _other_voters(core: Core) -> list[NodeId]:

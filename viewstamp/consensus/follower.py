@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from viewstamp.consensus.core import Core, SnapshotPoint
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     NUMBER_END,
@@ -19,6 +18,7 @@ from viewstamp.consensus.messages import (
     SnapshotOffer,
 )
 from viewstamp.consensus.ready import ResetLog, TruncateLog
+from viewstamp.consensus.state import Core, SnapshotPoint
 from viewstamp.consensus.term_history import common_point
 from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term
@@ -65,7 +65,7 @@ def hear_leader(core: Core, message: Message) -> None:
     """Note a sign of life of the leader of this term; its vote is fixed to it (rule 11)."""
     if core.leader is None:
         if core.heard_leader == (core.term, message.source):
-            core.patience.note(message.source, core.leader_silence)  # It was given up too early.
+            core.patience.note(message.source, core.ticks_since_message)  # It was given up too early.
         step_down(core, core.term)
         core.leader = message.source
         core.heard_leader = core.term, message.source
@@ -74,10 +74,10 @@ def hear_leader(core: Core, message: Message) -> None:
         core.restart_election_timer()
     elif core.leader != message.source:
         core.refuse(message.source, "one-leader", f"both {core.leader} and {message.source} lead")
-    elif core.leader_silence > core.patience.slow:
-        core.patience.note(message.source, core.leader_silence)
+    elif core.ticks_since_message > core.patience.slow:
+        core.patience.note(message.source, core.ticks_since_message)
         core.restart_election_timer()
-    core.ticks_since_leader = core.leader_silence = 0
+    core.ticks_since_leader = core.ticks_since_message = 0
 
 
 def lose_leader(core: Core, member: NodeId) -> None:
@@ -126,7 +126,7 @@ def on_announcement(core: Core, message: Announcement) -> None:
     if start < core.log.commit_end:
         core.superseded = f"{message.source} leads without records that are committed here, from index {start} on"
         return
-    core.bound_silence(message)
+    core.bound_recovery(message)
     if start < core.log.end:
         core.truncate(start)
         core.writes.append(TruncateLog(start))
@@ -318,7 +318,7 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
             number=message.number,
             end=core.log.durable_end,
             round=message.round,
-            is_silent=core.silent_until is not None,
+            is_recovering=core.recovering_until is not None,
         )
     )
     if message.sent_end > core.log.end:
@@ -335,12 +335,12 @@ def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
     core.reads_ready.append((message.token, message.index))
 
 
-def on_durable(core: Core, *, ended_silence: bool) -> None:
+def on_durable(core: Core, *, was_installing: bool) -> None:
     """The log is durable further than before, or the announcement is: tell the leader, if it still leads."""
-    core.maybe_end_silence()
+    core.maybe_end_recovery()
     if core.leader is None or core.announced_number == 0:
         return
-    if ended_silence:
+    if was_installing:
         core.send(
             AnnouncementResponse(
                 source=core.me,
@@ -348,7 +348,7 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
                 term=core.term,
                 number=core.announced_number,
                 end=core.log.durable_end,
-                is_silent=core.silent_until is not None,
+                is_recovering=core.recovering_until is not None,
             )
         )
     else:
@@ -371,7 +371,7 @@ def _answer_append(core: Core, *, rejected: bool) -> None:
             end=core.log.durable_end,
             received_end=core.log.end,
             rejected=rejected,
-            is_silent=core.silent_until is not None,
+            is_recovering=core.recovering_until is not None,
         )
     )
 

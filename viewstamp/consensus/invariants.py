@@ -37,7 +37,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from viewstamp.consensus import standing
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -51,6 +50,7 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
+from viewstamp.consensus.state import Core
 from viewstamp.consensus.term_history import TermHistory, TermStart
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
@@ -58,10 +58,10 @@ from viewstamp.wire.batch import Batch
 __all__ = [
     "INVARIANTS",
     "OF_COMMITTED",
+    "BatchIdentity",
     "BrokenInvariantError",
     "Durable",
     "Facts",
-    "Identity",
     "check",
     "check_sent",
     "check_stored",
@@ -79,7 +79,7 @@ class BrokenInvariantError(AssertionError):
         self.invariant = invariant
 
 
-class Identity(NamedTuple):
+class BatchIdentity(NamedTuple):
     """What one batch is: its end, the term before it, and its header's checksum, which covers every byte of it."""
 
     end: Index
@@ -87,7 +87,7 @@ class Identity(NamedTuple):
     checksum: int
 
     @classmethod
-    def of(cls, batch: Batch) -> Identity:
+    def of(cls, batch: Batch) -> BatchIdentity:
         """Take the identity of a batch that has an index."""
         return cls(batch.end, batch.previous_term, _CHECKSUM.unpack_from(batch.buffer)[0])
 
@@ -119,7 +119,7 @@ class Facts:
     leaders: dict[Term, NodeId] = field(default_factory=dict)
     pasts: dict[Term, tuple[TermStart, ...]] = field(default_factory=dict)
     """Of each term: the longest history up to it that was seen."""
-    batches: dict[Viewstamp, Identity] = field(default_factory=dict)
+    batches: dict[Viewstamp, BatchIdentity] = field(default_factory=dict)
     committed: tuple[TermStart, ...] = ()
     """The terms of the committed prefix; with LogMatching they say which records it holds."""
     committed_end: Index = Index(1)
@@ -150,7 +150,7 @@ class Facts:
                     if len(past) > len(self.pasts.get(start.term, ())):
                         self.pasts[start.term] = past
             for batch in _unseen(self, core):
-                self.batches[Viewstamp(batch.term, batch.first_index)] = Identity.of(batch)
+                self.batches[Viewstamp(batch.term, batch.first_index)] = BatchIdentity.of(batch)
             if core.leader == core.me:
                 self.leaders[core.term] = core.me
             if log.commit_end > self.committed_end:
@@ -162,7 +162,7 @@ class Facts:
             disk = disks.get(core.me)
             durable_end = disk.end if disk is not None else log.durable_end
             kept = min(log.commit_end, log.durable_end, durable_end)
-            if core.silent_until is None:  # What a silent member holds nobody counts on: it may lose it again.
+            if core.recovering_until is None:  # What a silent member holds nobody counts on: it may lose it again.
                 self.kept_ends[core.me] = max(self.kept_ends.get(core.me, Index(1)), kept)
             self.seen[core.me] = Seen(core, core.history, log.end, log.commit_end)
 
@@ -241,8 +241,8 @@ def log_matching(facts: Facts, core: Core) -> str | None:
     """Check that each viewstamp is the batch that it always was; by induction all before it is equal too."""
     for batch in _unseen(facts, core):
         known = facts.batches.get(Viewstamp(batch.term, batch.first_index))
-        if known is not None and known != Identity.of(batch):
-            return f"{core.me} holds {batch!r} as {Identity.of(batch)}, it was {known}"
+        if known is not None and known != BatchIdentity.of(batch):
+            return f"{core.me} holds {batch!r} as {BatchIdentity.of(batch)}, it was {known}"
     return None
 
 
@@ -269,7 +269,7 @@ def _up_to(terms: Iterable[TermStart], end: Index) -> list[TermStart]:
 
 def never_cut(facts: Facts, core: Core) -> str | None:
     """Check that a member still holds what it durably held and knew to be committed; or is silent (rule 17)."""
-    if core.silent_until is not None:
+    if core.recovering_until is not None:
         return None
     kept = facts.kept_ends.get(core.me, Index(1))
     return None if core.log.end >= kept else f"{core.me} ends at {core.log.end}, it had committed and synced {kept}"
@@ -318,7 +318,7 @@ def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
 
 def ack_kept(facts: Facts, core: Core) -> str | None:
     """Check that the log reaches what was acknowledged in this term, or that the member is silent (rule 17)."""
-    if core.silent_until is not None:
+    if core.recovering_until is not None:
         return None
     said = facts.promised.get((core.me, core.term), Index(0))
     if core.log.end >= said:
@@ -403,7 +403,7 @@ def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
             knows = disk.term > term or (disk.term == term and disk.history.begin_of(term) is not None)
             if end > disk.end or not knows:
                 raise BrokenInvariantError("AckDurable", f"{me} acknowledges {end} in term {term}, on disk: {disk}")
-            if disk.term == term and not message.is_silent:
+            if disk.term == term and not message.is_recovering:
                 for said in (facts.acknowledged, facts.promised):
                     said[me, term] = max(end, said.get((me, term), Index(0)))
         case VoteResponse(granted=True) | VoteRequest():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from viewstamp.consensus import follower, standing
-from viewstamp.consensus.core import Core, PendingRead
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import (
     Announcement,
@@ -24,6 +23,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.state import Core, PendingRead
 from viewstamp.consensus.term_history import common_point
 from viewstamp.errors import (
     BrokenRuleError,
@@ -58,7 +58,7 @@ __all__ = [
     "transfer",
 ]
 
-_MUTE_TIMEOUTS = 5
+_STUCK_TIMEOUTS = 5
 """After so many election timeouts a silent voter that lacks nothing is helped by a new term."""
 _DEPARTED_TIMEOUTS = 2
 """A member that was removed, and does not answer for so many election timeouts, is not told of it any more."""
@@ -91,9 +91,9 @@ def become_leader(core: Core) -> None:
     core.store_history(core.advertised.trimmed(core.first_index).extended(core.term, core.term_start))
 
 
-def on_durable(core: Core, *, ended_silence: bool) -> None:
+def on_durable(core: Core, *, was_installing: bool) -> None:
     """The own log, or the own history, is durable further than before."""
-    if ended_silence:
+    if was_installing:
         for member, progress in core.progress.items():
             response = core.vote_responses.get(member)
             try:
@@ -103,7 +103,7 @@ def on_durable(core: Core, *, ended_silence: bool) -> None:
             except BrokenRuleError:
                 pass  # The vote counted; for the history in it the member answers when it is asked again.
             _ask(core, member, progress)
-        core.maybe_end_silence()
+        core.maybe_end_recovery()
         if not core.options.sync_only:
             # The one in force, as a record of the own term: it gates RUNNING, never the commit index.
             _append_membership(core, core.membership)
@@ -145,7 +145,7 @@ def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
         return
     _check_end(core, message.source, message.end)
     progress.heard()
-    progress.become_replicating(message.end, is_silent=message.is_silent)
+    progress.become_replicating(message.end, is_recovering=message.is_recovering)
     _maybe_commit(core)
 
 
@@ -157,7 +157,7 @@ def on_append_response(core: Core, message: AppendResponse) -> None:
     _check_end(core, message.source, message.received_end)
     if message.end > message.received_end:
         core.refuse(message.source, "end", f"{message.source} synced {message.end} of {message.received_end}")
-    _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
+    _acknowledge(core, message.source, progress, message.end, is_recovering=message.is_recovering)
     if message.rejected:
         progress.rejected(message.received_end)
 
@@ -169,9 +169,9 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
         return
     if message.round > core.round:
         core.refuse(message.source, "round", f"{message.source} answers round {message.round}, {core.round} was asked")
-    _acknowledge(core, message.source, progress, message.end, is_silent=message.is_silent)
+    _acknowledge(core, message.source, progress, message.end, is_recovering=message.is_recovering)
     is_known = not core.incarnations or standing.end_counts(core.memberships, message.source, message.end)
-    if not message.is_silent and is_known:
+    if not message.is_recovering and is_known:
         progress.heard_round = max(progress.heard_round, message.round)
         _confirm_reads(core)
 
@@ -200,8 +200,10 @@ def on_tick(core: Core) -> None:
         has_majority = standing.is_majority(core.membership, [core.me, *heard])
         for member, progress in core.progress.items():
             if standing.is_voter(core.membership, member) and (progress.is_heard or not has_majority):
-                core.patience.note(member, progress.longest_silence if progress.is_heard else core.ticks_since_leader)
-            progress.longest_silence = 0
+                core.patience.note(
+                    member, progress.slowest_response_ticks if progress.is_heard else core.ticks_since_leader
+                )
+            progress.slowest_response_ticks = 0
         if not has_majority:
             follower.step_down(core, core.term)  # Check-quorum: a leader that nobody hears makes room.
             return
@@ -219,7 +221,7 @@ def on_tick(core: Core) -> None:
     patience = core.patience.scaled(_PATIENCE_HEARTBEATS * core.options.heartbeat_ticks)
     for member, progress in core.progress.items():
         progress.ticks_in_state += 1
-        progress.silent_ticks += 1
+        progress.ticks_since_response += 1
         if progress.state is ProgressState.REPLICATING:
             if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
                 progress.probe(progress.probed_from)
@@ -237,7 +239,7 @@ def on_tick(core: Core) -> None:
         _give_way(core)
     elif core.lifecycle is Lifecycle.RUNNING and not core.options.sync_only:
         _advance_membership(core)
-        _help_silent(core)
+        _help_recovering(core)
 
 
 def check_propose(core: Core, size: int) -> None:
@@ -314,7 +316,7 @@ def hears(core: Core, member: NodeId) -> bool:
     """Return whether ``member`` lives, as far as this leader can tell; of a new leader for a while in any case."""
     progress = core.progress.get(member)
     patience = GONE_TIMEOUTS * core.options.election_timeout_ticks
-    return member == core.me or (progress is not None and progress.silent_ticks <= patience)
+    return member == core.me or (progress is not None and progress.ticks_since_response <= patience)
 
 
 def not_leader(core: Core) -> NotLeaderError:
@@ -449,10 +451,10 @@ def _replicating(core: Core, member: NodeId, number: int) -> Progress | None:
     return progress
 
 
-def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index, *, is_silent: bool) -> None:
+def _acknowledge(core: Core, member: NodeId, progress: Progress, end: Index, *, is_recovering: bool) -> None:
     _check_end(core, member, end)
     progress.heard_again()
-    if progress.acknowledged(end, is_silent=is_silent):
+    if progress.acknowledged(end, is_recovering=is_recovering):
         if end > core.log.commit_end or not core.is_reached:  # Else it has come to a quorum without this one.
             _maybe_commit(core)
         if member == core.transferee:
@@ -473,7 +475,7 @@ def _maybe_commit(core: Core) -> None:
     From the moment a quorum has reached it, records of old terms are committed by that end too: the announcement
     works like a record of the own term without length. Counting before it is figure 8 of the Raft paper.
     """
-    ends = {core.me: core.log.durable_end} if core.silent_until is None else {}
+    ends = {core.me: core.log.durable_end} if core.recovering_until is None else {}
     for member, progress in core.progress.items():
         ends[member] = progress.counted_end
     end = standing.commit_end(core.memberships, ends, core.term_start, disks_are_named=bool(core.incarnations))
@@ -538,33 +540,33 @@ def _advance_membership(core: Core) -> None:
 
 def _works(core: Core, progress: Progress) -> bool:
     """Say whether a member follows, counts and was heard a moment ago."""
-    is_heard = progress.silent_ticks <= core.patience.ticks
+    is_heard = progress.ticks_since_response <= core.patience.ticks
     return progress.state is ProgressState.REPLICATING and progress.counted_end > 0 and is_heard
 
 
-def _help_silent(core: Core) -> None:
+def _help_recovering(core: Core) -> None:
     """Hand over for the sake of a voter that lacks nothing and is silent: the end of what it had lost is not known.
 
     Or of one that is to become a voter. Only a higher term tells it that nothing of the old one is missing (rule 17).
     """
     if core.leader != core.me:
         return
-    patience = _MUTE_TIMEOUTS * core.options.election_timeout_ticks
+    patience = _STUCK_TIMEOUTS * core.options.election_timeout_ticks
     for voter in (*core.membership.voters, *core.membership.joining):
         progress = core.progress.get(voter)
         if progress is None:
             continue
-        is_mute = progress.is_silent and progress.durable_end >= core.log.commit_end
-        progress.mute_ticks = progress.mute_ticks + 1 if is_mute else 0
-        if progress.mute_ticks >= patience:
-            progress.mute_ticks = 0
+        is_mute = progress.is_recovering and progress.durable_end >= core.log.commit_end
+        progress.recovering_ticks = progress.recovering_ticks + 1 if is_mute else 0
+        if progress.recovering_ticks >= patience:
+            progress.recovering_ticks = 0
             _hand_over(core)
             return
 
 
 def _give_way(core: Core) -> None:
-    """Hand over, each time the disk was full for ``_MUTE_TIMEOUTS`` election timeouts: another one's may not be."""
-    if core.full_ticks % (_MUTE_TIMEOUTS * core.options.election_timeout_ticks) == 0:
+    """Hand over, each time the disk was full for ``_STUCK_TIMEOUTS`` election timeouts: another one's may not be."""
+    if core.full_ticks % (_STUCK_TIMEOUTS * core.options.election_timeout_ticks) == 0:
         _hand_over(core)
 
 
@@ -583,7 +585,7 @@ def _forget_departed(core: Core, index: Index) -> None:
     for member in [member for member in core.progress if member not in addresses]:
         progress = core.progress[member]
         knows = progress.durable_end > index and progress.sent_commit_end > index
-        if knows or progress.silent_ticks > patience:
+        if knows or progress.ticks_since_response > patience:
             del core.progress[member]
 
 

@@ -11,14 +11,14 @@ from bisect import bisect_left, bisect_right
 from viewstamp.ids import Index
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Log"]
+__all__ = ["RaftLog"]
 
 _COMPACT_AT = 32
 """Evicted batches leave the lists so many at a time, since each deletion moves all that stay; or when they are more
 than those that stay, since a batch may be large and is held until then."""
 
 
-class Log:
+class RaftLog:
     """The log of one member.
 
     Invariants:

@@ -69,11 +69,11 @@ class PreVoteRequest(Message):
 class PreVoteResponse(Message):
     """I would (``term`` is the one asked for), or I would not (``term`` is mine).
 
-    ``is_silent``: as in :class:`VoteResponse`.
+    ``is_recovering``: as in :class:`VoteResponse`.
     """
 
     granted: bool
-    is_silent: bool = False
+    is_recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +94,14 @@ class VoteRequest(Message):
 class VoteResponse(Message):
     """The answer, once it is durable, with the advertised history and the durable end: the winner starts from them.
 
-    The end never counts as an acknowledgement (protocol rule 7). ``is_silent``: the voter lost power in interval mode
-    and has not regained its log, so this vote counts only under the conditions of ``standing`` (docs/design/0007).
+    The end never counts as an acknowledgement (protocol rule 7). ``is_recovering``: the voter lost power in interval
+    mode and has not regained its log, so this vote counts only under the conditions of ``standing`` (docs/design/0007).
     """
 
     granted: bool
     history: TermHistory
     end: Index
-    is_silent: bool = False
+    is_recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +150,13 @@ class Announcement(Message):
 class AnnouncementResponse(Message):
     """All three steps are durable; my log ends at ``end``. From here on appends are accepted.
 
-    ``is_silent``, here and in what follows: my disk has lost something that I may have acknowledged before. I take
+    ``is_recovering``, here and in what follows: my disk has lost something that I may have acknowledged before. I take
     batches, and nothing that I say counts, until I hold as much as I did (protocol rule 17).
     """
 
     number: int
     end: Index
-    is_silent: bool = False
+    is_recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class AppendResponse(Message):
     end: Index
     received_end: Index
     rejected: bool
-    is_silent: bool = False
+    is_recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ class HeartbeatResponse(Message):
     number: int
     end: Index
     round: int
-    is_silent: bool = False
+    is_recovering: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.ids import Index
 
 __all__ = ["Progress", "ProgressState"]
 
 
-@quick
+@fast_members
 class ProgressState(Enum):
     """Where the leader stands with a member.
 
@@ -61,35 +61,35 @@ class Progress:
     """The newest round that it confirmed."""
     is_heard: bool = True
     """Whether it was heard since the last check for a quorum."""
-    silent_ticks: int = 0
+    ticks_since_response: int = 0
     """Ticks since it was heard."""
-    longest_silence: int = 0
+    slowest_response_ticks: int = 0
     """The most ticks between two answers since the last check for a quorum."""
     round_end: Index = Index(0)
     """Catching up goes in rounds: where the leader's log ended when this one began ..."""
     round_ticks: int = 0
     """... and how long ago that was, in ticks."""
-    mute_ticks: int = 0
+    recovering_ticks: int = 0
     """For so many ticks it has been silent although it lacks nothing."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
 
     @property
-    def is_silent(self) -> bool:
+    def is_recovering(self) -> bool:
         """Whether it follows, and does not count yet: its disk has lost something (rule 17)."""
         return self.state is ProgressState.REPLICATING and self.counted_end == 0
 
     def heard(self) -> None:
         """It has answered something."""
         self.is_heard = True
-        self.silent_ticks = 0
+        self.ticks_since_response = 0
 
     def heard_again(self) -> None:
         """It has answered something, and did so before: what lies between is how slow it is."""
         self.is_heard = True
-        if self.silent_ticks > self.longest_silence:
-            self.longest_silence = self.silent_ticks
-        self.silent_ticks = 0
+        if self.ticks_since_response > self.slowest_response_ticks:
+            self.slowest_response_ticks = self.ticks_since_response
+        self.ticks_since_response = 0
 
     def become_asking(self) -> None:
         """Start again from what the member will report."""
@@ -103,12 +103,12 @@ class Progress:
         self.number += 1
         return self.number
 
-    def become_replicating(self, end: Index, *, is_silent: bool) -> None:
+    def become_replicating(self, end: Index, *, is_recovering: bool) -> None:
         """The member has taken the announcement and is durable up to ``end``."""
         self._forget()
         self.state = ProgressState.REPLICATING
         self.durable_end = end
-        self.counted_end = Index(0) if is_silent else end
+        self.counted_end = Index(0) if is_recovering else end
         self.next_end = end
 
     def sent(self, end: Index, size: int) -> None:
@@ -117,7 +117,7 @@ class Progress:
         self.in_flight_bytes += size
         self.next_end = end
 
-    def acknowledged(self, end: Index, *, is_silent: bool) -> bool:
+    def acknowledged(self, end: Index, *, is_recovering: bool) -> bool:
         """The member is durable up to ``end``; return whether more counts for commit now."""
         while self.in_flight and self.in_flight[0][0] <= end:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
@@ -125,7 +125,7 @@ class Progress:
         if end > self.durable_end:
             self.durable_end = end
             self.next_end = max(self.next_end, end)
-        if is_silent or end <= self.counted_end:
+        if is_recovering or end <= self.counted_end:
             return False
         self.counted_end = end
         return True

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from viewstamp.consensus import candidate, follower, leader, voter
-from viewstamp.consensus.core import Core, Entropy, Options, SnapshotPoint, Stored
 from viewstamp.consensus.membership import Change
 from viewstamp.consensus.messages import (
     Announcement,
@@ -24,6 +23,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.ready import Ready
 from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Lifecycle, Role
+from viewstamp.consensus.state import Core, Entropy, RaftOptions, SnapshotPoint, Stored
 from viewstamp.errors import BrokenRuleError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
@@ -54,9 +54,9 @@ class Raft:
       ContradictionError: a leader's log contradicts what is committed here. The node stops.
     """
 
-    def __init__(self, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:
+    def __init__(self, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:
         self.core = Core(me, options, stored, entropy)
-        self.core.maybe_end_silence()
+        self.core.maybe_end_recovery()
         self._handlers: dict[Role, dict[type[Message], Handler | str]] = {
             role: {kind: _resolve(name) for kind, name in row.items()} for role, row in DISPATCH.items()
         }
@@ -75,7 +75,7 @@ class Raft:
         core.has_room = has_room
         core.ticks_since_leader += 1
         core.leaderless_ticks = core.leaderless_ticks + 1 if core.leader is None else 0
-        core.leader_silence += 1
+        core.ticks_since_message += 1
         core.vote_ticks += 1
         if core.patience.delays and core.patience.tick():
             core.election_ticks = core.draw_election_ticks()
@@ -199,21 +199,21 @@ class Raft:
         core.unfinished -= 1
         core.completions_left -= core.installing
         speaks = False
-        if core.silent_completions_left > 0:
-            core.silent_completions_left -= 1
-            if core.silent_completions_left == 0:
-                core.silent_until, core.lost_power = None, False
+        if core.recovery_completions_left > 0:
+            core.recovery_completions_left -= 1
+            if core.recovery_completions_left == 0:
+                core.recovering_until, core.lost_power = None, False
                 speaks = core.leader == core.me
-        ended_silence = core.installing and core.completions_left == 0
-        if not is_current_completion(core, viewstamp) or (core.installing and not ended_silence):
+        was_installing = core.installing and core.completions_left == 0
+        if not is_current_completion(core, viewstamp) or (core.installing and not was_installing):
             return
         end = Index(viewstamp.index + 1)
-        is_news = end > core.log.durable_end or ended_silence or speaks
+        is_news = end > core.log.durable_end or was_installing or speaks
         core.log.durable_end = max(end, core.log.durable_end)
         core.installing = False
         if is_news:
             role = leader if core.leader == core.me else follower
-            role.on_durable(core, ended_silence=ended_silence)
+            role.on_durable(core, was_installing=was_installing)
         if core.is_synced and core.stash:
             waiting, core.stash = list(core.stash.values()), {}
             for message in waiting:
@@ -319,7 +319,7 @@ class Raft:
         taking = [
             each
             for each in core.progress.values()
-            if each.state is ProgressState.REPLICATING and each.silent_ticks <= patience
+            if each.state is ProgressState.REPLICATING and each.ticks_since_response <= patience
         ]
         ends = [each.durable_end for each in taking]
         return min([core.log.end, *(end for end in ends if end > 0)])

@@ -11,7 +11,7 @@ from viewstamp.wire.batch import Batch
 
 __all__ = [
     "AppendLog",
-    "EndSilence",
+    "EndRecovery",
     "Fetch",
     "Ready",
     "ResetLog",
@@ -38,7 +38,7 @@ class WriteHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class EndSilence:
+class EndRecovery:
     """Forget what this member had held before its disk was damaged: it holds as much again (protocol rule 17)."""
 
 
@@ -64,7 +64,7 @@ class AppendLog:
     batches: list[Batch]
 
 
-Write = WriteTerm | WriteHistory | EndSilence | TruncateLog | ResetLog | AppendLog
+Write = WriteTerm | WriteHistory | EndRecovery | TruncateLog | ResetLog | AppendLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from enum import Enum
 
 from viewstamp.consensus import messages as m
 from viewstamp.consensus.membership import Membership
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.ids import NodeId
 
 __all__ = ["DISPATCH", "IGNORED", "IMPOSSIBLE", "Lifecycle", "Role", "describe_dispatch", "role_of"]
 
 
-@quick
+@fast_members
 class Role(Enum):
     """What a member does in its group. Derived from (membership, leader, self), never stored."""
 
@@ -28,7 +28,7 @@ class Role(Enum):
     NON_PARTICIPANT = "non-participant"
 
 
-@quick
+@fast_members
 class Lifecycle(Enum):
     """How far a member has come.
 

@@ -96,27 +96,27 @@ def decides_alone(membership: Membership, member: NodeId) -> bool:
 # -- One member ----------------------------------------------------------------------------------------------------
 
 
-def may_vote(silent_until: Pair | None, *, lost_power: bool = False) -> bool:
-    """Return whether a member may vote: not while it has to regain ``silent_until`` (rule 17).
+def may_vote(recovering_until: Pair | None, *, lost_power: bool = False) -> bool:
+    """Return whether a member may vote: not while it has to regain ``recovering_until`` (rule 17).
 
     What it lost may be a record that it acknowledged, so its vote could elect a leader without that record. A member
     that ``lost_power`` in interval mode votes all the same, and says that it is recovering: its term and vote are
     intact, and :func:`wins` decides what the vote is worth. Otherwise a power cut of the whole site would leave nobody.
     """
-    return silent_until is None or lost_power
+    return recovering_until is None or lost_power
 
 
-def has_regained(pair: Pair, silent_until: Pair | None) -> bool:
+def has_regained(pair: Pair, recovering_until: Pair | None) -> bool:
     """Return whether a durable log at ``pair`` holds at least what the member had before the damage (rule 17).
 
     The leader's commit end is no measure: a record that this member had acknowledged may be committed only later, by
     that same acknowledgement.
     """
-    return silent_until is None or pair >= silent_until
+    return recovering_until is None or pair >= recovering_until
 
 
 def may_stand(
-    member: NodeId, memberships: Iterable[MembershipEntry], silent_until: Pair | None, *, lost_power: bool = False
+    member: NodeId, memberships: Iterable[MembershipEntry], recovering_until: Pair | None, *, lost_power: bool = False
 ) -> bool:
     """Return whether a member may campaign, by the ``memberships`` in its log of which none is known to be replaced.
 
@@ -124,7 +124,7 @@ def may_stand(
     need its vote, and it cannot vote for a log that is shorter than its own (Raft thesis 4.2.2).
     """
     is_elector = any(member in entry.membership.electors for entry in memberships)
-    return is_elector and may_vote(silent_until, lost_power=lost_power)
+    return is_elector and may_vote(recovering_until, lost_power=lost_power)
 
 
 def is_up_to_date(candidate: Pair, own: Pair) -> bool:
@@ -204,15 +204,15 @@ class Claim:
     """What one member brings to an election, as its disk says.
 
     ``member`` is its id in the group, which names one disk for ever. ``pair`` is what it would advertise.
-    ``silent_until`` is the pair that it has to regain; None = it lost nothing; ``lost_power``: because of a power loss
-    in interval mode. ``memberships`` are those in its log,
-    oldest first; the last one is in force. ``met`` are the incarnations of the disks that it has met.
+    ``recovering_until`` is the pair that it has to regain; None = it lost nothing; ``lost_power``: because of a power
+    loss in interval mode. ``memberships`` are those in its log, oldest first; the last one
+    is in force. ``met`` are the incarnations of the disks that it has met.
     """
 
     member: NodeId
     incarnation: str
     pair: Pair
-    silent_until: Pair | None = None
+    recovering_until: Pair | None = None
     lost_power: bool = False
     memberships: tuple[MembershipEntry, ...] = ()
     met: Mapping[NodeId, str] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class Claim:
     @property
     def recovering(self) -> Pair | None:
         """The pair that it still has to regain; None = it counts, because its log has reached that pair already."""
-        return None if has_regained(self.pair, self.silent_until) else self.silent_until
+        return None if has_regained(self.pair, self.recovering_until) else self.recovering_until
 
     def refuses(self, other: Claim) -> bool:
         """Return whether ``other`` has another disk than the one that this member knows under its id (rule 18)."""

@@ -7,8 +7,8 @@ A learner may be a voter that has not heard so yet; if it kept silent, the group
 from __future__ import annotations
 
 from viewstamp.consensus import follower, standing
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.messages import PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
+from viewstamp.consensus.state import Core
 
 __all__ = ["is_up_to_date", "on_pre_vote_request", "on_vote_request"]
 
@@ -20,7 +20,7 @@ def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
 
 def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
     """Say whether one would vote; nothing changes here, not even a timer (rule 13)."""
-    if not standing.may_vote(core.silent_until, lost_power=core.lost_power):
+    if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
         return
     granted = message.term > core.term and not core.hears_leader and is_up_to_date(core, message)
     core.send(
@@ -29,7 +29,7 @@ def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
             target=message.source,
             term=message.term if granted else core.term,
             granted=granted,
-            is_silent=core.silent_until is not None,
+            is_recovering=core.recovering_until is not None,
         )
     )
 
@@ -44,7 +44,7 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
     if message.term < core.term:
         core.answer_term(message)
         return
-    if not standing.may_vote(core.silent_until, lost_power=core.lost_power):
+    if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
         return  # It does not know any more what it had promised to whom (rule 17).
     if message.term > core.term and core.hears_leader and not message.transfers:
         return  # A candidate that cannot hear the leader must not depose it (Raft §6, thesis 4.2.3).
@@ -68,6 +68,6 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
             granted=granted,
             history=core.advertised,
             end=core.log.durable_end,
-            is_silent=core.silent_until is not None,
+            is_recovering=core.recovering_until is not None,
         )
     )

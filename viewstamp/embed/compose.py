@@ -9,7 +9,7 @@ from pathlib import Path
 
 from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
-from viewstamp.consensus import core as consensus
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
@@ -71,7 +71,7 @@ def node_options(settings: NodeSettings) -> Options:
         members=settings.cluster.members,
         learners=settings.cluster.learners,
         leader_hint=settings.cluster.leader_hint,
-        core=consensus.Options(
+        core=RaftOptions(
             election_timeout_ticks=max(2, timeouts.election_ms // timeouts.tick_ms),
             heartbeat_ticks=max(1, timeouts.heartbeat_ms // timeouts.tick_ms),
             wait_all_ticks=round(settings.wal.interval_wait_all_seconds * 1000 / timeouts.tick_ms),

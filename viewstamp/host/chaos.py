@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, ForwardingFile
@@ -60,7 +60,7 @@ _NAP_SECONDS: Final = 0.02
 """A sync that is held looks this often whether it still has to be."""
 
 
-@quick
+@fast_members
 class FaultKind(StrEnum):
     """The names of faults, as they stand in the file."""
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from viewstamp.consensus.core import SnapshotPoint
 from viewstamp.consensus.membership import Membership, MembershipEntry
+from viewstamp.consensus.state import SnapshotPoint
 from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Sequence, SessionId, Term

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Final
 
 from viewstamp.consensus import standing
-from viewstamp.consensus.core import Core
+from viewstamp.consensus.state import Core
 from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId

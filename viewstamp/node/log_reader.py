@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from viewstamp.consensus.log import Log
+from viewstamp.consensus.log import RaftLog
 from viewstamp.errors import CorruptionError, UnavailableError
 from viewstamp.host.interfaces import Disk, SerialExecutor
 from viewstamp.ids import Index, Position, TopicId
@@ -52,7 +52,7 @@ class LogReader:
     """
 
     def __init__(
-        self, disk: Disk, wal: Wal, log: Log, name: str, *, on_rot: Callable[[CorruptionError], None] = _ignore
+        self, disk: Disk, wal: Wal, log: RaftLog, name: str, *, on_rot: Callable[[CorruptionError], None] = _ignore
     ) -> None:
         """Read ``wal``, of which ``log`` holds the newest batches; ``on_rot`` hears of bytes that are not intact."""
         self._wal = wal

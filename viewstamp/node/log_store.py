@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 
 from viewstamp.consensus.membership import Membership, MembershipEntry
-from viewstamp.consensus.ready import AppendLog, EndSilence, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndRecovery, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
@@ -150,8 +150,8 @@ class LogStore:
                 self._wal.reset(end, term, done)
             case WriteTerm(term, vote):
                 self._write_control(replace(self.state, term=term, vote=vote), done)
-            case EndSilence():
-                self._write_control(replace(self.state, silent_until=None, lost_power=False), done)
+            case EndRecovery():
+                self._write_control(replace(self.state, recovering_until=None, lost_power=False), done)
             case WriteHistory(history):
                 self._write_history(history, done)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from viewstamp.consensus import core as consensus
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.log_clock import BOUND_SECONDS
 from viewstamp.node.release import release
@@ -30,7 +30,7 @@ class Options:
     members: Mapping[NodeId, str]
     learners: Mapping[NodeId, str] = field(default_factory=dict)
     leader_hint: str = ""
-    core: consensus.Options = field(default_factory=consensus.Options)
+    core: RaftOptions = field(default_factory=RaftOptions)
     wal: wal_module.Options = field(default_factory=wal_module.Options)
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     limits: Limits = field(default_factory=Limits)

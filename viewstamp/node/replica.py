@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from viewstamp.actors import Actor
-from viewstamp.consensus.core import Campaign, SnapshotPoint
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
 from viewstamp.consensus.roles import Lifecycle, Role
+from viewstamp.consensus.state import Campaign, SnapshotPoint
 from viewstamp.errors import (
     BrokenRuleError,
     ClosedError,
@@ -651,7 +651,7 @@ class Replica(Actor[Item]):
             "durable_index": core.log.durable_end - 1,
             "last_index": core.log.end - 1,
             "led_terms": self.led_terms,
-            "silent_until": list(core.silent_until) if core.silent_until is not None else None,
+            "silent_until": list(core.recovering_until) if core.recovering_until is not None else None,
             "lost_power": core.lost_power,
             "full": self._full_now(),
             "clock": self.log_clock.status,

@@ -31,7 +31,7 @@ from viewstamp.host.boot import UNKNOWN_BOOT
 from viewstamp.ids import Index
 from viewstamp.wal.control_file import ControlState
 
-__all__ = ["INTERVAL", "SYNCED", "UNKNOWN_END", "lost_power", "mark_started", "mark_stopped", "silent_pair"]
+__all__ = ["INTERVAL", "SYNCED", "UNKNOWN_END", "lost_power", "mark_started", "mark_stopped", "recovering_pair"]
 
 SYNCED = "majority, synced"
 INTERVAL = "interval_may_lose_acknowledged_writes"
@@ -41,13 +41,13 @@ UNKNOWN_END = 2**62
 """The end of a log whose length is not known: no log of its last term reaches it."""
 
 
-def silent_pair(state: ControlState, end: int | None) -> tuple[int, int]:
+def recovering_pair(state: ControlState, end: int | None) -> tuple[int, int]:
     """Return the pair that a node may have advertised before its log lost something, which ended at ``end``.
 
     ``end`` None = not known. A pair that is stored already stays, because nothing that the node sent since counted.
     """
-    if state.silent_until is not None:
-        return state.silent_until
+    if state.recovering_until is not None:
+        return state.recovering_until
     history = TermHistory(state.history)
     if end is None or history.starts[0].begin > end:
         return history.last_term, UNKNOWN_END
@@ -70,8 +70,8 @@ def lost_power(state: ControlState, boot_id: str) -> bool:
 def mark_started(state: ControlState, boot_id: str, *, is_interval: bool) -> ControlState:
     """Return what the control file has to hold before this process sends its first message; see the module."""
     if lost_power(state, boot_id):
-        is_damaged = state.silent_until is not None and not state.lost_power
-        state = replace(state, silent_until=silent_pair(state, None), lost_power=not is_damaged)
+        is_damaged = state.recovering_until is not None and not state.lost_power
+        state = replace(state, recovering_until=recovering_pair(state, None), lost_power=not is_damaged)
     return replace(state, running=(boot_id, INTERVAL) if is_interval else None)
 
 

@@ -124,7 +124,7 @@ class Replica:
             member=self.member,
             incarnation=state.incarnation,
             pair=(Term(self.pair[0]), Index(self.pair[1])),
-            silent_until=_pair(state.silent_until),
+            recovering_until=_pair(state.recovering_until),
             lost_power=state.lost_power,
             memberships=self.memberships,
             met={NodeId(node): incarnation for node, incarnation in state.peers},

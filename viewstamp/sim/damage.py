@@ -134,7 +134,7 @@ class Damages:
         """
         for member in self._world.members:
             replica = member.node.replica if member.node is not None else None
-            if replica is None or replica.raft.core.silent_until is None or member.name in self._damaged_once:
+            if replica is None or replica.raft.core.recovering_until is None or member.name in self._damaged_once:
                 continue
             raise Violation("SilentForAReason", f"{member.id} lost nothing and is silent: {replica.status}")
 
@@ -159,7 +159,7 @@ class Damages:
         log = self._world.durability.logs[damage.member.name]
         needed = node.machine.keep_from()
         begins = needed is None or log.first <= max(damage.first, needed)
-        speaks = node.replica.raft.core.silent_until is None
+        speaks = node.replica.raft.core.recovering_until is None
         return speaks and begins and not log.has_gap and (damage.is_final or log.pair >= damage.pair)
 
     def _is_named(self, member: NodeId, incarnation: str) -> bool:

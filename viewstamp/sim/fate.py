@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 
 __all__ = ["Fate"]
 
 
-@quick
+@fast_members
 class Fate(Enum):
     """Whether it happened, as far as its client was told."""
 

@@ -31,7 +31,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.host.blocking import to_the_end
 from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, ForwardingFile
 from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File
@@ -44,7 +44,7 @@ _HOLE_BYTES = 64 * 1024
 """Runs of zeros of this length are left out of rebuilt files: most of a prepared segment is one."""
 
 
-@quick
+@fast_members
 class OperationKind(IntEnum):
     """What was done."""
 

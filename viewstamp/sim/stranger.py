@@ -18,7 +18,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from viewstamp.consensus.core import Core
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -36,6 +35,7 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
+from viewstamp.consensus.state import Core
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.ids import Index, NodeId, Position, Term, name_of
@@ -185,7 +185,7 @@ class Stranger:
         Of one that does not answer it would be believed, as the node itself would be: see ``docs/operating.md``.
         """
         timeout = core.options.election_timeout_ticks
-        heard = [other for other, progress in core.progress.items() if progress.silent_ticks <= timeout]
+        heard = [other for other, progress in core.progress.items() if progress.ticks_since_response <= timeout]
         return f"{name_of(self._entropy.choice(sorted(heard)))}~00" if heard else "n99~00"
 
 

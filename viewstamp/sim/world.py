@@ -12,8 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from viewstamp.consensus import core as consensus
 from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.state import RaftOptions
 from viewstamp.errors import ClosedError, ConfigError, StorageError, ViewstampError
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import ClusterId, Index, NodeId
@@ -309,7 +309,7 @@ class World:
             members={other.name: other.address for other in self._first_members},
             learners={} if member in self._first_members else {member.name: member.address},
             leader_hint=self._first_members[0].name,
-            core=consensus.Options(
+            core=RaftOptions(
                 election_timeout_ticks=15,
                 heartbeat_ticks=3,
                 append_bytes_max=16 * 1024,
@@ -406,7 +406,7 @@ def _describe(member: Member) -> str:
     return (
         f"{member.id}: {node.lifecycle.value} {core.role.value} of {core.leader} in {core.term}, log to {log.end},"
         f" durable {log.durable_end}, committed {log.commit_end}, applied {node.replica.applier.applied_end},"
-        f" silent until {core.silent_until}, {core.membership}"
+        f" silent until {core.recovering_until}, {core.membership}"
     )
 
 

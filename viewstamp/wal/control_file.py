@@ -61,15 +61,15 @@ class ControlState:
     ``commit_hint`` is an end below which all was committed, at most the durable end when it was written: a log that
     ends below it has lost records. ``peers`` are
     (node, incarnation) of the peers met so far: one that comes back with another incarnation has lost its disk.
-    ``silent_until`` is the pair (last term, end) that the node had advertised, at least, when damage was found: until
-    its log reaches it nothing that it says counts (protocol rule 17); None = nothing is missing. ``member_id`` is what
-    the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
+    ``recovering_until`` is the pair (last term, end) that the node had advertised, at least, when damage was found:
+    until its log reaches it nothing that it says counts (protocol rule 17); None = nothing is missing. ``member_id`` is
+    what the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
     ``installing`` is the pair (last term, end) of the newest snapshot of a leader that is being fetched or installed;
     stored before the file gets its name, cleared with the history of the snapshot (``wal/known_end.py``); None = none.
     ``running`` is (boot id, durability) while the node may hold acknowledged records that are not synced, and None
     after a clean stop: found under another boot id, the machine lost power, and such records may be gone
-    (docs/design/0007). ``lost_power`` says that ``silent_until`` was stored for that reason, and not for damage: all
-    that was ever synced is there.
+    (docs/design/0007). ``lost_power`` says that ``recovering_until`` was stored for that reason, and not for damage:
+    all that was ever synced is there.
     ``log_id``, 16 bytes, stands in the headers of the log's segments too; zeros = an older version made the log.
     """
 
@@ -82,7 +82,7 @@ class ControlState:
     membership: bytes = b""
     commit_hint: int = 0
     peers: tuple[tuple[str, str], ...] = ()
-    silent_until: tuple[int, int] | None = None
+    recovering_until: tuple[int, int] | None = None
     member_id: str = ""
     installing: tuple[int, int] | None = None
     running: tuple[str, str] | None = None
@@ -102,7 +102,7 @@ class ControlState:
                 "membership": self.membership,
                 "commit_hint": self.commit_hint,
                 "peers": self.peers,
-                "silent_until": self.silent_until,
+                "silent_until": self.recovering_until,
                 "member_id": self.member_id,
                 "installing": self.installing,
                 "running": self.running,
@@ -140,6 +140,7 @@ class ControlState:
             fields["running"] = _pair(fields["running"], str)
         if len(fields.get("log_id", NO_LOG_ID)) != len(NO_LOG_ID):
             raise ValueError("log_id is none")
+        fields["recovering_until"] = fields.pop("silent_until", None)  # The key is that of the first release.
         return cls(**fields)
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 
 from crc32c import crc32c
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.wire.batch import Batch, Buffer, pad
 
@@ -89,7 +89,7 @@ def is_replaced_name(name: str) -> bool:
     return name.endswith(_REPLACED)
 
 
-@quick
+@fast_members
 class SpareKind(Enum):
     """What a file that waits to become a segment holds; the last part of its name."""
 

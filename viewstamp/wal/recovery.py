@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.interfaces import Disk, File
 from viewstamp.ids import Index, Term
@@ -47,7 +47,7 @@ Found = Segment | GroupHeader | tuple[int, Batch]
 """What a survey meets, in this order: a segment, its groups, after each its batches with their locations."""
 
 
-@quick
+@fast_members
 class Fact(Enum):
     """What can be true of the first place that a forward pass does not understand."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.host.interfaces import File
 from viewstamp.wal.format import (
@@ -33,7 +33,7 @@ CHUNK_BYTES = 1024 * 1024
 _GROUP_HEADER_BYTES_MAX = GROUP_HEADER_SIZE + pad(4 * GROUP_BATCHES_MAX)
 
 
-@quick
+@fast_members
 class Rest(Enum):
     """What stands in a file from some byte to its end."""
 

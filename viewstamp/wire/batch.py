@@ -51,7 +51,7 @@ from typing import NamedTuple
 import msgpack
 from crc32c import crc32c
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import FrameError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 
@@ -86,7 +86,7 @@ _FLAG_HEADERS = 2
 assert _HEADER.size == HEADER_SIZE
 
 
-@quick
+@fast_members
 class Kind(IntEnum):
     """What a batch is for.
 

@@ -108,7 +108,7 @@ from __future__ import annotations
 
 from enum import IntEnum, unique
 
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 
 __all__ = ["PROTOCOL_VERSION", "FrameKind"]
 
@@ -116,7 +116,7 @@ PROTOCOL_VERSION = 2
 
 
 @unique
-@quick
+@fast_members
 class FrameKind(IntEnum):
     """The kinds of frames; the numbers are the wire's and never change their meaning."""
 

@@ -35,7 +35,7 @@ _WANTED = {
     kind: [_TYPES.get(str(field.type), int) for field in fields(kind) if field.name != "batches"] for kind in MESSAGES
 }
 _OPTIONAL = {
-    kind: [field.default for field in fields(kind) if field.name in ("is_silent", "life", "leader_end")]
+    kind: [field.default for field in fields(kind) if field.name in ("is_recovering", "life", "leader_end")]
     for kind in (PreVoteResponse, VoteResponse, HistoryResponse, Announcement)
 }
 """Defaults of fields at the end of a message that are left out where all of them have that value, because releases

@@ -26,8 +26,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from viewstamp.consensus.core import SnapshotPoint, Stored
 from viewstamp.consensus.membership import Membership, MembershipEntry
+from viewstamp.consensus.state import SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import Host
@@ -190,11 +190,11 @@ def recover(
         control.write(state)
     marked = mark_started(state, host.boot_id(), is_interval=wal_options.sync_seconds > 0)
     if marked != state:
-        if marked.silent_until != state.silent_until:
+        if marked.recovering_until != state.recovering_until:
             log.error(
                 "! the machine lost power: acknowledged records that were not synced may be gone here",
                 end=wal.end,
-                pair=marked.silent_until,
+                pair=marked.recovering_until,
                 remedy="nothing: this member counts again when it holds what the others hold",
             )
         state = marked
@@ -231,7 +231,7 @@ def recover(
             log_time=max(applier.log_time, replay.log_time),
             tail=replay.tail(),
             memberships=[base, *replay.memberships],
-            silent_until=_pair(state.silent_until),
+            recovering_until=_pair(state.recovering_until),
             lost_power=state.lost_power,
         ),
         applier=applier,

@@ -38,7 +38,7 @@ from viewstamp.node.peers.identity import name_of, reborn
 from viewstamp.node.repair.recovery import Recovered
 from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher
 from viewstamp.node.repair.salvage import Remains
-from viewstamp.node.running_mark import UNKNOWN_END, lost_power, silent_pair
+from viewstamp.node.running_mark import UNKNOWN_END, lost_power, recovering_pair
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
@@ -46,7 +46,7 @@ from viewstamp.wal.known_end import known_end
 from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
 from viewstamp.wal.truncation import MARK_NAME
 
-__all__ = ["UNKNOWN_END", "Repairer", "silent_pair"]
+__all__ = ["UNKNOWN_END", "Repairer", "recovering_pair"]
 
 _REPAIRS_MAX = 4
 """How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
@@ -202,12 +202,12 @@ class Repairer:
         control = ControlFile.open(disk, self._data_dir)
         assert control.state is not None, "it has run"
         state = control.state
-        pair = silent_pair(state, None)
-        is_damaged = state.silent_until is not None and not state.lost_power
+        pair = recovering_pair(state, None)
+        is_damaged = state.recovering_until is not None and not state.lost_power
         control.write(
             replace(
                 state,
-                silent_until=pair,
+                recovering_until=pair,
                 lost_power=not is_damaged,
                 commit_hint=0,
                 membership=membership.encode(),
@@ -362,7 +362,7 @@ class Repairer:
         regions = found.regions
         if cut is not None:
             regions = [region for region in regions if region.start <= cut]
-            await in_thread(self._fall_silent, look, cut)
+            await in_thread(self._begin_recovering, look, cut)
             regions[-1] = await in_thread(cut_behind, self._host.disk, found.parts, regions[-1], cut, aside)
         for damaged in look.store.damaged:  # Behind the pair: their names say up to where the log reached.
             await in_thread(aside.move, damaged.path)
@@ -405,14 +405,14 @@ class Repairer:
         finally:
             rebuilding.abandon()
 
-    def _fall_silent(self, look: _Look, cut: int) -> None:
+    def _begin_recovering(self, look: _Look, cut: int) -> None:
         """Store the pair, before the log is touched; the commit hint goes down with the log. Blocking."""
         # After a power loss in interval mode nobody knows how much followed the end that is found.
         is_end_known = not lost_power(look.state, self._host.boot_id())
-        pair = silent_pair(look.state, look.found.end if is_end_known else None)
+        pair = recovering_pair(look.state, look.found.end if is_end_known else None)
         look.state = replace(
             look.state,
-            silent_until=pair,
+            recovering_until=pair,
             lost_power=False,
             commit_hint=min(look.state.commit_hint, cut),
             membership=look.membership.encode(),
@@ -453,7 +453,7 @@ class Repairer:
 
     def _begin_anew(self, look: _Look, aside: Aside) -> None:
         """Set log and snapshots aside; what is left is who this node is, and what it promised. Blocking."""
-        self._fall_silent(look, 0)
+        self._begin_recovering(look, 0)
         store = look.store
         for path in [each.path for each in store.stored] + [each.path for each in store.damaged]:
             aside.move(path)

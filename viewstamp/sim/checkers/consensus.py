@@ -18,8 +18,8 @@ from viewstamp.ids import Term
 from viewstamp.sim.checkers.violation import Violation
 
 if TYPE_CHECKING:
-    from viewstamp.consensus.core import Core
     from viewstamp.consensus.messages import Message
+    from viewstamp.consensus.state import Core
     from viewstamp.ids import NodeId
     from viewstamp.node.node import Node
     from viewstamp.node.replica import Replica
@@ -57,7 +57,7 @@ class ConsensusChecker:
                 log.commit_end,
                 core.leader,
                 core.installing,
-                core.silent_until,
+                core.recovering_until,
             )
             if states.get(member.name) != state:
                 states[member.name] = state

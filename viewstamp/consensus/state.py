@@ -11,20 +11,20 @@ from enum import Enum
 from typing import NoReturn, Protocol
 
 from viewstamp.consensus import standing
-from viewstamp.consensus.log import Log
+from viewstamp.consensus.log import RaftLog
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.messages import Announcement, Message, SnapshotOffer, TermResponse, VoteResponse
 from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress
-from viewstamp.consensus.ready import AppendLog, EndSilence, Fetch, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndRecovery, Fetch, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.enums import quick
+from viewstamp.enums import fast_members
 from viewstamp.errors import BrokenRuleError, ContradictionError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Campaign", "Core", "Entropy", "Options", "PendingRead", "SnapshotPoint", "Stored"]
+__all__ = ["Campaign", "Core", "Entropy", "PendingRead", "RaftOptions", "SnapshotPoint", "Stored"]
 
 
 class Entropy(Protocol):
@@ -36,7 +36,7 @@ class Entropy(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RaftOptions:
     """Settings of the core. Durations are in ticks."""
 
     election_timeout_ticks: int = 30
@@ -70,8 +70,8 @@ class Stored:
 
     ``tail`` holds the batches in memory: all from ``commit_end`` on at least. ``memberships`` are those of the
     log, in order, preceded by the hint (or the one at the trimmed prefix). ``first_index`` is where the log begins.
-    ``silent_until`` is the pair that this member advertised before its disk lost something, at least; None = nothing
-    was lost, or all of it has been regained.
+    ``recovering_until`` is the pair that this member advertised before its disk lost something, at least; None =
+    nothing was lost, or all of it has been regained.
     """
 
     term: Term = Term(0)
@@ -83,9 +83,9 @@ class Stored:
     log_time: int = 0
     tail: list[Batch] = field(default_factory=list)
     memberships: list[MembershipEntry]
-    silent_until: tuple[Term, Index] | None = None
+    recovering_until: tuple[Term, Index] | None = None
     lost_power: bool = False
-    """Whether ``silent_until`` is due to a power loss in interval mode: what was synced is there, the vote too."""
+    """Whether ``recovering_until`` is due to a power loss in interval mode: what was synced is there, the vote too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class SnapshotPoint:
     log_time: int
 
 
-@quick
+@fast_members
 class Campaign(Enum):
     """How far a campaign is."""
 
@@ -130,7 +130,7 @@ class Core:
       * ``announced_number`` > 0 exactly while appends of ``term`` may be accepted (or ``installing``)
     """
 
-    def __init__(self, me: NodeId, options: Options, stored: Stored, entropy: Entropy) -> None:
+    def __init__(self, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:
         self.me = me
         self.options = options
         self.entropy = entropy
@@ -139,7 +139,7 @@ class Core:
         self.term = stored.term
         self.vote = stored.vote
         self.history = stored.history
-        self.log = Log(
+        self.log = RaftLog(
             end=stored.end,
             commit_end=stored.commit_end,
             tail=stored.tail,
@@ -154,11 +154,11 @@ class Core:
         """The disks of those that this member has met, and its own; {} = nobody names disks here."""
         self.base: tuple[Index, Term] | None = None
         """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
-        self.silent_until = stored.silent_until
+        self.recovering_until = stored.recovering_until
         """The pair that has to be regained before anything that this member says counts (rule 17); None = it does."""
         self.lost_power = stored.lost_power
         """Whether that is due to a power loss in interval mode: then it votes all the same, and says so."""
-        self.silent_completions_left = 0
+        self.recovery_completions_left = 0
         """So many completions until the end of the silence is durable; 0 = it is not being written."""
         self.life = entropy.randrange(1, 1 << 62) if stored.lost_power else 0
         """Which start of this member it is, drawn where it lost power; the leader's announcement has to repeat it."""
@@ -198,7 +198,7 @@ class Core:
         acknowledged records may be lost; () = it was elected as ever."""
         self.heard_leader: tuple[Term, NodeId | None] = (Term(0), None)
         """The term and the leader that were heard last; what has become of it since does not matter here."""
-        self.leader_silence = 0
+        self.ticks_since_message = 0
         """Ticks since then."""
         self.vote_term = Term(0)
         """The latest term in which this member has asked for votes; 0 = none since it started."""
@@ -220,7 +220,7 @@ class Core:
         """Reset what only a candidate needs: every field of a campaign is declared here, so that none outlives one."""
         self.campaign: Campaign | None = None
         self.votes: dict[NodeId, bool] = {}
-        self.silent_votes: set[NodeId] = set()
+        self.recovering_votes: set[NodeId] = set()
         """Those of ``votes`` that came from members which lost power and have not regained their log."""
         self.vote_responses: dict[NodeId, VoteResponse] = {}
 
@@ -346,32 +346,32 @@ class Core:
         self.installing = True
         self.completions_left = self.unfinished + 1
 
-    def maybe_end_silence(self) -> None:
+    def maybe_end_recovery(self) -> None:
         """Speak again once the durable pair is at least the one from before the damage (rule 17).
 
         The leader's commit end would be no reason: what this member had acknowledged may be about to be committed by
         that very acknowledgement. Nothing counts before the write is durable: until then the disk names the old pair,
         and should it lose something again, what was said meanwhile would not be in that.
         """
-        is_ending = self.silent_completions_left > 0
-        if self.silent_until is None or is_ending or self.installing:
+        is_ending = self.recovery_completions_left > 0
+        if self.recovering_until is None or is_ending or self.installing:
             return
-        if not standing.has_regained(self.pair, self.silent_until):
+        if not standing.has_regained(self.pair, self.recovering_until):
             return
-        self.silent_completions_left = self.unfinished + 1
-        self.writes.append(EndSilence())
+        self.recovery_completions_left = self.unfinished + 1
+        self.writes.append(EndRecovery())
 
-    def bound_silence(self, announcement: Announcement) -> None:
+    def bound_recovery(self, announcement: Announcement) -> None:
         """Learn from the leader of this very term how long this log can have been before it lost power.
 
         All that this member acknowledged in the term, the leader of the term had sent it, and a leader's log only grows
         in its term. So the lost end is at most ``leader_end``, taken after this process had started. Acknowledgements
         of earlier terms were synced before the history of this term was stored. Not stored: a restart asks again.
         """
-        if self.silent_until is None or not self.life or announcement.life != self.life:
+        if self.recovering_until is None or not self.life or announcement.life != self.life:
             return
-        if self.silent_until[0] == self.term:
-            self.silent_until = min(self.silent_until, (self.term, announcement.leader_end))
+        if self.recovering_until[0] == self.term:
+            self.recovering_until = min(self.recovering_until, (self.term, announcement.leader_end))
 
     def store_history(self, history: TermHistory) -> None:
         """Take ``history`` and write it."""
