@@ -24,7 +24,7 @@ from benchmarks.results import keep
 from benchmarks.rows import NAMES, Options, Row, load
 from benchmarks.rows.row import as_json
 from benchmarks.table import WIDTH, print_details, print_goals
-from viewstamp.cli.target import run_async
+from viewstamp.terminal.loop import run_async
 
 __all__ = ["main"]
 

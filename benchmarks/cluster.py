@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from viewstamp.cli.local import LocalCluster
-from viewstamp.cli.node import logger
 from viewstamp.embed import EmbeddedNode, open_node
 from viewstamp.errors import UnavailableError
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.local.node_process import logger
 
 __all__ = ["Members", "cpu_seconds", "own_cluster", "own_directory"]
 

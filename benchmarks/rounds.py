@@ -24,11 +24,11 @@ from typing import Any
 from benchmarks.cluster import own_directory
 from benchmarks.report import conditions, print_json, print_table
 from benchmarks.rows.appends import VALUE
-from viewstamp.cli.bench.cluster import TOPIC, connected_to, own_cluster
-from viewstamp.cli.bench.load import Figures, drive
-from viewstamp.cli.local import LocalCluster
+from viewstamp.bench.cluster import TOPIC, connected_to, own_cluster
+from viewstamp.bench.load import Figures, drive
 from viewstamp.client.aio import Client
 from viewstamp.embed.run_node import new_event_loop
+from viewstamp.local.cluster import LocalCluster
 
 _SHAPES = ((1, 1), (64, 1), (64, 8), (64, 64), (256, 1), (256, 8), (256, 64))
 """Callers and sessions."""

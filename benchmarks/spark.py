@@ -32,8 +32,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from benchmarks.cluster import own_directory
 from benchmarks.report import conditions, print_json, print_table
-from viewstamp.cli.local import LocalCluster
 from viewstamp.errors import RequestError
+from viewstamp.local.cluster import LocalCluster
 from viewstamp.spark import session
 
 _BYTES = 256

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.sources import MODULES, PACKAGE, offenders, place, tree
 
-DOORS = ("host", "sim", "cli")
+DOORS = ("host", "sim", "cli", "local", "demo", "bench", "terminal")
 """The subpackages that may touch the clock and the dice; everybody else is handed them, so that a seed decides all."""
 
 EXCEPTIONS = {

@@ -8,6 +8,11 @@ Three ways in:
 
 and one class to derive from, ``ReplicatedActor``, with ``command`` and ``query`` for its methods.
 
+The packages, each of which may import only those after it: ``cli`` and ``pytest_plugin``; ``demo`` and ``bench``;
+``local`` (the processes of this machine); ``doctor``; ``terminal``; ``spark``; ``testing``; ``sim``; ``trio``;
+``embed``; ``replay``; ``streams`` and ``config``; ``client`` and ``node``; ``consensus``, ``wal`` and ``actors``;
+``host`` and ``wire``; ``errors``; ``enums`` and ``ids``.
+
 A name is imported when it is first used: importing this package costs next to nothing.
 """
 

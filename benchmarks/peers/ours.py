@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.peers.peer import Peer, Session
-from viewstamp.cli.local import LocalCluster
 from viewstamp.errors import UnavailableError
+from viewstamp.local.cluster import LocalCluster
 
 __all__ = ["Ours"]
 

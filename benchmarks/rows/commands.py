@@ -16,8 +16,8 @@ from benchmarks.peers.ours import Ours
 from benchmarks.rows.appends import contender, plural
 from benchmarks.rows.row import Goal, Options, Row, RowResult
 from benchmarks.rows.turns import Contender, Turn, running, slug, take_turns
-from viewstamp.cli.bench.load import repeat
-from viewstamp.cli.local import LocalCluster
+from viewstamp.bench.load import repeat
+from viewstamp.local.cluster import LocalCluster
 
 __all__ = ["ROW"]
 

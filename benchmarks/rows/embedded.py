@@ -21,7 +21,7 @@ from benchmarks.cluster import own_cluster
 from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult
 from benchmarks.rows.turns import Contender, Turn, take_turns
-from viewstamp.cli.bench.load import drive
+from viewstamp.bench.load import drive
 
 __all__ = ["ROW"]
 

@@ -26,7 +26,7 @@ from benchmarks.peers.peer import Peer
 from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult, Subject
 from benchmarks.rows.turns import Contender, Turn, open_sessions, running, take_turns
-from viewstamp.cli.bench.load import drive
+from viewstamp.bench.load import drive
 
 __all__ = ["ROW"]
 

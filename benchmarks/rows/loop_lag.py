@@ -20,7 +20,7 @@ from benchmarks.peers.ours import Ours
 from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult, Subject
 from benchmarks.rows.turns import open_sessions, running
-from viewstamp.cli.bench.load import Figures, drive
+from viewstamp.bench.load import Figures, drive
 from viewstamp.host.chaos import Fault, FaultKind, write_faults
 
 __all__ = ["ROW"]

@@ -29,7 +29,7 @@ from benchmarks.peers.pysyncobj import PySyncObj
 from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult, Subject
 from benchmarks.rows.turns import open_sessions, running
-from viewstamp.cli.bench.load import drive
+from viewstamp.bench.load import drive
 
 __all__ = ["ROW"]
 

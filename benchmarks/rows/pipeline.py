@@ -15,7 +15,7 @@ from benchmarks.peers.peer import Peer
 from benchmarks.rows.appends import plural
 from benchmarks.rows.row import Options, RowResult
 from benchmarks.rows.turns import Contender, Turn, open_sessions, running, take_turns
-from viewstamp.cli.bench.load import Figures
+from viewstamp.bench.load import Figures
 
 __all__ = ["Put", "fill", "keep_going", "measure_pipelined", "puts_of"]
 

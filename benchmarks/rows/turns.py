@@ -15,7 +15,7 @@ from typing import Protocol
 
 from benchmarks.peers.peer import Append, Peer, Session
 from benchmarks.rows.row import Options, RowResult, Subject
-from viewstamp.cli.bench.load import Figures, drive
+from viewstamp.bench.load import Figures, drive
 from viewstamp.errors import ViewstampError
 
 __all__ = ["Contender", "Described", "Turn", "appending", "open_sessions", "running", "slug", "take_turns"]

@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.rows.row import Goal, Options, Row, RowResult
 from benchmarks.rows.turns import Contender, Turn, take_turns
-from viewstamp.cli.bench.load import WARM_UP_SECONDS, Figures, drive, repeat
+from viewstamp.bench.load import WARM_UP_SECONDS, Figures, drive, repeat
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import SerialExecutor
 from viewstamp.ids import Position, Term

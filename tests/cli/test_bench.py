@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from viewstamp.bench.load import Figures
+from viewstamp.bench.plot import curve
+from viewstamp.bench.report import print_result
 from viewstamp.cli import main
 from viewstamp.cli.bench.failover import lost_and_duplicated
-from viewstamp.cli.bench.load import Figures
-from viewstamp.cli.bench.plot import curve
-from viewstamp.cli.bench.report import print_result
-from viewstamp.cli.local import LocalCluster
-from viewstamp.cli.options import Output
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.terminal.output import Output
 
 LATENCIES = ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"]
 Bench = Callable[..., Any]

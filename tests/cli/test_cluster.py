@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from viewstamp.cli import main
-from viewstamp.cli.local import LocalCluster
-from viewstamp.cli.status import KEYS
+from viewstamp.doctor.status import KEYS
+from viewstamp.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ def test_every_kind_of_error_has_its_exit_code_and_is_one_json_object(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(status.Target, "resolve", fail)
+    monkeypatch.setattr(status, "find_cluster", fail)
     assert main.run(["status", "--output", "json"]) == code
     captured = capsys.readouterr()
     told = json.loads(captured.err)

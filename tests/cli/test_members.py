@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from viewstamp.cli import main
-from viewstamp.cli.local import LocalCluster
 from viewstamp.config import free_addresses
 from viewstamp.ids import NodeId
+from viewstamp.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from viewstamp.cli import main
-from viewstamp.cli.local import LocalCluster
-from viewstamp.cli.options import program
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.terminal.flags import program
 
 pytestmark = pytest.mark.slow
 

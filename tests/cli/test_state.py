@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from viewstamp.cli import main
-from viewstamp.cli.local import LocalCluster
+from viewstamp.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 

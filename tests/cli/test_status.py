@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from viewstamp.cli.status import KEYS, print_summary, summary
+from viewstamp.cli.status import print_summary
+from viewstamp.doctor.status import KEYS, summary
 
 
 def node(name: str, **fields: Any) -> dict[str, Any]:

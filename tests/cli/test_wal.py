@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from viewstamp.cli import main
-from viewstamp.cli.local import LocalCluster
 from viewstamp.config import create_cluster
+from viewstamp.local.cluster import LocalCluster
 from viewstamp.wal.format import SegmentHeader
 
 pytestmark = pytest.mark.slow

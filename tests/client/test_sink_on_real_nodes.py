@@ -11,9 +11,9 @@ import pytest
 
 import viewstamp
 from tests.integration.test_kill import kill, processes, start
-from viewstamp.cli.local import LocalCluster
 from viewstamp.client import Attempt, Client, Sealed, Sink, SinkCommit
 from viewstamp.errors import FencedError, StagingError
+from viewstamp.local.cluster import LocalCluster
 from viewstamp.wire.batch import Kind, build_batch
 
 pytestmark = pytest.mark.slow

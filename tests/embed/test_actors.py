@@ -156,7 +156,7 @@ async def test_a_reader_begins_at_the_first_record_that_is_kept_unless_it_names_
 
 async def test_the_files_of_a_log_whose_prefix_was_dropped_still_say_how_its_topics_are_called(tmp_path: Path) -> None:
     """Without the node and without its actors' classes: the name of a topic may stand in a snapshot only."""
-    from viewstamp.cli.offline import offline_records
+    from viewstamp.local.offline import offline_records
 
     settings = {"wal.segment_bytes": 65_536}
     async with vs.local_cluster(

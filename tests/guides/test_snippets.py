@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.guides.guide import pattern, run_guide, without_numbers
-from viewstamp.cli.local import LocalCluster
+from viewstamp.local.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.integration import ledger
 from tests.integration.test_kill import kill, start
-from viewstamp.cli.local import LocalCluster
+from viewstamp.local.cluster import LocalCluster
 
 __all__ = ["actor_processes"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from viewstamp.cli.demo_spark_driver import Driver
+from viewstamp.demo.spark_driver import Driver
 from viewstamp.errors import ViewstampError
 from viewstamp.spark import ensure_java
 

@@ -19,9 +19,9 @@ import pytest
 
 from tests.integration.promises import Acknowledged, Promises, Refused, Sent
 from tests.node.group import PATIENCE_SECONDS
-from viewstamp.cli.local import LocalCluster
 from viewstamp.client import Client
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError, UnavailableError
+from viewstamp.local.cluster import LocalCluster
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 ROUNDS = 30 if SOAK else 5

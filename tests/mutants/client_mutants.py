@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.cli import local
-from viewstamp.cli.local import LocalCluster
-from viewstamp.cli.target import Target
 from viewstamp.client.roster import Roster
+from viewstamp.local import cluster
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.local.target import Target
 from viewstamp.node import node
 
 __all__ = ["CLIENT_MUTANTS"]
@@ -26,7 +26,7 @@ def forget_identities() -> AbstractContextManager[None]:
 
 
 def count_any_process() -> AbstractContextManager[None]:
-    return patched(local, is_process_of=lambda node, status: True)
+    return patched(cluster, is_process_of=lambda node, status: True)
 
 
 def start_anywhere() -> AbstractContextManager[None]:

@@ -652,12 +652,12 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "forget-identities",
         Case(
-            "tests/cli/test_local.py::test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_and_its_incarnation"
+            "tests/local/test_cluster.py::test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_and_its_incarnation"
         ),
     ),
     Record(
         "count-any-process",
-        Case("tests/cli/test_copied.py::test_a_start_never_counts_the_processes_of_the_original_as_its_own"),
+        Case("tests/local/test_copied.py::test_a_start_never_counts_the_processes_of_the_original_as_its_own"),
     ),
     Record(
         "start-anywhere",

@@ -13,9 +13,9 @@ from pathlib import Path
 from tests.soak.faults import BREAKS, WEATHER
 from tests.soak.report import as_json, print_report
 from tests.soak.run import soak
-from viewstamp.cli.options import Output, print_json
-from viewstamp.cli.show import Show
-from viewstamp.cli.target import run_async
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output, print_json
+from viewstamp.terminal.show import Show
 
 DIRECTORY = Path("viewstamp-data", "soak")
 

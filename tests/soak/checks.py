@@ -21,9 +21,9 @@ from typing import Any
 
 from tests.soak.members import CELL
 from tests.soak.workload import CLAIMS, TOPICS, Workload
-from viewstamp.cli.offline import offline_records
 from viewstamp.errors import ViewstampError
 from viewstamp.host.disk import RealDisk
+from viewstamp.local.offline import offline_records
 from viewstamp.sim.checkers.exactly_once import check_appends
 from viewstamp.sim.checkers.linearizability import Answer, Judgement, Log, Operation, Register, judge
 from viewstamp.sim.checkers.replicas import Kept

@@ -16,9 +16,6 @@ from typing import Any
 
 from tests.soak import cell
 from tests.soak.proxy import Switchboard
-from viewstamp.cli import damage
-from viewstamp.cli.local import LocalCluster, LocalNode
-from viewstamp.cli.target import Target
 from viewstamp.client import Client
 from viewstamp.client.members import Members
 from viewstamp.client.options import Options
@@ -29,6 +26,9 @@ from viewstamp.errors import ConfigError, UnavailableError, ViewstampError
 from viewstamp.host.chaos import Chaos, Fault, FaultKind, write_faults
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId, name_of
+from viewstamp.local import damage
+from viewstamp.local.cluster import LocalCluster, LocalNode
+from viewstamp.local.target import Target
 from viewstamp.wal.format import parse_segment_name
 from viewstamp.wal.verify import verify
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.soak.run import Outcome
-from viewstamp.cli.options import program
+from viewstamp.terminal.flags import program
 
 __all__ = ["as_json", "print_report"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.soak.checks import file_complaints
 from tests.soak.run import soak
-from viewstamp.cli import damage
+from viewstamp.local import damage
 from viewstamp.sim.checkers.linearizability import Answer
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.guides.guide import run_guide
-from viewstamp.cli.local import LocalCluster
+from viewstamp.local.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 

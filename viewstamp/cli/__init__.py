@@ -19,26 +19,16 @@ Promises
     | 130 | interrupted | Ctrl-C |
 
   * ``append`` says how far it came, whatever happens to it.
-  * A process is killed only if it provably is the node that was started: a process number alone, which the
-    system gives out again, is never enough.
 
 Which cluster: ``--dir DIR`` (a local one) or ``--cluster HOST:PORT,...``; without either ``VIEWSTAMP_CLUSTER``,
 else ``./viewstamp-data``.
 
-A local cluster's directory::
-
-    DIR/n1.toml ...       settings, one file a node, made once; of a node that joined later when it did
-    DIR/n2.toml.removed   of one that is no member any more: it is not started, and its name is not given again
-    DIR/n1/ ...           a node's data, with log.jsonl (what it printed) and pid (who it is)
-    DIR/n1/chaos.json     what the node is told to suffer (``host.chaos``); usually not there
-    DIR/cluster.lock      held while processes are started
-    DIR/spark/ ...        of demo-spark: its input, Spark's checkpoints, and driver.log, all that Spark printed
-
-The pieces: ``main.py`` puts the commands together and turns errors into exit codes; ``options.py`` and
-``target.py`` hold what commands have in common; ``local.py`` and ``process.py`` run the nodes of a local cluster;
-``node_process.py`` is a node's own process, and starts without the parser;
-``findings.py`` makes the doctor's sentences of a ``report.py`` of the nodes, and is pure; ``damage.py`` is what chaos
-does to files; then one file a command.
+The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
+class of each group; ``options.py`` and ``quantities.py`` hold what commands have in common; then one file a command, or
+a group of them: ``actor.py``, ``append.py``, ``bench``, ``chaos.py``, ``cluster.py``, ``config.py``, ``demo.py``,
+``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``replay.py``, ``sim.py``, ``sink.py``,
+``snapshot.py``, ``status.py``, ``topic.py`` and ``wal.py``. What they stand on is in ``local``, ``doctor``, ``demo``,
+``bench`` and ``terminal``.
 
 Commands import what they need when they run: ``viewstamp --help`` must not wait for an event loop to be loaded.
 

@@ -15,14 +15,12 @@ from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
     MaxStalenessOption,
-    Output,
     OutputOption,
     TimeoutOption,
-    print_json,
     print_staleness,
-    print_table,
 )
-from viewstamp.cli.target import Target
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -41,7 +39,7 @@ def list_actors(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the actors that the cluster runs, and how many instances each has."""
-    actors = Target.resolve(directory, cluster).ask(lambda client: client.list_actors(timeout=timeout))
+    actors = find_cluster(directory, cluster).ask(lambda client: client.list_actors(timeout=timeout))
     if output is Output.JSON:
         print_json({"actors": [_described(each) for each in actors]})
     else:
@@ -82,7 +80,7 @@ def call(
         age = answer.age_seconds if math.isfinite(answer.age_seconds) else None
         return {"result": answer.value, "applied_index": answer.applied_index, "age_seconds": age}
 
-    answer = as_json(Target.resolve(directory, cluster).ask(ask))
+    answer = as_json(find_cluster(directory, cluster).ask(ask))
     print_json(answer if output is Output.JSON else answer["result"])
 
 

@@ -2,57 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
 import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption, TimeoutOption, print_json
-from viewstamp.cli.target import Target, run_async
-from viewstamp.errors import ConfigError, OutcomeUnknownError, UnavailableError, ViewstampError
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.errors import UnavailableError
+from viewstamp.local.find import find_cluster
+from viewstamp.local.target import Target
+from viewstamp.terminal.bulk import Appended, append_chunks
+from viewstamp.terminal.lines import chunks_of, opened
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output, print_json
 
 if TYPE_CHECKING:
-    from viewstamp.client.aio import Client
-    from viewstamp.client.results import Receipt
+    pass
 
-__all__ = ["Appended", "append", "append_chunks", "chunks_of", "opened"]
-
-CHUNK_BYTES: Final = 64 * 1024
-CHUNK_RECORDS: Final = 2000
-CHUNKS_IN_FLIGHT: Final = 32
-GRACE_SECONDS: Final = 2.0
-
-
-@dataclass(slots=True)
-class Appended:
-    """How far an append has come. ``unknown`` counts records that may or may not have been appended."""
-
-    acknowledged: int = 0
-    first_position: int | None = None
-    last_position: int | None = None
-    durability: str | None = None
-    """How durable what was acknowledged is, in the node's words; None = nothing was."""
-    unknown: int = 0
-    error: BaseException | None = None
-    on_receipts: Callable[[list[Receipt]], None] | None = None
-    """Hears every list of receipts, in order."""
-
-    def acknowledge(self, receipts: list[Receipt]) -> None:
-        """Count what came back."""
-        self.acknowledged += len(receipts)
-        first, last = receipts[0].position, receipts[-1].position
-        self.first_position = first if self.first_position is None else min(first, self.first_position)
-        self.last_position = last if self.last_position is None else max(last, self.last_position)
-        self.durability = receipts[-1].durability
-        if self.on_receipts is not None:
-            self.on_receipts(receipts)
+__all__ = [
+    "append",
+]
 
 
 def append(
@@ -76,7 +49,7 @@ def append(
 
     With --expected-position each record stands right behind the one before, or nothing more is appended: exit 5.
     """
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
     appended = Appended()
     try:
         with opened(file) as descriptor, _progress(descriptor, output) as advance:
@@ -111,7 +84,7 @@ async def _append(
     timeout: float,
     advance: Callable[[int], None],
 ) -> None:
-    from viewstamp.cli.lines import read_all, read_lines
+    from viewstamp.terminal.lines import read_all, read_lines
 
     async with target.connect() as client:
         await client.describe_topic(topic, timeout=timeout)  # An unknown topic is told before any input is read.
@@ -127,79 +100,6 @@ async def _append(
 async def _one(values: list[bytes]) -> AsyncIterator[list[bytes]]:
     if values:
         yield values
-
-
-async def chunks_of(
-    lines: AsyncIterator[tuple[list[bytes], int]], advance: Callable[[int], None]
-) -> AsyncIterator[list[bytes]]:
-    """Cut lists of lines into chunks that are appended atomically: big enough to be cheap, small enough to flow."""
-    async for found, taken in lines:
-        chunk: list[bytes] = []
-        size = 0
-        for line in found:
-            chunk.append(line)
-            size += len(line)
-            if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
-                yield chunk
-                chunk, size = [], 0
-        if chunk:
-            yield chunk
-        advance(taken)
-
-
-async def append_chunks(
-    client: Client,
-    topic: str,
-    chunks: AsyncIterator[list[bytes]],
-    appended: Appended,
-    *,
-    timeout: float,
-    expected_position: int | None = None,
-) -> None:
-    """Append the chunks in order, several at a time, and count in ``appended`` what became of them.
-
-    With an ``expected_position`` one at a time: where one is refused, the next one must not be where it expected to be.
-    Stops reading at the first failure, which is left in ``appended.error``. Cancelled: what was on its way
-    is counted as unknown.
-    """
-    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT if expected_position is None else 1)
-    tasks: dict[asyncio.Task[list[Receipt]], int] = {}
-
-    def settle(task: asyncio.Task[list[Receipt]]) -> None:
-        count = tasks.pop(task)
-        room.release()
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled() or isinstance(error, OutcomeUnknownError):
-            appended.unknown += count
-        if error is not None:
-            if appended.error is None or isinstance(error, OutcomeUnknownError):
-                appended.error = error  # That something is unknown says more than that something was not written.
-        elif not task.cancelled():
-            appended.acknowledge(task.result())
-
-    try:
-        try:
-            async for chunk in chunks:
-                await room.acquire()
-                if appended.error is not None:
-                    break
-                task = asyncio.create_task(
-                    client.append_many(topic, chunk, timeout=timeout, expected_position=expected_position)
-                )
-                if expected_position is not None:
-                    expected_position += len(chunk)
-                tasks[task] = len(chunk)
-                task.add_done_callback(settle)
-        except ViewstampError as error:
-            appended.error = appended.error or error
-        while tasks:
-            await asyncio.wait(tasks)
-    finally:
-        if tasks:  # Cancelled. What is on its way usually arrives in no time, and is then not unknown.
-            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _print(topic: str, appended: Appended, output: Output) -> None:
@@ -222,26 +122,6 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
         f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)} appended to {topic}{where}{unknown}",
         flush=True,
     )
-
-
-@contextlib.contextmanager
-def opened(file: str) -> Iterator[int]:
-    """Yield the descriptor of a file, or of stdin for ``-``. Raises ConfigError where it cannot be read."""
-    if file == "-":
-        yield sys.stdin.fileno()
-        return
-    try:
-        if os.path.isdir(file):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {file}: {error.strerror}", remedy="name a file of lines, or - for stdin"
-        ) from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

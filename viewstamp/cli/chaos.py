@@ -13,23 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import (
-    LocalDirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    dir_flag,
-    print_json,
-    program,
-    say,
-)
-from viewstamp.cli.target import DEFAULT_DIRECTORY, run_async
+from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption
 from viewstamp.errors import ConfigError, UnavailableError
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output, print_json, say
 
 if TYPE_CHECKING:
-    from viewstamp.cli.damage import Damage
-    from viewstamp.cli.local import LocalCluster, LocalNode
     from viewstamp.host.chaos import Fault
+    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.damage import Damage
 
 __all__ = ["app", "in_force"]
 
@@ -66,7 +59,7 @@ def flip_bit(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Flip a bit in a node's log, as a disk does that rots. The others have the record: it is repaired from them."""
-    from viewstamp.cli import damage
+    from viewstamp.local import damage
 
     def act(path: str) -> Damage:
         return damage.flip_bit(path, segment=segment, byte=byte)
@@ -84,7 +77,7 @@ def tear(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Tear a write in a node's log that was durable: the second half of it is zeros."""
-    from viewstamp.cli import damage
+    from viewstamp.local import damage
 
     def act(path: str) -> Damage:
         return damage.tear(path, segment=segment)
@@ -102,7 +95,7 @@ def drop_segment(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove a file of a node's log."""
-    from viewstamp.cli import damage
+    from viewstamp.local import damage
 
     def act(path: str) -> Damage:
         return damage.drop_segment(path, segment=segment)
@@ -283,9 +276,9 @@ def fill_disk(
 @app.command()
 def heal(directory: LocalDirOption = Path(DEFAULT_DIRECTORY), output: OutputOption = Output.TABLE) -> None:
     """End every pause, partition, slow and full disk. Files that were damaged the nodes repair themselves."""
-    from viewstamp.cli.local import LocalCluster
-    from viewstamp.cli.process import is_paused
     from viewstamp.host.chaos import write_faults
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.process import is_paused
 
     cluster = LocalCluster.open(directory)
     ended = in_force(cluster)
@@ -316,7 +309,7 @@ def in_force(cluster: LocalCluster) -> dict[str, list[str]]:
 
 
 def _open(directory: Path, name: str) -> tuple[LocalCluster, LocalNode]:
-    from viewstamp.cli.local import LocalCluster
+    from viewstamp.local.cluster import LocalCluster
 
     cluster = LocalCluster.open(directory)
     return cluster, cluster.node(name)

@@ -10,19 +10,10 @@ import typer
 
 from viewstamp.cli.config import NewSetOption, overrides_of
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import (
-    LocalDirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    dir_flag,
-    print_json,
-    print_table,
-    program,
-    say,
-)
-from viewstamp.cli.target import DEFAULT_DIRECTORY
+from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption
 from viewstamp.errors import ViewstampError
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 __all__ = ["app"]
 
@@ -41,9 +32,9 @@ def start(
 ) -> None:
     """Start what is down, and return when all of it is RUNNING. Twice is harmless; Ctrl-C stops what it started."""
     from viewstamp.cli.chaos import in_force
-    from viewstamp.cli.claim import adopt
-    from viewstamp.cli.local import LocalCluster
-    from viewstamp.cli.target import run_async
+    from viewstamp.demo.directory import adopt
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.terminal.loop import run_async
 
     adopt(os.path.abspath(directory))
     cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings))
@@ -94,8 +85,8 @@ def stop(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop nodes cleanly, all of them or some. Twice is harmless; the data stays."""
-    from viewstamp.cli.local import LocalCluster
-    from viewstamp.cli.target import run_async
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.terminal.loop import run_async
 
     cluster = LocalCluster.open(directory)
     chosen = [cluster.node(name) for name in nodes or ()]
@@ -113,8 +104,8 @@ def status(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show each node's process and state. Exit 3 where no node answers."""
-    from viewstamp.cli.local import LocalCluster
     from viewstamp.cli.status import show
+    from viewstamp.local.cluster import LocalCluster
 
     cluster = LocalCluster.open(directory)
     processes = {str(name): node.pid() for name, node in cluster.nodes.items()}
@@ -129,8 +120,8 @@ def kill(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Kill a node with SIGKILL, and return when its process is gone."""
-    from viewstamp.cli.local import LocalCluster
-    from viewstamp.cli.target import run_async
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.terminal.loop import run_async
 
     ran = run_async(LocalCluster.open(directory).node(node).kill(timeout))
     if output is Output.JSON:
@@ -147,8 +138,8 @@ def restart(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Start a node, stopping it first if it runs, and return when it is RUNNING."""
-    from viewstamp.cli.local import LocalCluster
-    from viewstamp.cli.target import run_async
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.terminal.loop import run_async
 
     cluster = LocalCluster.open(directory)
     chosen = cluster.node(node)

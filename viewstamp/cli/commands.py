@@ -12,7 +12,6 @@ from viewstamp.cli import (
     cluster,
     config,
     demo,
-    demo_spark,
     doctor,
     leader,
     members,
@@ -53,7 +52,7 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 
 app.command("demo")(demo.demo)
-app.command("demo-spark")(demo_spark.demo_spark)
+app.command("demo-spark")(demo.demo_spark)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(members.app, name="members")
 app.add_typer(leader.app, name="leader")

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import Output, OutputOption, dir_flag, print_json, print_table, program
-from viewstamp.cli.target import DEFAULT_DIRECTORY
+from viewstamp.cli.options import OutputOption
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
+from viewstamp.terminal.output import Output, print_json, print_table
 
 __all__ = ["NewSetOption", "SetOption", "app", "overrides_of"]
 

@@ -12,22 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    cluster_flag,
-    print_json,
-    program,
-)
-from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.errors import MovedError
+from viewstamp.local.find import find_cluster, is_local
+from viewstamp.local.target import Target
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag, program
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output, print_json
 
 if TYPE_CHECKING:
-    from viewstamp.cli.local import LocalCluster
-    from viewstamp.cli.report import Finding, Process, Report
+    from viewstamp.doctor.report import Finding, Process, Report
+    from viewstamp.local.cluster import LocalCluster
 
 __all__ = ["doctor"]
 
@@ -54,7 +49,7 @@ def doctor(
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Say in sentences what is wrong with a cluster and what to do. Exit 1 if there is an error; changes nothing."""
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
     local = _local(directory, cluster)
     found, report = run_async(_examine(target, local, cluster_flag(directory, cluster), timeout))
     if output is Output.JSON:
@@ -62,24 +57,24 @@ def doctor(
         print_json({"healthy": not found, "findings": listed})
     else:
         _print(found, report)
-    from viewstamp.cli.report import ERROR, WARNING
+    from viewstamp.doctor.report import ERROR, WARNING
 
     failing = {FailOn.ERROR: {ERROR}, FailOn.WARNING: {ERROR, WARNING}, FailOn.NEVER: set()}[fail_on]
     return 1 if any(finding.severity in failing for finding in found) else 0
 
 
 def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
-    from viewstamp.cli.local import LocalCluster
+    from viewstamp.local.cluster import LocalCluster
 
-    return LocalCluster.open(directory or DEFAULT_DIRECTORY) if Target.is_local(directory, cluster) else None
+    return LocalCluster.open(directory or DEFAULT_DIRECTORY) if is_local(directory, cluster) else None
 
 
 async def _examine(
     target: Target, local: LocalCluster | None, where: str, timeout: float
 ) -> tuple[list[Finding], Report]:
     """Ask everybody; where anything seems wrong ask again a moment later, so that nothing is told that has passed."""
-    from viewstamp.cli.findings import findings
-    from viewstamp.cli.report import Report
+    from viewstamp.doctor.findings import findings
+    from viewstamp.doctor.report import Report
 
     earlier: list[Mapping[str, Any]] = []
     while True:
@@ -104,8 +99,8 @@ async def _examine(
 
 async def _ask(target: Target, timeout: float) -> tuple[list[Mapping[str, Any]], float]:
     """Return what ``viewstamp status`` would print of each node, and how long it took to ask."""
-    from viewstamp.cli.status import summary
     from viewstamp.client.options import Options
+    from viewstamp.doctor.status import summary
 
     started = time.monotonic()
     options = Options(connect_timeout=min(CONNECT_SECONDS, timeout), silence=timeout)
@@ -115,8 +110,8 @@ async def _ask(target: Target, timeout: float) -> tuple[list[Mapping[str, Any]],
 
 
 def _process(node: Any) -> Process:
-    from viewstamp.cli.process import is_paused
-    from viewstamp.cli.report import Process
+    from viewstamp.doctor.report import Process
+    from viewstamp.local.process import is_paused
 
     pid = node.pid()
     if pid is not None:

@@ -8,16 +8,11 @@ import typer
 
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.members import resolve
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    print_json,
-)
-from viewstamp.cli.status import STATUS_SECONDS, nobody_leads, summary
-from viewstamp.cli.target import Target
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.cli.status import STATUS_SECONDS
+from viewstamp.doctor.status import nobody_leads, summary
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.output import Output, print_json
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -35,11 +30,11 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show who leads. Exit 3 where nobody does."""
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
     told = summary(target.ask(lambda client: client.status(timeout=timeout)), target.names)
     leader = next((node for node in told["nodes"] if told["leader"] and node["id"] == told["leader"]), None)
     if leader is None:
-        raise nobody_leads(told["nodes"], target)
+        raise nobody_leads(told["nodes"], target.where)
     if output is Output.JSON:
         print_json({"leader": told["leader"], "term": told["term"], "address": leader["address"]})
     else:
@@ -60,7 +55,7 @@ def transfer(
         members = await client.list_members(timeout=timeout)
         return await client.transfer_leadership(resolve(members, node) if node else None, timeout=timeout)
 
-    leader = Target.resolve(directory, cluster).ask(ask)
+    leader = find_cluster(directory, cluster).ask(ask)
     if output is Output.JSON:
         print_json({"leader": leader})
     else:

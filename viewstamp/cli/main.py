@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from viewstamp.cli.node_process import plain_config, run_process
 from viewstamp.errors import CommandError, StorageError, ViewstampError
+from viewstamp.local.node_process import plain_config, run_process
 
 __all__ = ["main", "run"]
 

@@ -11,28 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    cluster_flag,
-    print_json,
-    print_table,
-    program,
-    say,
-)
-from viewstamp.cli.status import member_id, summary
-from viewstamp.cli.target import DEFAULT_DIRECTORY, Target, run_async
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.doctor.status import member_id, summary
 from viewstamp.errors import ConfigError, RequestError, UnavailableError, ViewstampError
 from viewstamp.ids import NodeId, name_of
+from viewstamp.local.find import find_cluster, is_local
+from viewstamp.local.target import Target
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag, program
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from viewstamp.cli.local import LocalCluster, LocalNode
-    from viewstamp.cli.show import Show
     from viewstamp.client.aio import Client
     from viewstamp.client.members import Members
+    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.terminal.show import Show
 
 __all__ = ["app", "member_rows", "resolve"]
 
@@ -57,7 +50,7 @@ def list_members(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the members, what each is, and how far behind the leader. Exit 3 where nobody leads."""
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
 
     async def look(client: Client) -> tuple[Members, Mapping[str, Any]]:
         members = await client.list_members(timeout=timeout)
@@ -135,11 +128,11 @@ class _Change:
     """One change of the members, from the command line: of any cluster, and of its processes where they are local."""
 
     def __init__(self, directory: Path | None, cluster: str | None, timeout: float, output: Output) -> None:
-        from viewstamp.cli.local import LocalCluster
+        from viewstamp.local.cluster import LocalCluster
 
-        self._target = Target.resolve(directory, cluster)
+        self._target = find_cluster(directory, cluster)
         self._local: LocalCluster | None = None
-        if Target.is_local(directory, cluster):
+        if is_local(directory, cluster):
             self._local = LocalCluster.open(directory or DEFAULT_DIRECTORY)
         self._where = cluster_flag(directory, cluster)
         self._deadline = time.monotonic() + timeout
@@ -318,7 +311,7 @@ class _Change:
 
     async def _wait_votes(self, client: Client, name: str, node: LocalNode | None) -> None:
         """Wait until a learner that is joining is a voter and nothing is half-way, and say how far it has come."""
-        from viewstamp.cli.show import Show
+        from viewstamp.terminal.show import Show
 
         show = Show(self._output)
         try:

@@ -9,8 +9,9 @@ import typer
 
 from viewstamp.cli.config import SetOption, overrides_of
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.node_process import logger, run_process
-from viewstamp.cli.options import Output, OutputOption
+from viewstamp.cli.options import OutputOption
+from viewstamp.local.node_process import logger, run_process
+from viewstamp.terminal.output import Output
 
 __all__ = ["app", "logger"]
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, MaxStalenessOption, TimeoutOption, print_staleness
-from viewstamp.cli.target import Target, run_async
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.loop import run_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,7 +74,7 @@ def read(
     stale = stale or max_staleness is not None
     if stale and follow:
         raise typer.BadParameter("what is followed does not end, so nobody can say how stale its end is: drop --follow")
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
 
     async def copy() -> None:
         printer = RecordPrinter(output, at_once=follow)

@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    print_json,
-    print_table,
-    say,
-)
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.errors import ConfigError
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.host.disk import RealDisk
@@ -191,11 +184,11 @@ def _write(
 
             write_parquet(target.name, runs)
         else:
-            from viewstamp.cli.target import Target, run_async
             from viewstamp.replay.topic import append_to_topic, check_one_topic
+            from viewstamp.terminal.loop import run_async
 
             check_one_topic(opened.plan)
-            live = Target.resolve(directory, cluster)
+            live = find_cluster(directory, cluster)
 
             async def append() -> None:
                 assert opened.plan is not None, "checked above"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import Output, OutputOption, print_json, say
+from viewstamp.cli.options import OutputOption
+from viewstamp.terminal.output import Output, print_json, say
 
 if TYPE_CHECKING:
     from viewstamp.sim.run import Verdict

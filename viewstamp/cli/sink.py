@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    print_json,
-    print_table,
-    say,
-)
-from viewstamp.cli.target import Target
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -43,7 +35,7 @@ def list_sinks(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the sinks: the last batch of each, the topics that it went to, and what is staged and not committed."""
-    sinks = Target.resolve(directory, cluster).ask(lambda client: client.list_sinks(timeout=timeout))
+    sinks = find_cluster(directory, cluster).ask(lambda client: client.list_sinks(timeout=timeout))
     if output is Output.JSON:
         print_json({"sinks": [_described(sink) for sink in sinks]})
     else:
@@ -60,7 +52,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one sink: whose it is, where the records of its last batch stand, and what is staged."""
-    sink = Target.resolve(directory, cluster).ask(lambda client: client.describe_sink(name, timeout=timeout))
+    sink = find_cluster(directory, cluster).ask(lambda client: client.describe_sink(name, timeout=timeout))
     if output is Output.JSON:
         print_json(_described(sink))
         return
@@ -96,7 +88,7 @@ def forget(
             await client.forget_sink(name, timeout=timeout)
         return sink
 
-    sink = Target.resolve(directory, cluster).ask(drop)
+    sink = find_cluster(directory, cluster).ask(drop)
     if not yes:
         from viewstamp.errors import ConfigError
 

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    print_json,
-    print_table,
-    say,
-)
-from viewstamp.cli.target import Target
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.local.find import find_cluster
+from viewstamp.local.target import Target
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -46,7 +39,7 @@ def create(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Take a snapshot now, and return when it is durable. Writes go on meanwhile; the log before it can be dropped."""
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
 
     async def take(client: Client) -> _Answers[SnapshotInfo]:
         return await _of_each(client, target, node, lambda name: client.create_snapshot(name, timeout=timeout))
@@ -73,7 +66,7 @@ def list_snapshots(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the snapshots on disk, the newest first. Index: what comes after it is replayed from the log."""
-    target = Target.resolve(directory, cluster)
+    target = find_cluster(directory, cluster)
 
     async def look(client: Client) -> _Answers[list[SnapshotInfo]]:
         return await _of_each(client, target, node, lambda name: client.list_snapshots(name, timeout=timeout))
@@ -101,7 +94,7 @@ async def _of_each(
       UnavailableError: nobody answers.
       ViewstampError: the first failure, where no member succeeded.
     """
-    from viewstamp.cli.status import nobody_leads, summary
+    from viewstamp.doctor.status import nobody_leads, summary
 
     if node is not None:
         return [(node, await question(node))], []
@@ -113,7 +106,7 @@ async def _of_each(
         if not each["reachable"]
     ]
     if not names:
-        raise nobody_leads(summary(statuses, target.names)["nodes"], target)
+        raise nobody_leads(summary(statuses, target.names)["nodes"], target.where)
     answered: list[tuple[str, ResultT]] = []
     first: BaseException | None = None
     found = await asyncio.gather(*(question(name) for name in names), return_exceptions=True)

@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import (
-    ClusterOption,
-    DirOption,
-    Output,
-    OutputOption,
-    TimeoutOption,
-    print_json,
-    print_table,
-)
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.cli.quantities import parse_age, parse_bytes, show_age
-from viewstamp.cli.target import Target
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from viewstamp.client.results import TopicInfo
@@ -53,7 +46,7 @@ def create(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a topic; without --retain-... it keeps everything. Fine if it exists, unless it keeps something else."""
-    info = Target.resolve(directory, cluster).ask(
+    info = find_cluster(directory, cluster).ask(
         lambda client: client.create_topic(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout
         ),
@@ -77,7 +70,7 @@ def configure(
     """Say what a topic keeps from now on. What is not named stays as it is."""
     if retain_bytes is None and retain_age is None:
         raise typer.BadParameter("nothing is to be changed: give --retain-bytes or --retain-age")
-    info = Target.resolve(directory, cluster).ask(
+    info = find_cluster(directory, cluster).ask(
         lambda client: client.configure_topic(
             name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout
         ),
@@ -95,7 +88,7 @@ def trim(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Drop all records of a topic before a position, for good. The log then drops the segments that hold no others."""
-    info = Target.resolve(directory, cluster).ask(lambda client: client.trim_topic(name, position, timeout=timeout))
+    info = find_cluster(directory, cluster).ask(lambda client: client.trim_topic(name, position, timeout=timeout))
     _print([info], output)
 
 
@@ -107,7 +100,7 @@ def list_topics(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the topics, with their first and last positions and what they keep."""
-    infos = Target.resolve(directory, cluster).ask(lambda client: client.list_topics(timeout=timeout))
+    infos = find_cluster(directory, cluster).ask(lambda client: client.list_topics(timeout=timeout))
     if output is Output.JSON:
         print_json({"topics": [_described(info) for info in infos]})
     else:
@@ -123,7 +116,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one topic."""
-    info = Target.resolve(directory, cluster).ask(lambda client: client.describe_topic(name, timeout=timeout))
+    info = find_cluster(directory, cluster).ask(lambda client: client.describe_topic(name, timeout=timeout))
     _print([info], output)
 
 

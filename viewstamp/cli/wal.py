@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import Output, OutputOption, print_json, print_table
+from viewstamp.cli.options import OutputOption
 from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
 from viewstamp.errors import ConfigError
+from viewstamp.terminal.output import Output, print_json, print_table
 
 __all__ = ["app"]
 
@@ -71,7 +72,7 @@ def read(
 
     The last of them may not be committed: one node cannot know.
     """
-    from viewstamp.cli.offline import offline_records
+    from viewstamp.local.offline import offline_records
 
     printer = RecordPrinter(output)
     for record in offline_records(_log_at(path), topic):

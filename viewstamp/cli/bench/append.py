@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from viewstamp.cli.bench.cluster import TOPIC, connected
-from viewstamp.cli.bench.fill import value_of
-from viewstamp.cli.bench.load import Figures, drive
-from viewstamp.cli.bench.plot import PlotOption, check_plot, draw
-from viewstamp.cli.bench.report import latencies, print_result
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption
-from viewstamp.cli.target import run_async
+from viewstamp.bench.cluster import TOPIC, connected
+from viewstamp.bench.fill import value_of
+from viewstamp.bench.load import Figures, drive
+from viewstamp.bench.plot import check_plot, draw
+from viewstamp.bench.report import latencies, print_result
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, PlotOption
 from viewstamp.errors import ConfigError
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output
 
 __all__ = ["append"]
 

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from viewstamp.cli.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesystem_of, own_cluster, own_directory
-from viewstamp.cli.bench.fill import value_of
-from viewstamp.cli.bench.report import print_result
-from viewstamp.cli.options import Output, OutputOption, print_table, say
-from viewstamp.cli.show import Show
-from viewstamp.cli.status import summary
-from viewstamp.cli.target import run_async
+from viewstamp.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesystem_of, own_cluster, own_directory
+from viewstamp.bench.fill import value_of
+from viewstamp.bench.report import print_result
+from viewstamp.cli.options import OutputOption
+from viewstamp.doctor.status import summary
 from viewstamp.errors import UnavailableError
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output, print_table, say
+from viewstamp.terminal.show import Show
 
 if TYPE_CHECKING:
-    from viewstamp.cli.local import LocalCluster, LocalNode
     from viewstamp.client.aio import Client
+    from viewstamp.local.cluster import LocalCluster, LocalNode
 
 __all__ = ["failover", "lost_and_duplicated"]
 

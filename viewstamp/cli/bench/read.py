@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from viewstamp.cli.bench.cluster import TOPIC, connected
-from viewstamp.cli.bench.fill import fill
-from viewstamp.cli.bench.load import Figures, repeat
-from viewstamp.cli.bench.plot import PlotOption, check_plot, draw
-from viewstamp.cli.bench.report import latencies, print_result
-from viewstamp.cli.options import ClusterOption, DirOption, Output, OutputOption
-from viewstamp.cli.show import Show
-from viewstamp.cli.target import run_async
+from viewstamp.bench.cluster import TOPIC, connected
+from viewstamp.bench.fill import fill
+from viewstamp.bench.load import Figures, repeat
+from viewstamp.bench.plot import check_plot, draw
+from viewstamp.bench.report import latencies, print_result
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, PlotOption
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output
+from viewstamp.terminal.show import Show
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from viewstamp.cli.bench.cluster import filesystem_of, own_directory
-from viewstamp.cli.bench.fill import value_of
-from viewstamp.cli.bench.load import WARM_UP_SECONDS, Figures, repeat
-from viewstamp.cli.bench.plot import PlotOption, check_plot, draw
-from viewstamp.cli.bench.report import latencies, print_result
-from viewstamp.cli.options import Output, OutputOption
-from viewstamp.cli.show import Show
-from viewstamp.cli.target import run_async
+from viewstamp.bench.cluster import filesystem_of, own_directory
+from viewstamp.bench.fill import value_of
+from viewstamp.bench.load import WARM_UP_SECONDS, Figures, repeat
+from viewstamp.bench.plot import check_plot, draw
+from viewstamp.bench.report import latencies, print_result
+from viewstamp.cli.options import OutputOption, PlotOption
+from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import Output
+from viewstamp.terminal.show import Show
 
 __all__ = ["wal"]
 

@@ -1,0 +1,107 @@
+"""What keeps callers going counts what they got done, and deals them evenly."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import Counter
+
+import pytest
+
+from viewstamp.bench.load import Append, Figures, drive, repeat
+from viewstamp.errors import UnavailableError
+
+
+async def test_callers_are_dealt_evenly_over_the_sessions() -> None:
+    """Otherwise `--sessions 8` would measure one busy session and seven idle ones."""
+    outstanding: Counter[int] = Counter()
+    most: Counter[int] = Counter()
+
+    def session(number: int) -> Append:
+        async def append(value: bytes) -> None:
+            outstanding[number] += 1
+            most[number] = max(most[number], outstanding[number])
+            await asyncio.sleep(0)
+            outstanding[number] -= 1
+
+        return append
+
+    await drive([session(number) for number in range(4)], b"x", callers=10, seconds=0.02, warm_up=0.01)
+    assert sorted(most.values()) == [2, 2, 3, 3]
+    assert outstanding.total() == 0
+
+
+async def test_only_calls_that_begin_and_end_inside_the_window_count() -> None:
+    """A call that begins in the window and ends behind it has been waited for, and is no figure."""
+    made = 0
+    turn = asyncio.Event()
+
+    async def call() -> None:
+        nonlocal made
+        made += 1
+        await turn.wait()
+
+    asyncio.get_running_loop().call_later(0.06, turn.set)
+    figures = await repeat([call], 3, 0.02, warm_up=0.01)
+    assert (made, figures.count) == (3, 0)
+    assert figures.percentile_ms(50) is None
+    assert figures.seconds >= 0.02
+
+
+async def test_each_caller_awaits_its_call_before_the_next_and_each_call_is_a_figure() -> None:
+    values: list[bytes] = []
+
+    async def append(value: bytes) -> None:
+        values.append(value)
+        await asyncio.sleep(0)
+
+    figures = await drive([append], b"value", callers=2, seconds=0.02, warm_up=0)
+    assert set(values) == {b"value"}
+    assert 0 < figures.count <= len(values)
+    assert figures.per_second == figures.count / figures.seconds
+    assert 0 < figures.client_cores == figures.client_cpu_seconds / figures.seconds
+
+
+async def test_the_first_error_ends_the_others_and_is_raised_as_it_is() -> None:
+    ended = asyncio.Event()
+
+    async def fails() -> None:
+        raise UnavailableError("gone")
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(UnavailableError, match="gone"):
+        await repeat([waits, fails], 2, 60, warm_up=60)
+    assert ended.is_set()
+
+
+async def test_cancelling_ends_every_caller() -> None:
+    running = 0
+
+    async def call() -> None:
+        nonlocal running
+        running += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running -= 1
+
+    task = asyncio.create_task(repeat([call], 5, 60))
+    while running < 5:  # noqa: ASYNC110 - it is the tasks themselves that are watched
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert running == 0
+
+
+@pytest.mark.parametrize(
+    ("percent", "milliseconds"), [(0, 1.0), (1, 1.0), (50, 50.0), (95, 95.0), (99, 99.0), (99.9, 100.0), (100, 100.0)]
+)
+def test_a_percentile_is_what_so_many_calls_did_not_exceed(percent: float, milliseconds: float) -> None:
+    latencies = array("d", [float(number) for number in range(100, 0, -1)])
+    assert Figures(latencies, 1.0, 0.5).percentile_ms(percent) == milliseconds

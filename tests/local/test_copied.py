@@ -1,0 +1,130 @@
+"""A copy of a cluster beside its original: no command on the copy reaches the original."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewstamp.cli import main
+from viewstamp.config import free_addresses
+from viewstamp.host.address import parse_address
+from viewstamp.local.cluster import LocalCluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def prod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run a cluster of one node with a topic of three records; its directory was copied while it was stopped."""
+    path = tmp_path_factory.mktemp("copied") / "prod"
+    (path.parent / "lines").write_bytes(b"a\nb\nc\n")
+    try:
+        for command in (["cluster", "start", "--nodes", "1"], ["topic", "create", "t"], ["cluster", "stop"]):
+            assert main.run([*command, "--dir", str(path)]) == 0
+        for name in ("moved", "twin"):
+            shutil.copytree(path, path.parent / name)
+        assert main.run(["cluster", "start", "--dir", str(path)]) == 0
+        assert main.run(["append", "t", str(path.parent / "lines"), "--dir", str(path)]) == 0
+        yield path
+    finally:
+        for copy in (path, path.parent / "moved", path.parent / "twin"):
+            for node in LocalCluster.open(copy).nodes.values():
+                asyncio.run(node.kill())
+
+
+@contextlib.contextmanager
+def forwarded(listen: str, to: str) -> Iterator[None]:
+    """Pass on what arrives at one address to another one: who connects there is answered by the original."""
+    loop = asyncio.new_event_loop()
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                target.write(data)
+        target.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to_there = await asyncio.open_connection(*parse_address(to))
+        await asyncio.gather(copy(reader, to_there), copy(there, writer))
+
+    server = loop.run_until_complete(asyncio.start_server(serve, *parse_address(listen)))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(_end(server), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end(server: asyncio.Server) -> None:
+    server.close()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(directory: Path, capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    """Run a command; return its code, and what it printed or its error."""
+    capfd.readouterr()
+    code = main.run([*arguments, "--dir", str(directory), "--output", "json"])
+    captured = capfd.readouterr()
+    return code, json.loads((captured.err if code else captured.out).splitlines()[-1])
+
+
+MUTATING = (
+    ["topic", "trim", "t", "3"],
+    ["topic", "create", "more"],
+    ["topic", "configure", "t", "--retain-bytes", "1"],
+    ["append", "t", "LINES"],
+    ["leader", "transfer"],
+    ["members", "remove", "n1"],
+    ["members", "add", "n9", "127.0.0.1:1"],
+    ["snapshot", "create"],
+    ["sink", "forget", "s"],
+)
+
+
+def test_no_command_on_a_copy_with_other_ports_reaches_the_original_that_answers_there(
+    prod: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What answers at the copy's address has the copy's cluster id, name and incarnation; only the address differs."""
+    copy = prod.parent / "moved"
+    original = LocalCluster.open(prod).node("n1").address
+    address = free_addresses(1)[0]
+    file = copy / "n1.toml"
+    file.write_text(file.read_text().replace(original, address))
+    code, told = run(copy, capfd, "cluster", "start", "--timeout", "20")
+    assert (code, told["error"]) == (2, "MovedError")
+    assert original in told["message"]
+    assert address in told["message"]
+    before = run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")
+
+    with forwarded(address, original):
+        for command in MUTATING:
+            words = [str(prod.parent / "lines") if word == "LINES" else word for word in command]
+            code, told = run(copy, capfd, *words)
+            assert (code, told.get("error")) == (2, "WrongNodeError"), (command, told)
+            assert address in told["message"]
+            assert original in told["message"]
+    assert (run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")) == before
+
+
+def test_a_start_never_counts_the_processes_of_the_original_as_its_own(
+    prod: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A copy with the same ports: the original answers at once, with everything that the copy's files name."""
+    code, told = run(prod.parent / "twin", capfd, "cluster", "start", "--timeout", "20")
+    assert code == 2
+    assert "in use" in told["message"]

@@ -1,0 +1,72 @@
+"""Draws how long calls took, by percentile, as a picture, without a screen."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from viewstamp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from viewstamp.bench.load import Figures
+
+__all__ = ["check_plot", "curve", "draw"]
+
+POINTS_A_NINE: Final = 100
+
+
+def check_plot(path: Path | None) -> None:
+    """See before anything is measured that the picture can be drawn.
+
+    Raises:
+      ConfigError: what draws is not installed, or the file cannot be written.
+    """
+    if path is None:
+        return
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("--plot needs matplotlib, not installed here", remedy="run `pip install 'viewstamp[plot]'`")
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise ConfigError(f"--plot {path} cannot be written", remedy="name a file in a folder that this user may write")
+
+
+def curve(figures: Figures) -> tuple[list[float], list[float]]:
+    """Return how many nines a share of the calls has, and the milliseconds that this share did not exceed.
+
+    0 nines are none of the calls, 1 are 90 %, 2 are 99 %; the last point is the longest of all.
+    """
+    count = figures.count
+    nines = [step / POINTS_A_NINE for step in range(int(math.log10(count) * POINTS_A_NINE) + 1)] if count else []
+    places = [min(count - 1, round(count * (1 - 10**-nine))) for nine in nines]
+    return nines, [figures.latencies[place] for place in places]
+
+
+def draw(path: Path | None, title: str, measured: Mapping[str, Figures]) -> None:
+    """Write a PNG with a curve for each of ``measured``; None = do not.
+
+    Raises:
+      OSError: the file cannot be written.
+    """
+    if path is None:
+        return
+    from matplotlib.figure import Figure  # Not pyplot: that looks for a screen, and keeps what it has drawn.
+
+    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    longest = 1.0
+    for name, figures in measured.items():
+        nines, milliseconds = curve(figures)
+        longest = max([longest, *nines])
+        axes.plot(nines, milliseconds, label=f"{name}: {figures.per_second:,.0f}/s")
+    ticks = range(math.ceil(longest) + 1)
+    axes.set_xticks(list(ticks), [f"{100 - 100 * 10.0**-tick:.{max(0, tick - 2)}f} %" for tick in ticks])
+    axes.set_xlabel("so many of the calls took no longer")
+    axes.set_ylabel("ms")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.set_title(title, loc="left")
+    axes.legend(loc="upper left")
+    figure.savefig(path, format="png")

@@ -1,0 +1,122 @@
+"""What came out of the demo with Spark, as JSON and as the tables that it ends with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
+
+if TYPE_CHECKING:
+    from viewstamp.demo.spark_delays import Delays
+    from viewstamp.demo.spark_proof import Proof
+
+__all__ = ["Result"]
+
+
+@dataclass(slots=True)
+class Result:
+    """What came out; ``delays`` and ``proof`` are None until they are known."""
+
+    nodes: int
+    rows: int = 0
+    """Lines of the input."""
+    digest: str = ""
+    proof: Proof | None = None
+    looks: int = 0
+    partial: int = 0
+    staged: int = 0
+    """Attempts that were still staging or sealed when all was written."""
+    driver_kills: list[str] = field(default_factory=list)
+    """For each, in words, what it hit."""
+    leader_kills: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    """From the first word to the first driver until all was written: kills and restarts count."""
+    starting_seconds: float = 0.0
+    """How much of that passed in waiting for a Spark that was started again."""
+    delays: Delays | None = None
+    plot: str = ""
+
+    @property
+    def read_back(self) -> int:
+        """How many flights Spark's own source counted."""
+        return 0 if self.delays is None else self.delays.flights
+
+    @property
+    def holds(self) -> bool:
+        """The proof: every line once, nothing else; no part of a micro-batch seen; and something was killed."""
+        return (
+            self.proof is not None
+            and self.proof.holds
+            and self.proof.digest == self.digest
+            and self.proof.rows == self.read_back == self.rows
+            and self.partial == 0
+            and bool(self.driver_kills and self.leader_kills)
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``--output json`` prints."""
+        assert self.proof is not None
+        return {
+            "rows": self.proof.rows,
+            "lost": self.proof.lost,
+            "duplicated": self.proof.duplicated,
+            "partial_batches_seen": self.partial,
+            "driver_kills": len(self.driver_kills),
+            "leader_kills": len(self.leader_kills),
+            "rows_per_second": round(self.rows / self.seconds, 1),
+            "seconds": round(self.seconds, 3),
+            "plot": self.plot,
+        }
+
+    def print(self, path: str, *, keep: bool) -> None:
+        """Print what was proved, the delays, and what to try next in ``path``."""
+        from rich.console import Console
+        from rich.table import Table
+
+        console = Console(highlight=False)
+        table = Table(title="every flight once" if self.holds else "THE PROOF FAILED", show_header=False)
+        table.add_column(style="bold")
+        table.add_column()
+        for name, value in self._rows():
+            table.add_row(name, value)
+        console.print(table)
+        if self.delays is not None:
+            console.print(self.delays.table())
+        plot = os.path.relpath(self.plot)
+        shown = self.plot if plot.startswith(os.pardir) else plot
+        console.print(f"the same as a picture: {shown}", markup=False, soft_wrap=True)
+        console.print(self._next(path, keep=keep), markup=False, soft_wrap=True)
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        assert self.proof is not None
+        proof = self.proof
+        yield "rows", f"{proof.rows:,} of {self.rows:,}, {proof.distinct:,} of them different"
+        yield "lost, doubled, invented", f"{proof.lost:,}, {proof.duplicated:,}, {proof.invented:,}"
+        yield "digest", f"{proof.digest}, {'as' if proof.digest == self.digest else 'not'} the input's"
+        yield "partial batches seen", f"{self.partial:,} in {self.looks:,} looks at {self.nodes} nodes"
+        yield "left behind, staged", f"{self.staged:,}"
+        for hit in self.driver_kills or ["no"]:
+            yield "Spark killed", hit
+        for hit in self.leader_kills or ["no"]:
+            yield "leader killed", hit
+        yield "read back by Spark", f"{self.read_back:,}"
+        yield "seconds", f"{self.seconds:,.1f}, of them {self.starting_seconds:,.1f} to start Spark again"
+        yield "rows/s", f"{self.rows / self.seconds:,.0f}"
+
+    def _next(self, path: str, *, keep: bool) -> str:
+        command, where = program(), dir_flag(path, DEFAULT_DIRECTORY)
+        if keep:
+            return (
+                "\nTry next, with what is left there:\n"
+                f"  {command} cluster start{where}\n"
+                f"  {command} read flights --to 3{where}"
+            )
+        return (
+            "\nThe data has been removed (--keep keeps it). Try next:\n"
+            f"  {command} cluster start{where}\n"
+            f"  {command} topic create flights{where}\n"
+            "and a job of your own: docs/spark.md"
+        )

@@ -1,0 +1,161 @@
+"""What is known of a cluster, and the form of what is wrong with it: the values that ``findings.py`` works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from viewstamp.doctor.status import member_id
+from viewstamp.ids import name_of
+
+__all__ = ["CODES", "ERROR", "WARNING", "Finding", "Process", "Report", "leader_of", "node_name"]
+
+ERROR: Final = "error"
+"""The cluster does not serve, has lost some of what it can bear, or has to be looked at by a person."""
+WARNING: Final = "warning"
+"""It serves, and passes by itself or can wait."""
+
+CODES: Final = (
+    "no_answer",
+    "no_leader",
+    "change_stuck",
+    "moved",
+    "down",
+    "paused",
+    "hung",
+    "wrong_cluster",
+    "refused",
+    "repairing",
+    "silent",
+    "starting",
+    "unheard",
+    "catching_up",
+    "behind",
+    "no_member",
+    "full",
+    "nearly_full",
+    "slow_disk",
+    "slow_loop",
+    "log_stream",
+    "damaged_snapshot",
+    "stuck_files",
+    "damaged_file",
+    "diverged",
+    "clock",
+    "log_time",
+    "releases",
+    "chaos",
+)
+"""Every code, in the order in which findings are reported."""
+
+_WARNINGS: Final = frozenset(
+    {
+        "starting",
+        "catching_up",
+        "behind",
+        "no_member",
+        "nearly_full",
+        "slow_disk",
+        "slow_loop",
+        "log_stream",
+        "damaged_snapshot",
+        "stuck_files",
+        "releases",
+        "chaos",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong: ``sentence`` says what, ``remedy`` what to do; ``node`` "" = the cluster."""
+
+    code: str
+    node: str
+    sentence: str
+    remedy: str
+
+    @property
+    def severity(self) -> str:
+        """``ERROR`` or ``WARNING``; it follows from the code."""
+        return WARNING if self.code in _WARNINGS else ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process of a local node. ``pid`` None = gone; then ``error`` and ``remedy`` say why, if its log does.
+
+    ``is_moved``: it refused to start, because the membership has another address for it than its settings.
+    ``address`` is where its settings have it; "" = not known.
+    """
+
+    pid: int | None = None
+    is_paused: bool = False
+    error: str = ""
+    remedy: str = ""
+    is_moved: bool = False
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is known of a cluster.
+
+    ``nodes`` are as in ``viewstamp status --output json``; ``earlier`` the same, a moment before: what is slow is told
+    from what is stuck by it. ``seconds`` is how long asking took at most; ``where`` what a command needs to find the
+    cluster, as it is typed.
+    """
+
+    nodes: Sequence[Mapping[str, Any]]
+    earlier: Sequence[Mapping[str, Any]] = ()
+    processes: Mapping[str, Process] = field(default_factory=dict)
+    seconds: float = 0.0
+    program: str = "viewstamp"
+    where: str = ""
+
+    def command(self, words: str) -> str:
+        """Return a command as it has to be typed."""
+        return f"{self.program} {words}{self.where}"
+
+    @property
+    def up(self) -> list[Mapping[str, Any]]:
+        """The nodes that answer."""
+        return [node for node in self.nodes if node["reachable"]]
+
+    @property
+    def leader(self) -> Mapping[str, Any] | None:
+        """The node that leads in the highest term that anybody knows of."""
+        return leader_of(self.up)
+
+    @property
+    def membership(self) -> Mapping[str, Any]:
+        """Who belongs to the group, as the newest record says that anybody has."""
+        told = [node["membership"] for node in self.up if node.get("membership")]
+        told += [{"voters": node["members"], "generation": -1} for node in self.up if node.get("members")]
+        return max(told, key=lambda each: int(each["generation"]), default={})
+
+    def node(self, name: str) -> Mapping[str, Any] | None:
+        """Return what is known of a member; None = nothing at all."""
+        return next((node for node in self.nodes if _is(node, name)), None)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its processes are on this machine."""
+        return bool(self.processes)
+
+
+def leader_of(nodes: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the node that leads in the highest term that any of these knows of; None = none does."""
+    up = [node for node in nodes if node["reachable"]]
+    term = max((node.get("term") or 0 for node in up), default=0)
+    return next((node for node in up if node.get("role") == "leader" and node.get("term") == term), None)
+
+
+def node_name(node: Mapping[str, Any]) -> str:
+    """Return what a node is called: its id, or its address where it has not said who it is."""
+    return str(node["id"] or node["address"])
+
+
+def _is(node: Mapping[str, Any], name: str) -> bool:
+    return name in (member_id(node), node_name(node)) or (not node["reachable"] and node_name(node) == name_of(name))

@@ -1,0 +1,143 @@
+"""Puts together what the nodes of a cluster say of themselves: who leads, and what needs attention. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from viewstamp.doctor.clocks import in_words, seconds_ahead
+from viewstamp.errors import ViewstampError, unanswered
+from viewstamp.ids import name_of
+from viewstamp.terminal.flags import program
+
+__all__ = ["FULL", "divergences", "log_size", "member_id", "nobody_leads", "summary", "warnings_of"]
+
+KEYS: Final = (
+    "id",
+    "address",
+    "role",
+    "lifecycle",
+    "term",
+    "history",
+    "commit_index",
+    "durable_index",
+    "last_index",
+    "applied_index",
+    "log_bytes",
+    "log_bytes_max",
+    "restart_seconds_estimate",
+    "last_snapshot_index",
+    "durability",
+    "actors",
+    "reachable",
+)
+
+
+MIB: Final = 1024 * 1024
+
+
+FULL: Final = 0.8
+"""A log that is fuller than this is warned of: the bound on it comes near faster than a person looks."""
+
+
+def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str) -> ViewstampError:
+    """Return the error for statuses, as ``summary`` has them, of which none is a leader's."""
+    membership: Mapping[str, Any] = next((node["membership"] for node in nodes if node.get("membership")), {})
+    voters = [*(membership.get("voters") or ()), *(membership.get("outgoing") or ())]
+    members = {str(name_of(voter)) for voter in voters} or {str(node["id"] or node["address"]) for node in nodes}
+    here = {str(node["id"]) for node in nodes if node["reachable"]}
+    reasons = dict.fromkeys(str(node["error"]) for node in nodes if node.get("error"))
+    return unanswered(
+        members,
+        members - here,
+        "no node leads" if here else "; ".join(reasons),
+        doctor=f"{program()} doctor{where}",
+        detail="" if any(node["id"] for node in nodes) else "; ".join(reasons),
+    )
+
+
+def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
+    """Put the nodes' own words together: the leader is the one that says so in the highest term.
+
+    ``names`` gives a node that does not answer its name, by its address.
+    """
+    # Keys that this version does not know are passed on: a newer node may say more.
+    nodes = [{**dict.fromkeys(KEYS), **one, "reachable": bool(one.get("reachable"))} for one in statuses]
+    for node in nodes:
+        node["id"] = node["id"] or names.get(node["address"])
+        node.update(node.pop("state", {}))
+    nodes.sort(key=lambda node: (len(str(node["id"])), str(node["id"]), str(node["address"])))
+    answering = [node for node in nodes if node["reachable"]]
+    term = max((node["term"] or 0 for node in answering), default=0)
+    leaders = [node["id"] for node in answering if str(node["role"]).lower() == "leader" and node["term"] == term]
+    clusters = [node.pop("cluster_id", None) for node in nodes]
+    return {
+        "cluster_id": next((cluster for cluster in clusters if cluster), None),
+        "leader": leaders[0] if leaders else None,
+        "term": term,
+        "nodes": nodes,
+        "warnings": warnings_of(answering),
+    }
+
+
+def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what somebody should look at, of nodes that answered."""
+    from viewstamp.config.model import INTERVAL
+
+    warnings = [
+        f"{node['id']} acknowledges before it syncs ({node['durability']}): "
+        "a power cut of several nodes can take acknowledged writes"
+        for node in nodes
+        if node["durability"] == INTERVAL
+    ]
+    for node in nodes:
+        used, total = node["log_bytes"], node["log_bytes_max"]
+        if used and total and used > FULL * total:
+            warnings.append(
+                f"the log of {node['id']} is {used / total:.0%} full ({log_size(node)}): "
+                "viewstamp snapshot create frees what commands take, viewstamp topic trim what records take"
+            )
+        for path in node.get("damaged_snapshots") or ():
+            warnings.append(f"a snapshot of {node['id']} is damaged, and an older one was taken in its place: {path}")
+    for node in nodes:
+        for fault in node.get("chaos") or ():
+            peers = f" from {', '.join(fault['peers'])}" if fault["peers"] else ""
+            warnings.append(
+                f"CHAOS: {node['id']} was told to suffer: {fault['fault']}{peers}: viewstamp chaos heal ends it"
+            )
+    for node in nodes:
+        if node["role"] == "leader" and (ahead := seconds_ahead(node)):
+            warnings.append(
+                f"log time is {in_words(ahead)} ahead of the clocks, and goes on at half the rate of real time until "
+                "that is outlived: viewstamp doctor says what it means"
+            )
+    warnings += [f"DIVERGED: {sentence}" for sentence in divergences(nodes)]
+    return warnings
+
+
+def member_id(node: Mapping[str, Any]) -> str:
+    """Return what the group calls a node; where it does not say, its name, or its address."""
+    return str(node.get("member_id") or node["id"] or node["address"])
+
+
+def divergences(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which actors are not the same on nodes that have applied as much: one of those is wrong."""
+    digests: dict[tuple[str, int], dict[str, list[str]]] = {}
+    for node in nodes:
+        for actor, told in (node["actors"] or {}).items():
+            of_actor = digests.setdefault((actor, node["applied_index"]), {})
+            of_actor.setdefault(str(told.get("digest")), []).append(str(node["id"]))
+    sentences = []
+    for (actor, index), found in digests.items():
+        if len(found) > 1:
+            sides = "; ".join(f"{digest} on {', '.join(ids)}" for digest, ids in found.items())
+            sentences.append(f"actor {actor} is not the same everywhere at index {index}: {sides}")
+    return sentences
+
+
+def log_size(node: Mapping[str, Any]) -> str:
+    """Return how large the log of a node is, and its limit if it has one, as text."""
+    used, total = node["log_bytes"], node["log_bytes_max"]
+    if total:
+        return f"{used / MIB:.1f} of {total / MIB:.1f} MiB"
+    return f"{used / MIB:.1f} MiB" if used >= MIB else f"{used / 1024:.1f} KiB"

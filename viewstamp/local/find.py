@@ -1,0 +1,50 @@
+"""Finds the cluster that a command means: by its flags, else by the environment, else in ./viewstamp-data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from viewstamp.errors import ConfigError
+from viewstamp.local.target import Target
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag
+
+__all__ = ["find_cluster", "is_local"]
+
+VARIABLE: Final = "VIEWSTAMP_CLUSTER"
+
+
+def find_cluster(directory: Path | None, cluster: str | None) -> Target:
+    """Return the cluster that ``--dir`` or ``--cluster`` names, else the environment, else the one in ./viewstamp-data.
+
+    Raises:
+      ConfigError: both are given, or there is none.
+    """
+    if directory is not None and cluster is not None:
+        raise ConfigError("--dir and --cluster are both given", remedy="name the cluster one way")
+    if directory is None and cluster is None:
+        cluster = os.environ.get(VARIABLE) or None
+    if cluster is not None:
+        return Target(_split(cluster), where=cluster_flag(directory, cluster))
+    from viewstamp.local.cluster import LocalCluster
+
+    return LocalCluster.open(directory or DEFAULT_DIRECTORY).target
+
+
+def is_local(directory: Path | None, cluster: str | None) -> bool:
+    """Return whether :func:`find_cluster` takes a local cluster for the one that is meant."""
+    return directory is not None or (cluster is None and not os.environ.get(VARIABLE))
+
+
+def _split(cluster: str) -> list[str]:
+    from viewstamp.host.network import parse_address
+
+    addresses = [part.strip() for part in cluster.split(",") if part.strip()]
+    if not addresses:
+        raise ConfigError(
+            f"{cluster!r} names no node", remedy="write HOST:PORT,HOST:PORT,... in --cluster or VIEWSTAMP_CLUSTER"
+        )
+    for address in addresses:
+        parse_address(address)
+    return addresses

@@ -1,0 +1,101 @@
+"""Appends many records in order, several chunks at a time, and counts what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from viewstamp.errors import OutcomeUnknownError, ViewstampError
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+    from viewstamp.client.results import Receipt
+
+__all__ = ["Appended", "append_chunks"]
+
+CHUNKS_IN_FLIGHT: Final = 32
+
+
+GRACE_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class Appended:
+    """How far an append has come. ``unknown`` counts records that may or may not have been appended."""
+
+    acknowledged: int = 0
+    first_position: int | None = None
+    last_position: int | None = None
+    durability: str | None = None
+    """How durable what was acknowledged is, in the node's words; None = nothing was."""
+    unknown: int = 0
+    error: BaseException | None = None
+    on_receipts: Callable[[list[Receipt]], None] | None = None
+    """Hears every list of receipts, in order."""
+
+    def acknowledge(self, receipts: list[Receipt]) -> None:
+        """Count what came back."""
+        self.acknowledged += len(receipts)
+        first, last = receipts[0].position, receipts[-1].position
+        self.first_position = first if self.first_position is None else min(first, self.first_position)
+        self.last_position = last if self.last_position is None else max(last, self.last_position)
+        self.durability = receipts[-1].durability
+        if self.on_receipts is not None:
+            self.on_receipts(receipts)
+
+
+async def append_chunks(
+    client: Client,
+    topic: str,
+    chunks: AsyncIterator[list[bytes]],
+    appended: Appended,
+    *,
+    timeout: float,
+    expected_position: int | None = None,
+) -> None:
+    """Append the chunks in order, several at a time, and count in ``appended`` what became of them.
+
+    With an ``expected_position`` one at a time: where one is refused, the next one must not be where it expected to be.
+    Stops reading at the first failure, which is left in ``appended.error``. Cancelled: what was on its way
+    is counted as unknown.
+    """
+    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT if expected_position is None else 1)
+    tasks: dict[asyncio.Task[list[Receipt]], int] = {}
+
+    def settle(task: asyncio.Task[list[Receipt]]) -> None:
+        count = tasks.pop(task)
+        room.release()
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or isinstance(error, OutcomeUnknownError):
+            appended.unknown += count
+        if error is not None:
+            if appended.error is None or isinstance(error, OutcomeUnknownError):
+                appended.error = error  # That something is unknown says more than that something was not written.
+        elif not task.cancelled():
+            appended.acknowledge(task.result())
+
+    try:
+        try:
+            async for chunk in chunks:
+                await room.acquire()
+                if appended.error is not None:
+                    break
+                task = asyncio.create_task(
+                    client.append_many(topic, chunk, timeout=timeout, expected_position=expected_position)
+                )
+                if expected_position is not None:
+                    expected_position += len(chunk)
+                tasks[task] = len(chunk)
+                task.add_done_callback(settle)
+        except ViewstampError as error:
+            appended.error = appended.error or error
+        while tasks:
+            await asyncio.wait(tasks)
+    finally:
+        if tasks:  # Cancelled. What is on its way usually arrives in no time, and is then not unknown.
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
