@@ -39,7 +39,8 @@ from benchmarks.report import conditions, percentile, print_json, print_table
 from viewstamp.host.disk import RealDisk, RealFile
 from viewstamp.host.interfaces import File
 from viewstamp.ids import Index, Position, Term
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, build_batch
 
 THREADS = (1, 2, 4)
@@ -91,7 +92,7 @@ class _TimedDisk(RealDisk):
 async def measure(directory: str, threads: int, load: str, seconds: float) -> Sample:
     """Append with ``IN_FLIGHT`` in flight for some seconds, without a new segment meanwhile."""
     disk = _TimedDisk(executor_threads=threads)
-    wal = Wal.open(disk, directory, Options(segment_bytes=SEGMENT_BYTES), on_batch=lambda *_: None)
+    wal = Wal.open(disk, directory, WalOptions(segment_bytes=SEGMENT_BYTES), on_batch=lambda *_: None)
     wal.start(_fail)
     loop = asyncio.get_running_loop()
     while wal.bytes_allocated < 2 * SEGMENT_BYTES:  # noqa: ASYNC110  # what a thread does can only be looked for

@@ -33,8 +33,8 @@ from viewstamp.bench.load import WARM_UP_SECONDS, Figures, drive, repeat
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import SerialExecutor
 from viewstamp.ids import Position, Term
-from viewstamp.wal.wal import Options as WalOptions
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import build_batch
 
 __all__ = ["ROW"]

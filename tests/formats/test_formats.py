@@ -16,8 +16,8 @@ import pytest
 from tests.formats.build import FIXTURES, contents
 from tests.integration.actor_group import ActorGroup
 from viewstamp.host.disk import RealDisk
-from viewstamp.replay import Digest, Reader, Replay
-from viewstamp.wal.verify import verify
+from viewstamp.replay import Digest, ExtentReader, OfflineReplay
+from viewstamp.wal.offline import verify
 from viewstamp.wire.batch import build_columns
 
 pytestmark = pytest.mark.slow
@@ -77,11 +77,11 @@ def test_offline_every_log_is_whole(unpacked: Path) -> None:
 
 def test_offline_the_records_are_the_same(unpacked: Path, expected: Any) -> None:
     disk = RealDisk()
-    replay = Replay.open(disk, [str(unpacked / name) for name in MEMBERS])
+    replay = OfflineReplay.open(disk, [str(unpacked / name) for name in MEMBERS])
     assert replay.problem is None
     assert replay.is_majority
     found: dict[str, list[list[Any]]] = {name: [] for name in expected["topics"]}
-    with Reader(disk) as reader:
+    with ExtentReader(disk) as reader:
         for run, columns in replay.runs(reader, Digest()):
             values = build_columns(columns).values()
             found[run.topic] += [[run.position + at, bytes(value).decode()] for at, value in enumerate(values)]

@@ -27,9 +27,8 @@ from viewstamp.node.snapshots.file import intact_bytes, read_header, read_pieces
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, read_control_state
 from viewstamp.wal.format import GROUP_HEADER_SIZE, SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, segment_name
-from viewstamp.wal.reader import inspect, read_batches
+from viewstamp.wal.offline import inspect, read_batches, verify
 from viewstamp.wal.truncation import MARK_NAME, Mark
-from viewstamp.wal.verify import verify
 from viewstamp.wire.batch import Batch
 
 REFUSED = (CorruptionError, ConfigError)

@@ -21,7 +21,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import NodeId
 from viewstamp.sim.recording import Recording
-from viewstamp.wal.wal import Options as WalOptions
+from viewstamp.wal.budget import WalOptions
 
 __all__ = ["TOPICS", "WAL", "Forgets", "nothing", "record"]
 

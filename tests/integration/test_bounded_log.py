@@ -30,7 +30,7 @@ from viewstamp.errors import StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node.snapshots.policy import SnapshotOptions
-from viewstamp.wal.wal import Options as WalOptions
+from viewstamp.wal.budget import WalOptions
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 KIB, MIB = 1024, 1024 * 1024

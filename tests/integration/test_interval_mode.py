@@ -21,7 +21,7 @@ from tests.node.group import not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.host.disk import RealDisk
 from viewstamp.sim.recording import Recording, Replay
-from viewstamp.wal.wal import Options as WalOptions
+from viewstamp.wal.budget import WalOptions
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 NAME = "interval_may_lose_acknowledged_writes"

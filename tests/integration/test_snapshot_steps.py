@@ -27,7 +27,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.sim.recording import OperationKind, Recording, Replay
-from viewstamp.wal.wal import Options as WalOptions
+from viewstamp.wal.budget import WalOptions
 
 KIB, MIB = 1024, 1024 * 1024
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))

@@ -32,7 +32,7 @@ from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.staging import SinkState, Staging
 from viewstamp.streams.topic import Topic
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.staged import CommitRequest, StagedBatch, decode_commit, decode_fields
 

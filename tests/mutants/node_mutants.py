@@ -30,12 +30,12 @@ from viewstamp.node.repair.salvage import Remains
 from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
-from viewstamp.wal import known_end, segment, spares
+from viewstamp.wal import budget, scan, verdict
 from viewstamp.wal import recovery as wal_recovery
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
+from viewstamp.wal.log import Wal
 from viewstamp.wal.recovery import Survey
-from viewstamp.wal.wal import Wal
 from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 
@@ -195,12 +195,12 @@ def verdict_without_hint() -> AbstractContextManager[None]:
 
 def install_unmarked() -> AbstractContextManager[None]:
     """Every snapshot above the end of the log is taken for one that was being installed."""
-    return everywhere(known_end.is_being_installed, lambda state, end, term: True)
+    return everywhere(verdict.is_being_installed, lambda state, end, term: True)
 
 
 def accept_foreign() -> AbstractContextManager[None]:
     """A segment of another log is taken for one's own."""
-    return patched(segment.Chain, check_log_id=lambda self, header, path: None)
+    return patched(scan.ScanState, check_log_id=lambda self, header, path: None)
 
 
 def name_before_the_mark() -> AbstractContextManager[None]:
@@ -214,16 +214,16 @@ def name_before_the_mark() -> AbstractContextManager[None]:
 
 def reuse_as_it_is() -> AbstractContextManager[None]:
     """A recycled segment is brought to its length, and not overwritten."""
-    original = spares.fill_with_zeros
+    original = budget.fill_with_zeros
 
     def fill_with_zeros(file: File, start: int, end: int) -> None:
         original(file, max(start, file.size()), end)
 
-    return patched(spares, fill_with_zeros=fill_with_zeros)
+    return patched(budget, fill_with_zeros=fill_with_zeros)
 
 
 def read_recycled_as_new() -> AbstractContextManager[None]:
-    return patched(segment, _check_place=lambda group, header, at, chain: None)
+    return patched(scan, _check_place=lambda group, header, at, chain: None)
 
 
 def cut_what_was_durable() -> AbstractContextManager[None]:

@@ -12,8 +12,8 @@ from viewstamp.consensus.membership import MembershipEntry
 from viewstamp.consensus.standing import Claim
 from viewstamp.ids import NodeId
 from viewstamp.replay import chain, visible
-from viewstamp.replay.headers import Link
-from viewstamp.replay.replica import Replica
+from viewstamp.replay.headers import BatchLink
+from viewstamp.replay.replica import ReplicaFiles
 
 __all__ = ["REPLAY_MUTANTS"]
 
@@ -25,12 +25,12 @@ def replay_counts_recovering() -> AbstractContextManager[None]:
 def replay_counts_reborn() -> AbstractContextManager[None]:
     """A disk votes under the name of its node, whatever id the node has in its group since it lost a disk."""
 
-    def claim(self: Replica) -> Claim | None:
+    def claim(self: ReplicaFiles) -> Claim | None:
         found = original.__get__(self)
         return found and replace(found, member=NodeId(self.name), incarnation="", met={})
 
-    original = Replica.__dict__["claim"]
-    return patched(Replica, claim=property(claim))
+    original = ReplicaFiles.__dict__["claim"]
+    return patched(ReplicaFiles, claim=property(claim))
 
 
 def replay_counts_half() -> AbstractContextManager[None]:
@@ -51,7 +51,7 @@ def replay_counts_half() -> AbstractContextManager[None]:
 def replay_takes_uncommitted() -> AbstractContextManager[None]:
     """Below a gap a batch is taken of which no history says anything, committed or not."""
 
-    def belongs(self: chain._Walk, link: Link, replica: Replica) -> bool:
+    def belongs(self: chain._Walk, link: BatchLink, replica: ReplicaFiles) -> bool:
         return self._known_term(link.end - 1) in (None, link.term)
 
     return patched(chain._Walk, _belongs=belongs)

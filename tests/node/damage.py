@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.node.group import Group
 from viewstamp.host.disk import RealDisk
 from viewstamp.wal.format import parse_segment_name
-from viewstamp.wal.reader import inspect, read_batches
+from viewstamp.wal.offline import inspect, read_batches
 
 
 def segments(directory: Path) -> list[Path]:

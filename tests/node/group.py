@@ -23,7 +23,7 @@ from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import Node, Options
 from viewstamp.streams import Streams
-from viewstamp.wal import wal
+from viewstamp.wal.budget import WalOptions
 
 FoundT = TypeVar("FoundT")
 
@@ -36,7 +36,7 @@ QUICK = RaftOptions(election_timeout_ticks=12, heartbeat_ticks=3)
 """Elections within a quarter of a second: tests wait for them."""
 
 
-SMALL = wal.Options(segment_bytes=64 * 1024, reserve_bytes=0, margin_bytes=8 * 1024)
+SMALL = WalOptions(segment_bytes=64 * 1024, reserve_bytes=0, margin_bytes=8 * 1024)
 """Segments that are quickly made, and quickly full."""
 
 

@@ -17,7 +17,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
 from viewstamp.streams import Streams
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 
 TOPICS = (TopicId(1), TopicId(2), TopicId(3))

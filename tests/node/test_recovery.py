@@ -13,8 +13,8 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.wal.control_file import ControlFile, read_control_state
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import verify
 
 
 @pytest.mark.slow

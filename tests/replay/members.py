@@ -16,20 +16,21 @@ from viewstamp.errors import RequestError
 from viewstamp.ids import Index, NodeId, Position, Term, TopicId
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore
-from viewstamp.replay import Digest, Reader, Replay
+from viewstamp.replay import Digest, ExtentReader, OfflineReplay
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.streams.cut import StateCut
 from viewstamp.streams.ledger import Ledger
 from viewstamp.streams.state import State
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.staged import pack_entry
 
 NAMES = ("n1", "n2", "n3")
 MEMBERSHIP = Membership({NodeId(name): f"127.0.0.1:{7000 + at}" for at, name in enumerate(NAMES)})
-SMALL = Options(segment_bytes=4096, reserve_bytes=0)
+SMALL = WalOptions(segment_bytes=4096, reserve_bytes=0)
 Shown = tuple[str, int, bytes]
 """A record as a test compares it: topic, position, value."""
 
@@ -136,7 +137,7 @@ def write_member(
     hint: int = 0,
     history: Sequence[tuple[int, int]] | None = None,
     group: int = 2,
-    options: Options = SMALL,
+    options: WalOptions = SMALL,
     node: str | None = None,
 ) -> Wal:
     """Write a member's control file and log as a killed process would leave them; ``first`` batches are not kept.
@@ -228,17 +229,17 @@ def cluster(log: Log, **arguments: object) -> SimulatedDisk:
     return disk
 
 
-def opened(disk: SimulatedDisk, *names: str, unsafe: bool = False) -> Replay:
-    return Replay.open(disk, [f"/{name}" for name in (names or NAMES)], unsafe=unsafe)
+def opened(disk: SimulatedDisk, *names: str, unsafe: bool = False) -> OfflineReplay:
+    return OfflineReplay.open(disk, [f"/{name}" for name in (names or NAMES)], unsafe=unsafe)
 
 
-def shown(disk: SimulatedDisk, replay: Replay) -> list[Shown]:
+def shown(disk: SimulatedDisk, replay: OfflineReplay) -> list[Shown]:
     """All records, in order; the replay must have no problem."""
     if replay.problem is not None:
         raise replay.problem
     found: list[Shown] = []
     digest = Digest()
-    with Reader(disk) as reader:
+    with ExtentReader(disk) as reader:
         for run, columns in replay.runs(reader, digest):
             offsets = memoryview(columns.values.offsets).cast("B")
             ends = [int.from_bytes(offsets[at : at + 4], "little") for at in range(0, 4 * columns.count + 4, 4)]

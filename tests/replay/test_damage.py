@@ -24,11 +24,11 @@ from tests.replay.members import (
 )
 from viewstamp.errors import CorruptionError, NoQuorumError
 from viewstamp.ids import Index, Term
-from viewstamp.replay import Replay
+from viewstamp.replay import OfflineReplay
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.format import GROUP_MAGIC
+from viewstamp.wal.log import Wal
 from viewstamp.wal.truncation import MARK_NAME, Mark, place_mark
-from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch, Kind
 
 LONG = 40
@@ -39,7 +39,7 @@ def long_log() -> Log:
     return orders(LONG, size=200)
 
 
-def kinds(replay: Replay) -> set[str]:
+def kinds(replay: OfflineReplay) -> set[str]:
     return {finding.kind for finding in replay.findings}
 
 

@@ -14,7 +14,7 @@ from viewstamp.replay.columns import join_columns, slice_columns
 from viewstamp.replay.digest import combine
 from viewstamp.wire.batch import Columns, build_batch, build_columns
 
-Item = tuple[bytes, bytes | None, Mapping[str, bytes] | None]
+VisibleItem = tuple[bytes, bytes | None, Mapping[str, bytes] | None]
 
 ITEMS = st.lists(
     st.tuples(
@@ -27,17 +27,17 @@ ITEMS = st.lists(
 )
 
 
-def columns(items: Sequence[Item]) -> Columns:
+def columns(items: Sequence[VisibleItem]) -> Columns:
     values, keys, headers = zip(*items, strict=True)
     return build_batch(list(values), keys=list(keys), headers=list(headers)).columns()
 
 
-def cut(items: Sequence[Item], entropy: random.Random) -> list[Sequence[Item]]:
+def cut(items: Sequence[VisibleItem], entropy: random.Random) -> list[Sequence[VisibleItem]]:
     ends = sorted({len(items), *(entropy.randint(1, len(items)) for _ in range(4))})
     return [items[a:b] for a, b in zip([0, *ends], ends, strict=False) if a < b]
 
 
-def digest(items: Sequence[Item], entropy: random.Random) -> Digest:
+def digest(items: Sequence[VisibleItem], entropy: random.Random) -> Digest:
     found, position = Digest(), 5
     for part in cut(items, entropy):
         found.add("t", position, columns(part))
@@ -47,7 +47,7 @@ def digest(items: Sequence[Item], entropy: random.Random) -> Digest:
 
 @given(ITEMS, st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_the_digest_does_not_depend_on_batches_or_on_parts(items: list[Item], entropy: random.Random) -> None:
+def test_the_digest_does_not_depend_on_batches_or_on_parts(items: list[VisibleItem], entropy: random.Random) -> None:
     expected = digest(items, random.Random(0)).hexdigest()
     assert digest(items, entropy).hexdigest() == expected
     whole, position = Digest(), 5
@@ -61,11 +61,11 @@ def test_the_digest_does_not_depend_on_batches_or_on_parts(items: list[Item], en
 
 @given(ITEMS, st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_the_digest_sees_any_difference(items: list[Item], entropy: random.Random) -> None:
+def test_the_digest_sees_any_difference(items: list[VisibleItem], entropy: random.Random) -> None:
     expected = digest(items, entropy).hexdigest()
     at = entropy.randrange(len(items))
     value, key, headers = items[at]
-    others: list[Item] = [
+    others: list[VisibleItem] = [
         (value + b"\0", key, headers),
         (value, b"" if key is None else key + b"x", headers),
         (value, key, {"new": b""}),
@@ -98,7 +98,7 @@ def test_checksums_of_parts_give_that_of_the_whole(first: bytes, second: bytes) 
 
 @given(ITEMS, st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_columns_cut_and_joined_hold_the_same_records(items: list[Item], entropy: random.Random) -> None:
+def test_columns_cut_and_joined_hold_the_same_records(items: list[VisibleItem], entropy: random.Random) -> None:
     whole = columns(items)
     start = entropy.randint(0, len(items) - 1)
     end = entropy.randint(start + 1, len(items))

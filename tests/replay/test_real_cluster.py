@@ -17,8 +17,8 @@ from viewstamp.client import Client, SinkCommit
 from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
 from viewstamp.errors import ConfigError, FencedError, RequestError, StorageError
 from viewstamp.host.disk import RealDisk
-from viewstamp.replay import Digest, Reader, Replay
-from viewstamp.replay.reading import Run
+from viewstamp.replay import Digest, ExtentReader, OfflineReplay
+from viewstamp.replay.read import RecordRun
 from viewstamp.replay.topic import append_to_topic, check_one_topic, sink_name
 from viewstamp.wire.batch import Columns, Record, build_batch, build_columns
 
@@ -63,13 +63,13 @@ async def read_all(client: Client) -> dict[str, list[Record]]:
     return found
 
 
-def replayed(replay: Replay) -> tuple[dict[str, list[Record]], str]:
+def replayed(replay: OfflineReplay) -> tuple[dict[str, list[Record]], str]:
     """What a replay shows, as records; and its digest."""
     assert replay.problem is None, replay.problem
     found: dict[str, list[Record]] = {}
     digest = Digest()
     disk = RealDisk()
-    with Reader(disk) as reader:
+    with ExtentReader(disk) as reader:
         for run_, columns in replay.runs(reader, digest):
             batch = build_columns(columns)
             for at, record in enumerate(batch.records()):
@@ -108,7 +108,7 @@ async def test_a_replay_shows_what_readers_saw(tmp_path: Path) -> None:
     """Every field of every record: position, term, index, time, key, value, headers."""
     async with written(tmp_path) as (_, live):
         pass
-    found, digest = replayed(Replay.open(RealDisk(), [str(tmp_path / "cluster")]))
+    found, digest = replayed(OfflineReplay.open(RealDisk(), [str(tmp_path / "cluster")]))
     assert found == live
     assert digest == digest_of(live)
 
@@ -128,14 +128,14 @@ async def test_a_replay_of_trimmed_logs_with_recycled_segments_shows_what_is_kep
             await client.sink("etl").abort(10_000)
             await client.forget_sink("etl")
         live = await read_all(client)
-    replay = Replay.open(RealDisk(), directories(tmp_path))
+    replay = OfflineReplay.open(RealDisk(), directories(tmp_path))
     found, _ = replayed(replay)
     assert found == live
     assert replay.chain is not None
     assert replay.chain.begin > 100, "the beginning of the log has been dropped"
     for directory in directories(tmp_path):
         others = [each for each in directories(tmp_path) if each != directory]
-        assert replayed(Replay.open(RealDisk(), others))[0] == live
+        assert replayed(OfflineReplay.open(RealDisk(), others))[0] == live
 
 
 async def test_nodes_that_were_killed_and_led_by_turns_replay_to_one_log(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_nodes_that_were_killed_and_led_by_turns_replay_to_one_log(tmp_pat
             await client.append("orders", b"while %s is away" % name.encode())
             await cluster.start(name)
         live = await read_all(client)
-    assert replayed(Replay.open(RealDisk(), directories(tmp_path)))[0] == live
+    assert replayed(OfflineReplay.open(RealDisk(), directories(tmp_path)))[0] == live
 
 
 @pytest.mark.spark  # for Arrow, which comes with Spark
@@ -160,9 +160,9 @@ async def test_parquet_holds_every_field_in_order(tmp_path: Path) -> None:
 
     async with written(tmp_path) as (_, live):
         pass
-    replay = Replay.open(RealDisk(), directories(tmp_path))
+    replay = OfflineReplay.open(RealDisk(), directories(tmp_path))
     target = str(tmp_path / "out")
-    with Reader(RealDisk()) as reader:
+    with ExtentReader(RealDisk()) as reader:
         files = write_parquet(target, replay.runs(reader, Digest()), file_bytes=20_000)
     assert files > 1
     assert sorted(os.listdir(target)) == [f"part-{number:05}.parquet" for number in range(files)]
@@ -183,8 +183,8 @@ async def test_parquet_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 
     target = tmp_path / "out"
 
-    def failing() -> Iterator[tuple[Run, Columns]]:
-        yield Run("t", 1, 1, 1, 1, 1), build_batch([b"x"]).columns()
+    def failing() -> Iterator[tuple[RecordRun, Columns]]:
+        yield RecordRun("t", 1, 1, 1, 1, 1), build_batch([b"x"]).columns()
         raise OSError(28, "No space left on device")
 
     with pytest.raises(StorageError, match="No space left"):
@@ -201,7 +201,7 @@ async def test_a_topic_gets_each_record_once_however_often_it_is_begun(
     """Cut off in the middle, run again by another process, and once more when all is there."""
     async with written(tmp_path, rounds=20, size=3000) as (_, live):
         pass
-    replay = Replay.open(RealDisk(), directories(tmp_path)).only(["orders"])
+    replay = OfflineReplay.open(RealDisk(), directories(tmp_path)).only(["orders"])
     assert replay.plan is not None
     plan = replay.plan
     check_one_topic(plan)
@@ -221,7 +221,7 @@ async def test_a_topic_gets_each_record_once_however_often_it_is_begun(
             if staged > 150_000:
                 raise EnoughError
 
-        with Reader(RealDisk()) as reader:
+        with ExtentReader(RealDisk()) as reader:
             with pytest.raises(EnoughError):
                 await append_to_topic(client, "copy", plan, replay.runs(reader, Digest()), on_bytes=stop_half_way)
             first = [record async for record in client.read("copy")]
@@ -233,7 +233,7 @@ async def test_a_topic_gets_each_record_once_however_often_it_is_begun(
             assert [(r.position, r.value, r.key, r.headers) for r in copied] == [
                 (r.position, r.value, r.key, r.headers) for r in live["orders"]
             ]
-            other = Replay.open(RealDisk(), directories(tmp_path)).only(["bills"])
+            other = OfflineReplay.open(RealDisk(), directories(tmp_path)).only(["bills"])
             assert other.plan is not None
             with pytest.raises(FencedError, match="a replay of other records") as caught:
                 await append_to_topic(client, "copy", other.plan, other.runs(reader, Digest()))
@@ -243,7 +243,7 @@ async def test_a_topic_gets_each_record_once_however_often_it_is_begun(
 async def test_several_topics_are_named_and_not_mixed(tmp_path: Path) -> None:
     async with written(tmp_path, rounds=2) as _:
         pass
-    replay = Replay.open(RealDisk(), directories(tmp_path))
+    replay = OfflineReplay.open(RealDisk(), directories(tmp_path))
     assert replay.plan is not None
     with pytest.raises(RequestError, match="2 topics with records: orders, bills"):
         check_one_topic(replay.plan)

@@ -12,7 +12,7 @@ from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.world import Member, World
 from viewstamp.wal.control_file import ControlState, read_control_state
-from viewstamp.wal.known_end import snapshot_names
+from viewstamp.wal.verdict import snapshot_names
 
 pytestmark = pytest.mark.slow
 

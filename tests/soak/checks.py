@@ -28,7 +28,7 @@ from viewstamp.sim.checkers.exactly_once import check_appends
 from viewstamp.sim.checkers.linearizability import Answer, Judgement, Log, Operation, Register, judge
 from viewstamp.sim.checkers.replicas import Kept
 from viewstamp.sim.checkers.violation import Violation
-from viewstamp.wal.verify import verify
+from viewstamp.wal.offline import verify
 
 __all__ = [
     "Held",

@@ -30,7 +30,7 @@ from viewstamp.local import damage
 from viewstamp.local.cluster import LocalCluster, LocalNode
 from viewstamp.local.target import Target
 from viewstamp.wal.format import parse_segment_name
-from viewstamp.wal.verify import verify
+from viewstamp.wal.offline import verify
 
 __all__ = ["CELL", "InvariantError", "Processes", "StuckError", "running", "too_much"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from viewstamp.errors import ConfigError
-from viewstamp.spark.options import _SINK, _SOURCE, _WAL, COLUMNS, SinkOptions, SourceOptions, WalOptions
+from viewstamp.spark.options import _SINK, _SOURCE, _WAL, COLUMNS, SinkOptions, SourceOptions, WalSourceOptions
 
 CLUSTER = "127.0.0.1:7001,127.0.0.1:7002"
 NAMED = {"cluster": CLUSTER, "topic": "flights"}
@@ -69,7 +69,7 @@ def test_what_is_not_given_has_its_default() -> None:
         starting_position={"flights": "earliest"},
         ending_position={"flights": "latest"},
     )
-    assert WalOptions.parse({"path": "a"}) == WalOptions(paths=("a",))
+    assert WalSourceOptions.parse({"path": "a"}) == WalSourceOptions(paths=("a",))
 
 
 def test_capitals_make_no_difference_as_spark_makes_none() -> None:
@@ -238,12 +238,12 @@ def test_the_cluster_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatc
 
 
 def test_directories_are_what_load_was_given() -> None:
-    assert WalOptions.parse({"path": "/data/n1"}).paths == ("/data/n1",)
-    assert WalOptions.parse({"paths": '["/data/n1","/data/n2"]', "topic": "a,b"}) == WalOptions(
+    assert WalSourceOptions.parse({"path": "/data/n1"}).paths == ("/data/n1",)
+    assert WalSourceOptions.parse({"paths": '["/data/n1","/data/n2"]', "topic": "a,b"}) == WalSourceOptions(
         paths=("/data/n1", "/data/n2"), topics=("a", "b")
     )
     with pytest.raises(ConfigError, match="no data directory"):
-        WalOptions.parse({})
+        WalSourceOptions.parse({})
 
 
 @pytest.mark.parametrize(

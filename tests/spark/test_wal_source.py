@@ -20,9 +20,9 @@ from viewstamp.cli.main import run
 from viewstamp.embed.local_cluster import local_cluster
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError, RequestError
 from viewstamp.host.disk import RealDisk
-from viewstamp.replay import Digest, Reader, Replay
+from viewstamp.replay import Digest, ExtentReader, OfflineReplay
 from viewstamp.replay.parquet import write_parquet as write_parquet_here
-from viewstamp.spark.options import WalOptions
+from viewstamp.spark.options import WalSourceOptions
 from viewstamp.spark.wal_source import Part, ViewstampWalDataSource, WalReader, parts_of, planned, write_parquet
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def _spoil(directory: Path, text: bytes) -> None:
             return
 
 
-def here(directories: list[str], target: Path) -> tuple[Replay, str, list[dict[str, Any]]]:
+def here(directories: list[str], target: Path) -> tuple[OfflineReplay, str, list[dict[str, Any]]]:
     """What the local path gives: the replay, its digest, the rows that it writes."""
-    replay = Replay.open(RealDisk(), directories)
+    replay = OfflineReplay.open(RealDisk(), directories)
     digest = Digest()
-    with Reader(RealDisk()) as reader:
+    with ExtentReader(RealDisk()) as reader:
         write_parquet_here(str(target), replay.runs(reader, digest))
     return replay, digest.hexdigest(), rows_of(target)
 
@@ -152,7 +152,7 @@ def test_the_command_says_the_same_with_spark_and_without(
 
 def test_what_cannot_be_planned_fails_on_the_driver(directories: list[str], tmp_path: Path) -> None:
     def reader(*paths: str, **options: str) -> WalReader:
-        return WalReader(WalOptions.parse({"path": paths[0], **options}))
+        return WalReader(WalSourceOptions.parse({"path": paths[0], **options}))
 
     with pytest.raises(NoQuorumError, match="a majority of n1, n2, n3 is needed"):
         reader(directories[0]).partitions()
@@ -171,11 +171,11 @@ def test_the_directory_of_a_node_that_runs_is_refused(directories: list[str]) ->
     lock = RealDisk().lock(directories[1])
     try:
         with pytest.raises(ConfigError, match=f"{directories[1]} is in use: process {os.getpid()} has it open"):
-            WalReader(WalOptions.parse({"path": cluster})).partitions()
-        assert WalReader(WalOptions.parse({"path": cluster, "unsafe": "true"})).partitions()
+            WalReader(WalSourceOptions.parse({"path": cluster})).partitions()
+        assert WalReader(WalSourceOptions.parse({"path": cluster, "unsafe": "true"})).partitions()
     finally:
         lock.release()
-    assert WalReader(WalOptions.parse({"path": cluster})).partitions()
+    assert WalReader(WalSourceOptions.parse({"path": cluster})).partitions()
 
 
 def test_damage_everywhere_is_an_error_before_any_task(spark: SparkSession, tmp_path: Path) -> None:
@@ -185,14 +185,14 @@ def test_damage_everywhere_is_an_error_before_any_task(spark: SparkSession, tmp_
     for path in paths:
         _spoil(Path(path), b"orders 3.")
     with pytest.raises(CorruptionError, match="no replica has indices"):
-        WalReader(WalOptions.parse({"path": str(root)})).partitions()
+        WalReader(WalSourceOptions.parse({"path": str(root)})).partitions()
     with planned(spark, paths) as plan:
         assert plan.frame is None
         assert plan.replay.summary().corrupt == 1
 
 
 def test_the_parts_are_runs_of_the_plan(directories: list[str]) -> None:
-    plan = Replay.open(RealDisk(), directories).plan
+    plan = OfflineReplay.open(RealDisk(), directories).plan
     assert plan is not None
     parts = parts_of(plan, 20_000)
     assert [part.number for part in parts] == list(range(len(parts)))

@@ -15,13 +15,14 @@ from viewstamp.errors import ClosedError, StorageError
 from viewstamp.ids import Index, Position, Term
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import is_replaced_name
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, build_batch
 
 DIRECTORY = "/data/wal"
-SMALL = Options(segment_bytes=16 * 1024, reserve_bytes=0, idle_seconds=0.05)
+SMALL = WalOptions(segment_bytes=16 * 1024, reserve_bytes=0, idle_seconds=0.05)
 IDENTITY = {"cluster_id": "c", "node_id": "n1", "incarnation": "i"}
 
 
@@ -53,7 +54,7 @@ def new_disk() -> SimulatedDisk:
     return disk
 
 
-def open_wal(disk: SimulatedDisk, options: Options = SMALL, **arguments: object) -> tuple[Wal, list[bytes]]:
+def open_wal(disk: SimulatedDisk, options: WalOptions = SMALL, **arguments: object) -> tuple[Wal, list[bytes]]:
     """Open the log and return it with the bytes of every batch recovered."""
     found: list[bytes] = []
     wal = Wal.open(
@@ -78,7 +79,7 @@ def bytes_on(disk: SimulatedDisk) -> int:
     return sum(len(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in names)
 
 
-def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: Options = SMALL) -> Wal:
+def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: WalOptions = SMALL) -> Wal:
     """Write each of ``groups`` as a group of its own, blocking, and leave the log as a killed process would."""
     wal, _ = open_wal(disk, options)
     for group in groups:

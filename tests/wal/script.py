@@ -30,11 +30,11 @@ from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.wal.assessment import Assessment, assess
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.format import segment_name
-from viewstamp.wal.reader import inspect
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import inspect, verify
 from viewstamp.wal.truncation import MARK_NAME
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch
 
 _CHANGES = {"create", "write", "sync", "sync_data", "truncate", "rename", "remove", "sync_directory"}
@@ -57,7 +57,7 @@ class Script:
 
     def __init__(self) -> None:
         self._disk = _TracedDisk()
-        self._options = Options(segment_bytes=4096, reserve_bytes=0)
+        self._options = WalOptions(segment_bytes=4096, reserve_bytes=0)
         self._wal: Wal | None = None
         self._now = 0.0
         self._appended: list[Batch] = []

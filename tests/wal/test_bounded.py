@@ -26,7 +26,8 @@ from viewstamp.errors import ConfigError, StorageError, StorageFullError
 from viewstamp.ids import Index
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
 
 LIMIT = 8 * SMALL.segment_bytes
 BOUNDED = replace(SMALL, bytes_max=LIMIT)
@@ -50,7 +51,7 @@ def disk() -> WatchedDisk:
     return WatchedDisk()
 
 
-def started(disk: SimulatedDisk, options: Options = BOUNDED) -> tuple[Wal, list[StorageError]]:
+def started(disk: SimulatedDisk, options: WalOptions = BOUNDED) -> tuple[Wal, list[StorageError]]:
     failures: list[StorageError] = []
     wal, _ = open_wal(disk, options, first_index=Index(1 << 40))
     wal.start(failures.append)

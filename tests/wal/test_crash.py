@@ -26,9 +26,10 @@ from tests.wal.logs import (
 from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.log import Wal
 from viewstamp.wal.recovery import Survey
-from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch
 
 TURN_SECONDS = 0.01
@@ -153,7 +154,7 @@ IDS = [
 
 
 def run_until_dead(
-    disk: SimulatedDisk, loop: SimulatedLoop, script: Script, options: Options, call: int | None
+    disk: SimulatedDisk, loop: SimulatedLoop, script: Script, options: WalOptions, call: int | None
 ) -> tuple[Journal, bool]:
     """Run ``script`` on a new log; die at disk call number ``call``, counted from here. Return whether it died."""
     journal = Journal()
@@ -177,7 +178,7 @@ def run_until_dead(
 
 
 def check_recovered(
-    disk: SimulatedDisk, journal: Journal, options: Options, durable_before: float = math.inf
+    disk: SimulatedDisk, journal: Journal, options: WalOptions, durable_before: float = math.inf
 ) -> Journal:
     """Open what is there and compare it with what may be there; return the journal that goes on from it."""
     found: list[Batch] = []
@@ -209,7 +210,7 @@ def check_recovered(
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "power cut"])
 @pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=IDS)
-def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, options: Options, end: str) -> None:
+def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, options: WalOptions, end: str) -> None:
     """For every call of the script: die there, recover, and find everything acknowledged and nothing invented.
 
     In the interval mode a power cut may take what was acknowledged since the last sync, and nothing else.
@@ -240,7 +241,9 @@ def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, o
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "power cut"])
 @pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=IDS)
-def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(script: Script, options: Options, end: str) -> None:
+def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(
+    script: Script, options: WalOptions, end: str
+) -> None:
     """What a killed process left in the page cache only must be durable before recovery says so of it."""
     for call in range(3, 400, 3 if end == "killed" else 9):
         loop = SimulatedLoop(call)

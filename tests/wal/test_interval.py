@@ -22,9 +22,10 @@ from tests.wal.logs import (
 from viewstamp.errors import CorruptionError, StorageError
 from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
-from viewstamp.wal.reader import inspect
-from viewstamp.wal.wal import Options, Wal
-from viewstamp.wal.writer import Append
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import inspect
+from viewstamp.wal.writer import AppendItem
 
 SECONDS = 0.1
 INTERVAL = replace(SMALL, segment_bytes=1 << 20, sync_seconds=SECONDS, idle_seconds=10.0)
@@ -49,7 +50,7 @@ def disk() -> SimulatedDisk:
     return new_disk()
 
 
-def started(disk: SimulatedDisk, options: Options = INTERVAL) -> Wal:
+def started(disk: SimulatedDisk, options: WalOptions = INTERVAL) -> Wal:
     wal, _ = open_wal(disk, options)
     wal.start(swallow)
     return wal
@@ -235,7 +236,7 @@ def test_a_sync_that_is_due_is_done_before_more_is_written(disk: SimulatedDisk) 
     wal, _ = open_wal(disk, replace(INTERVAL, segment_bytes=64 << 20))
     clock = iter([0.0, SECONDS / 2, SECONDS, SECONDS * 5, SECONDS * 5.5])
     wal._writer.now = lambda: next(clock)
-    items = [Append([make_batch(i + 1, size=5 << 20)], 0, swallow) for i in range(5)]
+    items = [AppendItem([make_batch(i + 1, size=5 << 20)], 0, swallow) for i in range(5)]
     calls = disk.calls
     outcome = wal._writer.work(list(items))
     assert (outcome.succeeded, outcome.error, outcome.groups) == (5, None, 5)

@@ -12,13 +12,14 @@ import pytest
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import SerialExecutor
 from viewstamp.ids import Index, Position, Term
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, build_batch
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-OPTIONS = Options(segment_bytes=64 * 1024, reserve_bytes=0)
+OPTIONS = WalOptions(segment_bytes=64 * 1024, reserve_bytes=0)
 
 
 class LateNews(RealDisk):

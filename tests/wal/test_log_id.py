@@ -13,12 +13,11 @@ from viewstamp.ids import Index, Term
 from viewstamp.replay.replica import assemble, list_segments, scan
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.assessment import assess
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState, read_control_state
 from viewstamp.wal.format import NO_LOG_ID, SEGMENT_HEADER_SIZE, SegmentHeader, segment_name
-from viewstamp.wal.reader import inspect, read_batches
+from viewstamp.wal.offline import inspect, read_batches, verify
 from viewstamp.wal.recovery import check_without_log_id
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Options
 
 MINE, OTHER = bytes(range(16)), bytes(range(16, 32))
 BATCHES = make_batches(1, 9, count=2, size=2500)
@@ -35,7 +34,7 @@ def ids(disk: SimulatedDisk) -> list[bytes]:
     return found
 
 
-def write(log_id: bytes, *, control_id: bytes | None = None, options: Options = SMALL) -> SimulatedDisk:
+def write(log_id: bytes, *, control_id: bytes | None = None, options: WalOptions = SMALL) -> SimulatedDisk:
     disk = new_disk()
     wal, _ = open_wal(disk, options, log_id=log_id)
     for batch in BATCHES:

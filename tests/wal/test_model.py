@@ -17,9 +17,10 @@ from viewstamp.errors import StorageFullError
 from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.log import Wal
 from viewstamp.wal.recovery import Survey
-from viewstamp.wal.wal import Options, Wal
 from viewstamp.wire.batch import Batch
 
 BOUNDED = replace(SMALL, bytes_max=5 * SMALL.segment_bytes)
@@ -28,7 +29,7 @@ TURN_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
-class Append:
+class AppendItem:
     batches: int
     count: int
     size: int
@@ -41,13 +42,13 @@ class Truncate:
 
 
 @dataclass(frozen=True)
-class Trim:
+class TrimItem:
     keep: float
     """The share of the batches that may stay."""
 
 
 @dataclass(frozen=True)
-class Reset:
+class ResetItem:
     ahead: int
     """How far behind the end the log begins anew."""
 
@@ -63,7 +64,7 @@ class Wait:
     """0 = until everything is durable."""
 
 
-Work = Append | Truncate | Trim | Reset | Vote | Wait
+Work = AppendItem | Truncate | TrimItem | ResetItem | Vote | Wait
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,16 @@ class Life:
     dies_at: int | None
     """The disk call; None = a clean stop."""
     is_power_cut: bool
-    options: Options
+    options: WalOptions
     seed: int
 
 
 works = st.one_of(
-    st.builds(Append, st.integers(1, 6), st.integers(1, 4), st.sampled_from([1, 100, 900, 5000])),
-    st.builds(Append, st.integers(1, 6), st.integers(1, 4), st.sampled_from([100, 900, 5000])),
+    st.builds(AppendItem, st.integers(1, 6), st.integers(1, 4), st.sampled_from([1, 100, 900, 5000])),
+    st.builds(AppendItem, st.integers(1, 6), st.integers(1, 4), st.sampled_from([100, 900, 5000])),
     st.builds(Truncate, st.floats(0, 1)),
-    st.builds(Trim, st.floats(0, 1)),
-    st.builds(Reset, st.integers(0, 3)),
+    st.builds(TrimItem, st.floats(0, 1)),
+    st.builds(ResetItem, st.integers(0, 3)),
     st.builds(Vote, st.sampled_from([0, 700, 9000])),
     st.builds(Wait, st.sampled_from([0.0, 0.0, 0.0005, 0.2])),
 )
@@ -143,7 +144,7 @@ class Model:
         if life.dies_at is None:
             await wal.close()
 
-    def recover(self, options: Options = SMALL) -> tuple[Wal, ControlFile]:
+    def recover(self, options: WalOptions = SMALL) -> tuple[Wal, ControlFile]:
         """Open what is there, and compare it with what may be there."""
         found: list[Batch] = []
         seen = Survey(disk=self.disk, directory=DIRECTORY, first_index_max=None).run()
@@ -163,7 +164,7 @@ class Model:
 
     async def _do(self, work: Work, wal: Wal, control: ControlFile) -> None:
         match work:
-            case Append():
+            case AppendItem():
                 batches = make_batches(wal.end, work.batches, count=work.count, term=self.term, size=work.size)
                 with suppress(StorageFullError):
                     self.journal.append(wal, batches)
@@ -174,10 +175,10 @@ class Model:
                 ends = [batch.end for batch in log if batch.end >= first]
                 if ends:
                     self.journal.truncate(wal, ends[int(work.keep * (len(ends) - 1))])
-            case Trim():
+            case TrimItem():
                 ends = [wal.first_index, *(batch.end for batch in self.journal.handed_over())]
                 self.journal.trim(wal, ends[int((1 - work.keep) * (len(ends) - 1))])
-            case Reset():
+            case ResetItem():
                 self.journal.reset(wal, wal.end + work.ahead, self.term)
             case Vote():
                 state = self.journal.state or ControlState(**IDENTITY)

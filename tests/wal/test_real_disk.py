@@ -14,8 +14,9 @@ from tests.wal.logs import make_batch
 from viewstamp.errors import StorageError, StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import verify
 
 
 def size_of(disk: RealDisk, path: str) -> int:
@@ -28,7 +29,7 @@ def size_of(disk: RealDisk, path: str) -> int:
 async def test_a_log_lives_on_a_real_disk_with_real_threads(tmp_path: Path) -> None:
     """Order, group commit, rolling, truncation, clean stop and recovery, as a node uses them."""
     disk = RealDisk()
-    options = Options(segment_bytes=64 * 1024)
+    options = WalOptions(segment_bytes=64 * 1024)
     directory = str(tmp_path / "wal")
     wal = Wal.open(disk, directory, options, on_batch=lambda *_: None)
     failures: list[StorageError] = []
@@ -69,7 +70,7 @@ async def test_reads_on_other_threads_go_on_while_the_log_is_written_and_cut(tmp
     """A read sees a prefix of some moment: consecutive batches, each of a term that stood there at some time."""
     disk = RealDisk()
     wal = Wal.open(
-        disk, str(tmp_path / "wal"), Options(segment_bytes=32 * 1024), on_batch=lambda batch, committed: None
+        disk, str(tmp_path / "wal"), WalOptions(segment_bytes=32 * 1024), on_batch=lambda batch, committed: None
     )
     failures: list[StorageError] = []
     wal.start(failures.append)
@@ -106,7 +107,7 @@ async def test_a_bounded_log_is_filled_and_trimmed_many_times_beside_readers(tmp
     """Writer, preparing thread, readers and the loop share the spares and the budget: nobody is ever over it."""
     disk = RealDisk()
     directory = tmp_path / "wal"
-    options = Options(segment_bytes=64 * 1024, bytes_max=512 * 1024, margin_bytes=4096, reserve_bytes=0)
+    options = WalOptions(segment_bytes=64 * 1024, bytes_max=512 * 1024, margin_bytes=4096, reserve_bytes=0)
     wal = Wal.open(disk, str(directory), options, on_batch=lambda *_: None)
     failures: list[StorageError] = []
     wal.start(failures.append)

@@ -16,10 +16,9 @@ from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal import format as wal_format
 from viewstamp.wal.format import GROUP_HEADER_SIZE, GroupHeader, segment_name
-from viewstamp.wal.reader import inspect
-from viewstamp.wal.recovery import DECISIONS, Fact, decide
+from viewstamp.wal.offline import inspect, verify
 from viewstamp.wal.truncation import MARK_NAME, Mark
-from viewstamp.wal.verify import verify
+from viewstamp.wal.verdict import DECISIONS, Fact, decide
 from viewstamp.wire.batch import Batch
 
 

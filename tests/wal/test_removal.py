@@ -12,8 +12,9 @@ from viewstamp.errors import StorageError
 from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal.log import Wal
 
 BATCHES = make_batches(1, 20, count=2, size=2500)
 """Three in a segment: segments begin at 1, 7, 13, 19, ..."""
@@ -34,7 +35,7 @@ class Stubborn:
             raise StorageError(f"cannot remove {path}: Device or resource busy")
         return True
 
-    def open(self, options: Options = SMALL, first_index: int = 1) -> tuple[Wal, list[bytes]]:
+    def open(self, options: WalOptions = SMALL, first_index: int = 1) -> tuple[Wal, list[bytes]]:
         found: list[bytes] = []
         wal = Wal.open(
             self.disk,
@@ -67,7 +68,7 @@ def test_a_trimmed_segment_that_cannot_be_removed_leaves_no_gap_and_is_tried_aga
 
 @pytest.mark.parametrize("bytes_max", [0, 4 * SMALL.segment_bytes])
 def test_no_leftover_that_stays_keeps_a_log_from_opening_and_growing(bytes_max: int) -> None:
-    options = Options(segment_bytes=SMALL.segment_bytes, reserve_bytes=0, bytes_max=bytes_max)
+    options = WalOptions(segment_bytes=SMALL.segment_bytes, reserve_bytes=0, bytes_max=bytes_max)
     stubborn = Stubborn(lambda path: not path.endswith((".segment", "truncation.mark")))
     stubborn.inner.make_directory(DIRECTORY)
     for name in ("next.temporary", "next.prepared", "00000000000000000007.prepared", "truncation.mark.temporary"):

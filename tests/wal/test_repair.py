@@ -14,15 +14,22 @@ from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.sim.volume import Image, Volume
-from viewstamp.wal.assessment import Assessment, Gap, Part, Region, assess
+from viewstamp.wal.assessment import Assessment, LostRange, Region, SegmentAssessment, assess
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE, segment_name
-from viewstamp.wal.reader import inspect
-from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
-from viewstamp.wal.wal import Options
+from viewstamp.wal.offline import inspect
+from viewstamp.wal.repair import (
+    Quarantine,
+    SegmentRewriter,
+    begin_anew,
+    cut_behind,
+    finish_truncation,
+    set_everything_aside,
+)
 from viewstamp.wire.batch import Batch
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
-TINY = Options(segment_bytes=4096, reserve_bytes=0, margin_bytes=512, idle_seconds=0.05)
+TINY = WalOptions(segment_bytes=4096, reserve_bytes=0, margin_bytes=512, idle_seconds=0.05)
 
 
 def write(disk: SimulatedDisk, groups: int = 40, *, closed: bool = True) -> list[Batch]:
@@ -57,8 +64,8 @@ def places(disk: SimulatedDisk, kind: str) -> list[tuple[int, int]]:
 
 def mend(disk: SimulatedDisk, batches: list[Batch], *, end: int | None = None) -> Assessment:
     """Repair as a node would whose peers hold ``batches``; with ``end``, or an unknown end, cut there."""
-    aside = Aside(disk, "/data")
-    settle_mark(disk, DIRECTORY)
+    aside = Quarantine(disk, "/data")
+    finish_truncation(disk, DIRECTORY)
     found = assess(disk, DIRECTORY)
     assert not found.contradiction
     for region in found.regions:
@@ -67,7 +74,7 @@ def mend(disk: SimulatedDisk, batches: list[Batch], *, end: int | None = None) -
             cut = region.gaps[-1].start
         if cut is not None:
             region = cut_behind(disk, found.parts, region, cut, aside)
-        rebuilding = Rebuilding(disk, region, commit_end=1000, end=cut)
+        rebuilding = SegmentRewriter(disk, region, commit_end=1000, end=cut)
         while rebuilding.wanted is not None:
             start, stop = rebuilding.wanted
             rebuilding.add([batch for batch in batches if start <= batch.first_index < stop][:2])
@@ -139,11 +146,11 @@ def _restored(image: Image) -> SimulatedDisk:
     return disk
 
 
-Damage = Callable[[SimulatedDisk, list[int]], None]
+Corruption = Callable[[SimulatedDisk, list[int]], None]
 """Done to the segments whose numbers are given."""
 
 
-def flips(*which: int, at: int = 500) -> Damage:
+def flips(*which: int, at: int = 500) -> Corruption:
     def do(disk: SimulatedDisk, numbers: list[int]) -> None:
         for i in which:
             flip(disk, numbers[i], at)
@@ -151,7 +158,7 @@ def flips(*which: int, at: int = 500) -> Damage:
     return do
 
 
-def removes(*which: int) -> Damage:
+def removes(*which: int) -> Corruption:
     def do(disk: SimulatedDisk, numbers: list[int]) -> None:
         for i in which:
             disk.remove(path_of(numbers[i]))
@@ -160,7 +167,7 @@ def removes(*which: int) -> Damage:
     return do
 
 
-def shortens(which: int, size: int) -> Damage:
+def shortens(which: int, size: int) -> Corruption:
     def do(disk: SimulatedDisk, numbers: list[int]) -> None:
         file = disk.open(path_of(numbers[which]))
         file.truncate(size)
@@ -171,7 +178,7 @@ def shortens(which: int, size: int) -> Damage:
 
 FIRST_GROUP = SEGMENT_HEADER_SIZE + 20
 
-DAMAGES: dict[str, tuple[list[Damage], bool]] = {
+DAMAGES: dict[str, tuple[list[Corruption], bool]] = {
     "flip-first": ([flips(0)], True),
     "flip-middle": ([flips(2)], True),
     "flip-open": ([flips(-1)], True),
@@ -327,7 +334,7 @@ def test_what_was_never_there_does_not_fit_before_a_log() -> None:
     wal.abandon()
     (region,) = assess(disk, DIRECTORY, begin_max=1).regions
     assert (region.start, region.end) == (1, 41)
-    rebuilding = Rebuilding(disk, region, commit_end=41)
+    rebuilding = SegmentRewriter(disk, region, commit_end=41)
     for index in range(1, 41):
         rebuilding.add([make_batch(index)])
     assert not rebuilding.fits
@@ -345,17 +352,17 @@ def test_a_first_file_that_was_written_again_from_a_snapshot_on_takes_what_was_b
     disk = new_disk()
     batches = write(disk, groups)
     begin = batches[4].first_index
-    aside = Aside(disk, "/data")
+    aside = Quarantine(disk, "/data")
     (part, *others) = assess(disk, DIRECTORY).parts
     lost = Region(
-        parts=(Part(number=1, path=part.path),),
+        parts=(SegmentAssessment(number=1, path=part.path),),
         start=begin,
         end=part.end,
         before=None,
         behind=others[0] if others and others[0].header is not None else None,
         is_followed=bool(others),
     )
-    late = Rebuilding(disk, lost, commit_end=1000)
+    late = SegmentRewriter(disk, lost, commit_end=1000)
     late.add([batch for batch in batches if part.end is not None and begin <= batch.first_index < part.end])
     late.finish(aside)
     assert assess(disk, DIRECTORY, begin_max=begin).begin == begin
@@ -393,7 +400,7 @@ def test_a_log_that_ends_below_what_is_committed_has_an_unknown_end() -> None:
     batches = write(disk)
     end = batches[-1].end
     found = assess(disk, DIRECTORY, commit_hint=end + 5)
-    assert found.gaps == [Gap(end, None)]
+    assert found.gaps == [LostRange(end, None)]
     assert found.end is None
 
 
@@ -403,7 +410,7 @@ def test_a_lost_log_begins_anew_and_what_was_left_is_set_aside() -> None:
     for name in names_of(disk, "segment")[:-2]:
         disk.remove(f"{DIRECTORY}/{name}")
     left = names_of(disk, "segment")
-    begin_anew(disk, DIRECTORY, Aside(disk, "/data"))
+    begin_anew(disk, DIRECTORY, Quarantine(disk, "/data"))
     check_whole(disk, [])
     assert disk.list_directory("/data/damaged-1/wal") == left
 

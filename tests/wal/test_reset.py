@@ -26,10 +26,9 @@ from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.wal import truncation
 from viewstamp.wal.format import replaced_name, segment_name
-from viewstamp.wal.reader import inspect, read_batches
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import inspect, read_batches, verify
 from viewstamp.wal.truncation import MARK_NAME, Mark, place_mark
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Wal
 
 BATCHES = make_batches(1, 9, count=2, size=2500)
 

@@ -15,9 +15,9 @@ from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.assessment import assess
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import NO_LOG_ID
-from viewstamp.wal.known_end import known_end, snapshot_names
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import verify
+from viewstamp.wal.verdict import known_end, snapshot_names
 
 RUNS = 400 if os.environ.get("VIEWSTAMP_SOAK") else 40
 

@@ -10,8 +10,7 @@ from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import segment_name
-from viewstamp.wal.reader import inspect, read_batches
-from viewstamp.wal.verify import verify
+from viewstamp.wal.offline import inspect, read_batches, verify
 
 BATCHES = [make_batch(1 + 2 * i, 2, term=1 + i // 4, size=2500) for i in range(12)]
 """Of three terms, three batches in a segment."""

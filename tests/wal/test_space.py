@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from viewstamp.errors import StorageFullError
-from viewstamp.wal.space import Space
+from viewstamp.wal.budget import Budget
 
 
 @pytest.fixture
-def space() -> Space:
-    space = Space(segment_bytes=1000, bytes_max=0, reserve_bytes=500, margin_bytes=100)
+def space() -> Budget:
+    space = Budget(segment_bytes=1000, bytes_max=0, reserve_bytes=500, margin_bytes=100)
     space.open_room = 300
     return space
 
 
-def test_zero_filled_bytes_are_counted_on_even_when_the_disk_is_full(space: Space) -> None:
+def test_zero_filled_bytes_are_counted_on_even_when_the_disk_is_full(space: Budget) -> None:
     space.may_grow = False
     assert space.left == 300
     space.prepared = 1
@@ -22,7 +22,7 @@ def test_zero_filled_bytes_are_counted_on_even_when_the_disk_is_full(space: Spac
     assert space.left == 300, "one that was taken before it was announced"
 
 
-def test_free_bytes_count_without_the_reserve_and_only_while_segments_can_be_made(space: Space) -> None:
+def test_free_bytes_count_without_the_reserve_and_only_while_segments_can_be_made(space: Budget) -> None:
     space.free = 1700
     assert space.left == 300 + 1200
     space.free = 200
@@ -33,13 +33,13 @@ def test_free_bytes_count_without_the_reserve_and_only_while_segments_can_be_mad
 
 
 @pytest.fixture
-def bounded() -> Space:
-    space = Space(segment_bytes=1000, bytes_max=5000, reserve_bytes=0, margin_bytes=0)
+def bounded() -> Budget:
+    space = Budget(segment_bytes=1000, bytes_max=5000, reserve_bytes=0, margin_bytes=0)
     space.free = 1 << 30
     return space
 
 
-def test_with_a_size_limit_what_is_not_written_can_be_written(bounded: Space) -> None:
+def test_with_a_size_limit_what_is_not_written_can_be_written(bounded: Budget) -> None:
     """Zero-filled or not: prepared files can be given up, so that the open one can grow."""
     bounded.used = 3500
     assert bounded.left == 1500
@@ -49,7 +49,7 @@ def test_with_a_size_limit_what_is_not_written_can_be_written(bounded: Space) ->
     assert bounded.left == 0
 
 
-def test_what_cannot_be_used_yet_does_not_count(bounded: Space) -> None:
+def test_what_cannot_be_used_yet_does_not_count(bounded: Budget) -> None:
     bounded.used = 1500
     bounded.dropped = 2
     assert bounded.left == 1500
@@ -59,14 +59,14 @@ def test_what_cannot_be_used_yet_does_not_count(bounded: Space) -> None:
     assert bounded.left == 2500, "one that was overwritten before it was announced"
 
 
-def test_a_disk_that_is_full_bounds_a_log_with_a_size_limit_too(bounded: Space) -> None:
+def test_a_disk_that_is_full_bounds_a_log_with_a_size_limit_too(bounded: Budget) -> None:
     bounded.open_room, bounded.prepared, bounded.free = 300, 2, 100
     assert bounded.left == 2400
     bounded.may_grow = False
     assert bounded.left == 2300
 
 
-def test_without_a_size_limit_one_spare_is_kept_and_with_it_as_many_as_fit(space: Space, bounded: Space) -> None:
+def test_without_a_size_limit_one_spare_is_kept_and_with_it_as_many_as_fit(space: Budget, bounded: Budget) -> None:
     assert space.wants_another(0)
     space.prepared = 1
     assert not space.wants_another(0)
@@ -80,13 +80,13 @@ def test_without_a_size_limit_one_spare_is_kept_and_with_it_as_many_as_fit(space
     assert not bounded.wants_another(0)
 
 
-def test_no_spare_is_begun_that_would_take_the_room_of_what_is_queued(bounded: Space) -> None:
+def test_no_spare_is_begun_that_would_take_the_room_of_what_is_queued(bounded: Budget) -> None:
     bounded.used, bounded.open_room = 3000, 500
     assert bounded.wants_another(1000)
     assert not bounded.wants_another(1001)
 
 
-def test_the_margin_is_for_what_is_urgent(space: Space) -> None:
+def test_the_margin_is_for_what_is_urgent(space: Budget) -> None:
     space.may_grow = False
     space.check(200, urgent=False)
     with pytest.raises(StorageFullError, match="200 bytes can still be written, 201 are asked for"):
@@ -96,7 +96,7 @@ def test_the_margin_is_for_what_is_urgent(space: Space) -> None:
         space.check(301, urgent=True)
 
 
-def test_a_refusal_says_which_bound_it_was(space: Space, bounded: Space) -> None:
+def test_a_refusal_says_which_bound_it_was(space: Budget, bounded: Budget) -> None:
     space.free = 400
     with pytest.raises(StorageFullError, match="the disk has 400 bytes left") as caught:
         space.check(10_000, urgent=False)

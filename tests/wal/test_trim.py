@@ -25,13 +25,13 @@ from viewstamp.errors import ClosedError, StorageError, TrimmedError
 from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
-from viewstamp.wal import reading
-from viewstamp.wal import wal as wal_module
+from viewstamp.wal import catalogue
+from viewstamp.wal import log as wal_module
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.format import segment_name
-from viewstamp.wal.reader import inspect, read_batches
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import inspect, read_batches, verify
 from viewstamp.wal.recovery import Survey
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Wal
 from viewstamp.wire.batch import Batch
 
 BATCHES = make_batches(1, 20, count=2, size=2500)
@@ -273,7 +273,7 @@ def test_a_reader_whose_segment_was_overwritten_is_told_so_and_gets_nothing_of_i
 
     def late(*arguments: Any) -> list[Batch]:
         found: list[Batch] = []
-        reading._read_segment(disk, stale, 1, 1, 0, found, [])
+        catalogue._read_segment(disk, stale, 1, 1, 0, found, [])
         return found
 
     monkeypatch.setattr(wal_module, "read", late)
@@ -283,7 +283,7 @@ def test_a_reader_whose_segment_was_overwritten_is_told_so_and_gets_nothing_of_i
 
 def test_what_a_reader_passes_over_spares_the_next_one_the_way(disk: SimulatedDisk) -> None:
     """A segment that was not read when the log was opened has no sparse index until then."""
-    options = wal_module.Options(segment_bytes=1 << 20, reserve_bytes=0)
+    options = WalOptions(segment_bytes=1 << 20, reserve_bytes=0)
     batches = make_batches(1, 1400, size=1000)
     write_log(disk, [batches[i : i + 20] for i in range(0, 1400, 20)], options)
     wal, _ = open_wal(disk, options, scan_from=Index(1400))
@@ -320,7 +320,7 @@ def test_reading_the_files_of_a_node_that_trims_meanwhile_says_so(disk: Simulate
 def test_a_file_that_was_overwritten_while_it_was_read_is_no_damage(
     disk: SimulatedDisk, wal: Wal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewstamp.wal.segment.CHUNK_BYTES", 64)
+    monkeypatch.setattr("viewstamp.wal.scan.CHUNK_BYTES", 64)
     batches = read_batches(disk, DIRECTORY)
     assert next(batches).first_index == 1
     [inode] = [disk.volume.find(f"{DIRECTORY}/{segment_name(1)}")]

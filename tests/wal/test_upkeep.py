@@ -9,8 +9,9 @@ import pytest
 
 from tests.wal.logs import SMALL, make_batch, new_disk, open_wal, simulated, swallow
 from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
 from viewstamp.wal.upkeep import HINT_SECONDS
-from viewstamp.wal.wal import Options, Wal
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def disk() -> SimulatedDisk:
     return new_disk()
 
 
-def started(disk: SimulatedDisk, options: Options = SMALL) -> tuple[Wal, list[int]]:
+def started(disk: SimulatedDisk, options: WalOptions = SMALL) -> tuple[Wal, list[int]]:
     """Open a log that is told of a commit behind each append; return it with the hints that it has stored."""
     stored: list[int] = []
     wal, _ = open_wal(disk, options)

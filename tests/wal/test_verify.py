@@ -9,9 +9,8 @@ from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.format import segment_name
-from viewstamp.wal.reader import inspect, read_batches
-from viewstamp.wal.segment import Pass
-from viewstamp.wal.verify import verify
+from viewstamp.wal.offline import inspect, read_batches, verify
+from viewstamp.wal.scan import Pass
 from viewstamp.wire.batch import Batch
 
 BATCHES = make_batches(1, 12, count=2, size=1500)

@@ -33,11 +33,11 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import Index
 from viewstamp.sim.disk import SimulatedDisk
-from viewstamp.wal import reading
-from viewstamp.wal import wal as wal_module
-from viewstamp.wal.reader import inspect
-from viewstamp.wal.verify import verify
-from viewstamp.wal.wal import Options, Wal
+from viewstamp.wal import catalogue
+from viewstamp.wal import log as wal_module
+from viewstamp.wal.budget import WalOptions
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import inspect, verify
 from viewstamp.wire.batch import Batch
 
 
@@ -46,7 +46,7 @@ def disk() -> SimulatedDisk:
     return new_disk()
 
 
-def started(disk: SimulatedDisk, options: Options = SMALL, failures: list[StorageError] | None = None) -> Wal:
+def started(disk: SimulatedDisk, options: WalOptions = SMALL, failures: list[StorageError] | None = None) -> Wal:
     wal, _ = open_wal(disk, options)
     wal.start(swallow if failures is None else failures.append)
     return wal
@@ -68,7 +68,7 @@ def recovered(disk: SimulatedDisk) -> list[bytes]:
 @simulated
 async def test_the_order_of_reservation_is_the_order_on_disk_and_of_completion(disk: SimulatedDisk) -> None:
     """A hundred writers reserve one after the other and take their time to fill (seed-systems B2.1)."""
-    wal = started(disk, Options(segment_bytes=1 << 20, reserve_bytes=0))
+    wal = started(disk, WalOptions(segment_bytes=1 << 20, reserve_bytes=0))
     entropy = random.Random(1)
     completed: list[int] = []
 
@@ -157,7 +157,7 @@ async def test_jobs_run_between_appends_once_those_before_them_are_durable(disk:
 @simulated
 async def test_many_concurrent_appends_cost_far_fewer_syncs(disk: SimulatedDisk) -> None:
     """What waits while a sync runs becomes one group (seed-systems B2.2)."""
-    wal = started(disk, Options(segment_bytes=1 << 20, reserve_bytes=0))
+    wal = started(disk, WalOptions(segment_bytes=1 << 20, reserve_bytes=0))
     await asyncio.sleep(1)
     calls = disk.calls
     await asyncio.gather(*(wal.append([make_batch(i + 1)]) for i in range(500)))
@@ -171,7 +171,7 @@ async def test_many_concurrent_appends_cost_far_fewer_syncs(disk: SimulatedDisk)
 @simulated
 async def test_a_group_is_bounded_in_batches_and_in_bytes(disk: SimulatedDisk) -> None:
     """At most 1,000 buffers fit one call; and a sync of more than 8 MiB would hold up those behind it."""
-    wal = started(disk, Options(segment_bytes=16 << 20, reserve_bytes=0))
+    wal = started(disk, WalOptions(segment_bytes=16 << 20, reserve_bytes=0))
     await wal.append(make_batches(1, 2500, size=1))
     assert groups(disk) == [999, 999, 502]
     big = make_batches(2501, 3, size=4 << 20)
@@ -434,7 +434,7 @@ def test_the_sparse_index_stays_small_and_leads_close_to_the_record() -> None:
     """One entry for 64 KiB: memory does not grow with the number of batches."""
     disk = new_disk()
     batches = make_batches(1, 600, size=1000)
-    wal = write_log(disk, [batches[:300], *[[batch] for batch in batches[300:]]], Options(segment_bytes=1 << 20))
+    wal = write_log(disk, [batches[:300], *[[batch] for batch in batches[300:]]], WalOptions(segment_bytes=1 << 20))
     [segment] = wal.segments()
     assert len(segment.indices) <= segment.length // (64 * 1024) + 1
     for index in range(1, 601, 7):
@@ -492,7 +492,7 @@ def test_a_read_never_mixes_what_stood_before_and_after_a_truncation(
     rewritten = make_batches(46, 45, count=3, term=2, size=400)
 
     def and_then_cut(*arguments: Any) -> list[Batch]:
-        found = reading.read(*arguments)
+        found = catalogue.read(*arguments)
         if wal._catalogue.truncations == 0:
             wal.truncate(Index(46), swallow)
             wal.append_now(rewritten)
@@ -520,7 +520,7 @@ async def append_until_refused(wal: Wal, written: list[Batch]) -> None:
 
 @simulated
 async def test_the_queue_is_bounded_in_bytes(disk: SimulatedDisk) -> None:
-    wal = started(disk, Options(segment_bytes=1 << 20, queue_bytes_max=12_000, reserve_bytes=0))
+    wal = started(disk, WalOptions(segment_bytes=1 << 20, queue_bytes_max=12_000, reserve_bytes=0))
     batches = make_batches(1, 8, size=1000)
     journal = Journal()
     for batch in batches:
@@ -540,7 +540,7 @@ async def test_a_full_disk_is_refused_before_anything_is_harmed_and_goes_on_when
 ) -> None:
     disk.capacity_bytes = 4 * SMALL.segment_bytes
     failures: list[StorageError] = []
-    wal = started(disk, Options(segment_bytes=SMALL.segment_bytes, reserve_bytes=SMALL.segment_bytes), failures)
+    wal = started(disk, WalOptions(segment_bytes=SMALL.segment_bytes, reserve_bytes=SMALL.segment_bytes), failures)
     written: list[Batch] = []
     with pytest.raises(StorageFullError, match="stay in reserve") as caught:
         await append_until_refused(wal, written)
@@ -565,7 +565,7 @@ async def test_a_full_disk_is_refused_before_anything_is_harmed_and_goes_on_when
 @simulated
 async def test_the_log_keeps_within_its_size_limit(disk: SimulatedDisk) -> None:
     limit = 4 * SMALL.segment_bytes
-    wal = started(disk, Options(segment_bytes=SMALL.segment_bytes, reserve_bytes=0, bytes_max=limit))
+    wal = started(disk, WalOptions(segment_bytes=SMALL.segment_bytes, reserve_bytes=0, bytes_max=limit))
     with pytest.raises(StorageFullError, match="bytes_max is 65536") as caught:
         await append_until_refused(wal, [])
     assert "raise [wal] bytes_max" in caught.value.remedy

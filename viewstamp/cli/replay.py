@@ -18,7 +18,7 @@ from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay import Replay
+    from viewstamp.replay import OfflineReplay
 
 __all__ = ["replay"]
 
@@ -82,14 +82,14 @@ def _here(
     timeout: float,
     *,
     unsafe: bool,
-) -> tuple[Replay, str | None]:
+) -> tuple[OfflineReplay, str | None]:
     """Replay in this process."""
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay import Replay
+    from viewstamp.replay import OfflineReplay
 
     disk = RealDisk()
     progress.begin("reading", _total_bytes(disk, paths))
-    opened = Replay.open(disk, paths, unsafe=unsafe, on_bytes=progress.add)
+    opened = OfflineReplay.open(disk, paths, unsafe=unsafe, on_bytes=progress.add)
     if topics:
         opened = opened.only(topics)
     _tell(opened, progress)
@@ -100,7 +100,7 @@ def _here(
 
 def _on_spark(
     paths: list[str], target: _Target | None, topics: list[str], progress: _Progress, *, unsafe: bool
-) -> tuple[Replay, str | None]:
+) -> tuple[OfflineReplay, str | None]:
     """Replay on a local session of Spark; Raises ConfigError where the target is none for it."""
     if target is not None and target.kind != "parquet":
         raise ConfigError(
@@ -130,7 +130,7 @@ def _on_spark(
             spark.stop()
 
 
-def _tell(opened: Replay, progress: _Progress) -> None:
+def _tell(opened: OfflineReplay, progress: _Progress) -> None:
     """Say what was found."""
     if not opened.is_majority:
         progress.note(_WARNING)
@@ -161,7 +161,7 @@ def _total_bytes(disk: RealDisk, paths: list[str]) -> int:
 
 def _write(
     disk: RealDisk,
-    opened: Replay,
+    opened: OfflineReplay,
     target: _Target | None,
     progress: _Progress,
     directory: Path | None,
@@ -169,11 +169,11 @@ def _write(
     timeout: float,
 ) -> str:
     """Read everything, write it where it is to go, and return its digest."""
-    from viewstamp.replay import Digest, Reader
+    from viewstamp.replay import Digest, ExtentReader
 
     assert opened.plan is not None, "where there is no plan, there is a problem"
     digest = Digest()
-    with Reader(disk) as reader:
+    with ExtentReader(disk) as reader:
         progress.begin("verifying" if target is None else "writing", opened.plan.bytes)
         runs = opened.runs(reader, digest, progress.add)
         if target is None:
@@ -200,7 +200,7 @@ def _write(
     return digest.hexdigest()
 
 
-def _print(opened: Replay, digest: str | None, output: Output) -> None:
+def _print(opened: OfflineReplay, digest: str | None, output: Output) -> None:
     fields = asdict(opened.summary(digest))
     if output is Output.JSON:
         findings = [asdict(finding) for finding in opened.findings]

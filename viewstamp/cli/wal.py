@@ -29,7 +29,7 @@ PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A data direc
 def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
     """Print a log as a tree: segments, groups, batches. With --output json one object a line. Exit 7 for corruption."""
     from viewstamp.host.disk import RealDisk
-    from viewstamp.wal.reader import inspect as entries_of
+    from viewstamp.wal.offline import inspect as entries_of
 
     verdict: object = None
     for entry in entries_of(RealDisk(), _log_at(path)):
@@ -46,7 +46,7 @@ def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
 def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
     """Check every checksum and tell a torn tail from corruption. Exit 7 only for corruption."""
     from viewstamp.host.disk import RealDisk
-    from viewstamp.wal.verify import verify as verify_files
+    from viewstamp.wal.offline import verify as verify_files
 
     found = verify_files(RealDisk(), _log_at(path))
     if output is Output.JSON:

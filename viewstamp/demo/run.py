@@ -244,7 +244,7 @@ class Demo:
 
     def _measure_disk(self) -> None:
         from viewstamp.host.disk import RealDisk
-        from viewstamp.wal.reader import inspect
+        from viewstamp.wal.offline import inspect
 
         nodes = self._cluster.nodes.values()
         self._result.disk_bytes = sum(_disk_bytes(node.directory) for node in nodes)

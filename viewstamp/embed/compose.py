@@ -25,7 +25,7 @@ from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.streams.machine import Streams
-from viewstamp.wal import wal
+from viewstamp.wal.budget import WalOptions
 
 __all__ = ["compose_node", "node_options", "prepare_process", "real_host", "resolve"]
 
@@ -76,7 +76,7 @@ def node_options(settings: NodeSettings) -> Options:
             heartbeat_ticks=max(1, timeouts.heartbeat_ms // timeouts.tick_ms),
             wait_all_ticks=round(settings.wal.interval_wait_all_seconds * 1000 / timeouts.tick_ms),
         ),
-        wal=wal.Options(
+        wal=WalOptions(
             segment_bytes=settings.wal.segment_bytes,
             bytes_max=settings.wal.bytes_max,
             reserve_bytes=settings.wal.reserve_bytes,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from viewstamp.errors import ConfigError, StorageError
 from viewstamp.host.disk import RealDisk
 from viewstamp.wal.format import parse_segment_name, segment_name
-from viewstamp.wal.reader import Entry, inspect
+from viewstamp.wal.offline import InspectedItem, inspect
 
 __all__ = ["Damage", "drop_segment", "flip_bit", "tear"]
 
@@ -157,9 +157,9 @@ def _spans(path: str, kind: str) -> list[_Span]:
     return found
 
 
-def _groups(path: str) -> Iterator[list[Entry]]:
+def _groups(path: str) -> Iterator[list[InspectedItem]]:
     """Yield each group of a segment with its batches."""
-    group: list[Entry] = []
+    group: list[InspectedItem] = []
     for entry in inspect(RealDisk(), path):
         if entry.kind == "group" or entry.kind == "end":
             if group:
@@ -169,12 +169,12 @@ def _groups(path: str) -> Iterator[list[Entry]]:
             group.append(entry)
 
 
-def _span(batch: Entry) -> _Span:
+def _span(batch: InspectedItem) -> _Span:
     first_index, count = int(str(batch.fields["first_index"])), int(str(batch.fields["count"]))
     return _Span(batch.location, _end(batch), first_index, first_index + count - 1)
 
 
-def _end(entry: Entry) -> int:
+def _end(entry: InspectedItem) -> int:
     return entry.location + int(str(entry.fields["bytes"]))
 
 

@@ -11,7 +11,7 @@ from viewstamp.host.interfaces import Disk
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.streams.cut import load_state
 from viewstamp.streams.settings import decode_settings
-from viewstamp.wal.reader import read_batches
+from viewstamp.wal.offline import read_batches
 from viewstamp.wire.batch import Batch, Kind, Record
 
 __all__ = ["offline_records"]

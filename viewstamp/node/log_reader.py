@@ -11,7 +11,7 @@ from viewstamp.consensus.log import RaftLog
 from viewstamp.errors import CorruptionError, UnavailableError
 from viewstamp.host.interfaces import Disk, SerialExecutor
 from viewstamp.ids import Index, Position, TopicId
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 

@@ -29,7 +29,7 @@ from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
 from viewstamp.node.running_mark import mark_stopped
 from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 
 __all__ = ["LogStore", "check_history", "stored_membership"]
 
@@ -104,7 +104,7 @@ class LogStore:
     async def mark_installing(self, end: Index, term: Term) -> None:
         """Store that a leader's snapshot is about to get its name here; on return it is durable.
 
-        Cancelled, it may be stored all the same: a mark without a file has no effect (``wal/known_end.py``).
+        Cancelled, it may be stored all the same: a mark without a file has no effect (``wal/verdict.py``).
 
         Raises:
           StorageError: final.

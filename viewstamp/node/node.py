@@ -65,7 +65,7 @@ from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.snapshots.transfer import SnapshotFetcher
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.control_file import ControlFile
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.requests import PROTOCOL_VERSION
 

@@ -13,7 +13,7 @@ from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.running_mark import INTERVAL, SYNCED
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
-from viewstamp.wal import wal as wal_module
+from viewstamp.wal.budget import WalOptions
 
 __all__ = ["Options"]
 
@@ -31,7 +31,7 @@ class Options:
     learners: Mapping[NodeId, str] = field(default_factory=dict)
     leader_hint: str = ""
     core: RaftOptions = field(default_factory=RaftOptions)
-    wal: wal_module.Options = field(default_factory=wal_module.Options)
+    wal: WalOptions = field(default_factory=WalOptions)
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     limits: Limits = field(default_factory=Limits)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)

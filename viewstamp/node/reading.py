@@ -14,7 +14,7 @@ from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.replica import Item, Replica, WaitForIndex, resolve
 from viewstamp.node.state_machine import StateMachine
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Buffer
 
 __all__ = ["Reading"]

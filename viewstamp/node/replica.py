@@ -46,7 +46,7 @@ from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers.identity import joining_change
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = [

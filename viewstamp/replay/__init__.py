@@ -17,13 +17,14 @@ Assumes
 
 How
 
-    pass 1   headers.py     each segment once, forward: every checksum is verified, headers are kept
-             replica.py     the segments, control file and snapshots of one directory: its findings, its end
-             chain.py       the end that an election would choose, and the batches that lead back from it
-             visible.py     the log applied to topics and sinks: the plan, in order of visibility
-    pass 2   reading.py     the plan's batches, read in its order, verified again
-             digest.py      what was read, in 32 digits
-             parquet.py, topic.py     where it goes
+    pass 1   `headers.py`   each segment once, forward: every checksum is verified, headers are kept
+             `replica.py`   the segments, control file and snapshots of one directory: its findings, its end
+             `chain.py`     the end that an election would choose, and the batches that lead back from it
+             `visible.py`   the log applied to topics and sinks: the plan, in order of visibility
+    pass 2   `read.py`      the plan's batches, read in its order, verified again, cut and joined (`columns.py`)
+             `digest.py`    what was read, in 32 digits
+             `parquet.py`, `topic.py`     where it goes
+    both     `replay.py`    what is read in which order, and the summary
 
 Each file is read forward once in pass 1, and in pass 2 at most once more; but a COMMIT's staged batches are read at the
 COMMIT's place, so around them reading goes back by what lies between.
@@ -37,9 +38,19 @@ What it deliberately lacks: the state of actors (their commands are counted, a n
 
 from viewstamp.replay.chain import Chain
 from viewstamp.replay.digest import Digest
-from viewstamp.replay.reading import Extent, Reader
-from viewstamp.replay.replay import Replay, Summary
-from viewstamp.replay.replica import Finding, Replica
-from viewstamp.replay.visible import Plan
+from viewstamp.replay.read import Extent, ExtentReader
+from viewstamp.replay.replay import OfflineReplay, Summary
+from viewstamp.replay.replica import ReplicaFiles, ReplicaFinding
+from viewstamp.replay.visible import ReplayPlan
 
-__all__ = ["Chain", "Digest", "Extent", "Finding", "Plan", "Reader", "Replay", "Replica", "Summary"]
+__all__ = [
+    "Chain",
+    "Digest",
+    "Extent",
+    "ExtentReader",
+    "OfflineReplay",
+    "ReplayPlan",
+    "ReplicaFiles",
+    "ReplicaFinding",
+    "Summary",
+]

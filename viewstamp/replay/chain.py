@@ -15,8 +15,8 @@ from typing import NamedTuple
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError
-from viewstamp.replay.headers import Link
-from viewstamp.replay.replica import Replica, describe_loss
+from viewstamp.replay.headers import BatchLink
+from viewstamp.replay.replica import ReplicaFiles, describe_loss
 
 __all__ = ["Chain", "Copy", "Gap", "build_chain", "choose_tail"]
 
@@ -45,7 +45,7 @@ class Chain:
     ``corrupt`` says of each place where replicas hold different intact bytes what is there.
     """
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[ReplicaFiles]
     begin: int
     end: int
     commit_end: int
@@ -63,12 +63,12 @@ class Chain:
         """Return which copy of the batch at place ``at`` is to be read."""
         return Copy(self.copies[at], self.rows[at])
 
-    def link(self, at: int) -> Link:
+    def link(self, at: int) -> BatchLink:
         """Return the place of a batch in the log."""
         return self.replicas[self.copies[at]].rows.link(self.rows[at])
 
 
-def choose_tail(replicas: Sequence[Replica], *, unsafe: bool = False) -> tuple[Replica, bool]:
+def choose_tail(replicas: Sequence[ReplicaFiles], *, unsafe: bool = False) -> tuple[ReplicaFiles, bool]:
     """Return the replica whose log an election among ``replicas`` keeps, and whether there can be an election.
 
     Who counts is decided by :mod:`viewstamp.consensus.standing`, as it is for the members of a running cluster. A
@@ -93,7 +93,7 @@ def choose_tail(replicas: Sequence[Replica], *, unsafe: bool = False) -> tuple[R
     return max(replicas, key=lambda each: each.pair), False
 
 
-def _check_together(replicas: Sequence[Replica]) -> None:
+def _check_together(replicas: Sequence[ReplicaFiles]) -> None:
     known = [(replica, replica.state) for replica in replicas if replica.state is not None]
     for at, (replica, state) in enumerate(known):
         for other, other_state in known[:at]:
@@ -117,7 +117,7 @@ def _check_together(replicas: Sequence[Replica]) -> None:
             )
 
 
-def _no_majority(replicas: Sequence[Replica], claims: Sequence[standing.Claim]) -> NoQuorumError:
+def _no_majority(replicas: Sequence[ReplicaFiles], claims: Sequence[standing.Claim]) -> NoQuorumError:
     best = max((claim for claim in claims if claim.memberships), key=lambda claim: claim.pair, default=None)
     if best is None:
         known = [replica.memberships for replica in replicas if replica.memberships]
@@ -146,7 +146,7 @@ def _no_majority(replicas: Sequence[Replica], claims: Sequence[standing.Claim]) 
     )
 
 
-def _why_no_vote(replica: Replica, membership: Membership | None, best: standing.Claim | None) -> str:
+def _why_no_vote(replica: ReplicaFiles, membership: Membership | None, best: standing.Claim | None) -> str:
     """Return why a replica does not count; "" if it does."""
     claim = replica.claim
     if claim is None:
@@ -160,7 +160,7 @@ def _why_no_vote(replica: Replica, membership: Membership | None, best: standing
     return ""
 
 
-def build_chain(replicas: Sequence[Replica], winner: Replica, *, unsafe: bool = False) -> Chain:
+def build_chain(replicas: Sequence[ReplicaFiles], winner: ReplicaFiles, *, unsafe: bool = False) -> Chain:
     """Walk back from the end of ``winner``'s log, through the copies of all ``replicas``.
 
     Gaps and corruption do not end the walk. Below a gap it goes on at the highest batch that has the term which a
@@ -175,7 +175,7 @@ def build_chain(replicas: Sequence[Replica], winner: Replica, *, unsafe: bool = 
 class _Walk:
     """One walk; ``_at`` is for each replica its highest row that ends at or below the place reached."""
 
-    def __init__(self, replicas: Sequence[Replica], winner: Replica) -> None:
+    def __init__(self, replicas: Sequence[ReplicaFiles], winner: ReplicaFiles) -> None:
         self._replicas = replicas
         self._winner = winner
         self._at = [len(replica.rows) - 1 for replica in replicas]
@@ -227,7 +227,7 @@ class _Walk:
             return link.term
         return None
 
-    def _take(self, term: int, end: int) -> Link | None:
+    def _take(self, term: int, end: int) -> BatchLink | None:
         """Take the batch of ``term`` that ends at ``end``; None = nobody has it, or nobody's copy can be believed."""
         found: list[Copy] = []
         for number, replica in enumerate(self._replicas):
@@ -254,7 +254,7 @@ class _Walk:
             self._chain.repaired += self._is_repair(link, {copy.replica for copy in intact})
         return link
 
-    def _is_repair(self, link: Link, having: set[int]) -> bool:
+    def _is_repair(self, link: BatchLink, having: set[int]) -> bool:
         """Say whether a replica should have this batch too, and does not."""
         return any(
             number not in having
@@ -264,12 +264,12 @@ class _Walk:
             for number, replica in enumerate(self._replicas)
         )
 
-    def _resume(self, term: int | None, end: int) -> Link | None:
+    def _resume(self, term: int | None, end: int) -> BatchLink | None:
         """Return the highest batch at or below ``end``, the end of a gap, that is known to belong to the log.
 
         ``term`` is the term of the record before ``end``; None = it is not known.
         """
-        best: Link | None = None
+        best: BatchLink | None = None
         for number, replica in enumerate(self._replicas):
             for row in range(self._drop_row_above(number, end), -1, -1):
                 link = replica.rows.link(row)
@@ -280,7 +280,7 @@ class _Walk:
                     break
         return best
 
-    def _belongs(self, link: Link, replica: Replica) -> bool:
+    def _belongs(self, link: BatchLink, replica: ReplicaFiles) -> bool:
         """Return whether a batch of ``replica`` belongs to the log: by a stored history, else because it was committed.
 
         The histories of members that have trimmed their logs do not reach back to the log of a member that was stopped
@@ -310,7 +310,7 @@ class _Walk:
         self._at[number] = row
         return row
 
-    def _drop(self, number: int, row: int, link: Link) -> None:
+    def _drop(self, number: int, row: int, link: BatchLink) -> None:
         replica = self._replicas[number]
         header = replica.rows.header(row)
         known = self._divergent.setdefault((link.term, link.first_index), header)
@@ -331,6 +331,6 @@ class _Walk:
         self._chain.corrupt.append(f"{what}: intact, and different: {'; '.join(places)}")
 
 
-def _can_stand_below(link: Link, term: int | None, end: int) -> bool:
+def _can_stand_below(link: BatchLink, term: int | None, end: int) -> bool:
     """Return whether a log can hold ``link`` if the record before ``end`` has ``term``: terms never decrease."""
     return term is None or (link.term == term if link.end == end else link.term <= term)

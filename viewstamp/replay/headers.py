@@ -27,10 +27,10 @@ from viewstamp.wal.format import (
     SegmentHeader,
     batch_checksum,
 )
-from viewstamp.wal.segment import Window
+from viewstamp.wal.scan import Window
 from viewstamp.wire.batch import HEADER_SIZE, Batch, Kind, pad
 
-__all__ = ["HEADER_ONLY", "Hole", "Link", "Rows", "SegmentScan", "scan_segment"]
+__all__ = ["HEADER_ONLY", "BatchLink", "BatchTable", "Hole", "SegmentScan", "scan_segment"]
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """How much is read at once: batches reach over the end of a piece, and what was read of them is read again."""
@@ -43,7 +43,7 @@ HEADER_ONLY: Final = frozenset({Kind.RECORDS, Kind.STAGED, Kind.COMMANDS, Kind.O
 """Of these kinds a replay needs no body before it hands it out, or not at all."""
 
 
-class Link(NamedTuple):
+class BatchLink(NamedTuple):
     """What ties a batch to the one before it: both ends are indices, ``end`` is exclusive."""
 
     term: int
@@ -52,7 +52,7 @@ class Link(NamedTuple):
     end: int
 
 
-class Rows:
+class BatchTable:
     """Headers of batches as they stand on the disk, and where: 108 bytes each, in order of their index.
 
     Invariants:
@@ -81,10 +81,10 @@ class Rows:
         for name, value in zip(self.__slots__, state, strict=True):
             setattr(self, name, value)
 
-    def link(self, row: int) -> Link:
+    def link(self, row: int) -> BatchLink:
         """Return the row's place in the log."""
         term, first_index, previous_term, count = _LINK.unpack_from(self.headers, row * HEADER_SIZE)
-        return Link(term, first_index, previous_term, first_index + count)
+        return BatchLink(term, first_index, previous_term, first_index + count)
 
     def size(self, row: int) -> int:
         """Return the bytes of a batch, its header included."""
@@ -112,7 +112,7 @@ class Rows:
         elif batch.kind not in HEADER_ONLY:
             self.bodies[row] = bytes(batch.buffer)
 
-    def extend(self, other: Rows, file: int, start: int, end: int) -> None:
+    def extend(self, other: BatchTable, file: int, start: int, end: int) -> None:
         """Append rows ``[start, end)`` of another table, all of which are in one file."""
         shift = len(self.locations) - start
         self.headers += other.headers[start * HEADER_SIZE : end * HEADER_SIZE]
@@ -151,7 +151,7 @@ class SegmentScan:
     size: int
     header: SegmentHeader | None = None
     is_unused: bool = False
-    rows: Rows = field(default_factory=Rows)
+    rows: BatchTable = field(default_factory=BatchTable)
     holes: list[Hole] = field(default_factory=list)
     term_starts: list[tuple[int, int]] = field(default_factory=list)
     end: int | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from viewstamp.errors import ConfigError, FrameError, StorageError
-from viewstamp.replay.reading import Block, Run, blocks
+from viewstamp.replay.read import Block, RecordRun, blocks
 from viewstamp.wire.batch import Buffer, Column, Columns
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check_target(path: str) -> None:
         raise ConfigError(f"{path} exists already", remedy="name a path that does not; nothing is overwritten")
 
 
-def write_parquet(path: str, runs: Iterable[tuple[Run, Columns]], *, file_bytes: int = FILE_BYTES) -> int:
+def write_parquet(path: str, runs: Iterable[tuple[RecordRun, Columns]], *, file_bytes: int = FILE_BYTES) -> int:
     """Write all records to ``path``/part-00000.parquet and so on, in their order; return the number of files.
 
     The columns are those of the Spark source: topic, position, term, index, timestamp (UTC, microseconds), key, value,

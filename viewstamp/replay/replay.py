@@ -9,12 +9,12 @@ from viewstamp.errors import CorruptionError
 from viewstamp.host.interfaces import Disk
 from viewstamp.replay.chain import Chain, build_chain, choose_tail
 from viewstamp.replay.digest import Digest
-from viewstamp.replay.reading import Reader, Run, extents, read_runs
-from viewstamp.replay.replica import Finding, Replica, find_replicas, list_segments, read_replica
-from viewstamp.replay.visible import Plan, build_plan
+from viewstamp.replay.read import ExtentReader, RecordRun, extents, read_runs
+from viewstamp.replay.replica import ReplicaFiles, ReplicaFinding, find_replicas, list_segments, read_replica
+from viewstamp.replay.visible import ReplayPlan, build_plan
 from viewstamp.wire.batch import Columns
 
-__all__ = ["Replay", "Summary", "total_bytes"]
+__all__ = ["OfflineReplay", "Summary", "total_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,17 @@ class Summary:
 
 
 @dataclass(slots=True)
-class Replay:
+class OfflineReplay:
     """What pass 1 found, and the plan for pass 2.
 
     ``problem`` says why there is no plan, or why what it gives must not be believed; then nothing is to be written.
     ``is_majority`` False: chosen among fewer than a majority of the members, as ``unsafe`` allowed.
     """
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[ReplicaFiles]
     is_majority: bool
     chain: Chain | None = None
-    plan: Plan | None = None
+    plan: ReplayPlan | None = None
     problem: CorruptionError | None = None
 
     @classmethod
@@ -63,7 +63,7 @@ class Replay:
         *,
         unsafe: bool = False,
         on_bytes: Callable[[int], None] = lambda _: None,
-    ) -> Replay:
+    ) -> OfflineReplay:
         """Read the replicas in ``paths`` once, and plan; blocking.
 
         Raises:
@@ -77,7 +77,7 @@ class Replay:
         )
 
     @classmethod
-    def of(cls, disk: Disk, replicas: Sequence[Replica], *, unsafe: bool = False) -> Replay:
+    def of(cls, disk: Disk, replicas: Sequence[ReplicaFiles], *, unsafe: bool = False) -> OfflineReplay:
         """Plan from what pass 1 found. Raises as :meth:`open`."""
         winner, is_majority = choose_tail(replicas, unsafe=unsafe)
         replay = cls(replicas, is_majority)
@@ -91,19 +91,19 @@ class Replay:
         return replay
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[ReplicaFinding]:
         """Everything that is not as it should be, replica by replica."""
         found = [finding for replica in self.replicas for finding in replica.findings]
         if self.chain is not None and self.chain.end < self.chain.commit_end:
             text = f"up to index {self.chain.commit_end - 1} was committed, and this log ends at {self.chain.end - 1}"
-            found.append(Finding("missing", self.replicas[0].directory, 0, text))
+            found.append(ReplicaFinding("missing", self.replicas[0].directory, 0, text))
         return found + (self.plan.findings if self.plan is not None else [])
 
-    def only(self, topics: Sequence[str]) -> Replay:
+    def only(self, topics: Sequence[str]) -> OfflineReplay:
         """Return the replay of some topics. Raises RequestError: the log does not know one."""
         return replace(self, plan=None if self.plan is None else self.plan.only(topics))
 
-    def runs(self, reader: Reader, digest: Digest, on_bytes: Callable[[int], None] = lambda _: None) -> Runs:
+    def runs(self, reader: ExtentReader, digest: Digest, on_bytes: Callable[[int], None] = lambda _: None) -> Runs:
         """Yield all records of the plan, batch by batch, and take them into ``digest``; blocking.
 
         Raises:
@@ -139,7 +139,7 @@ class Replay:
         )
 
 
-Runs = Iterator[tuple[Run, Columns]]
+Runs = Iterator[tuple[RecordRun, Columns]]
 
 
 def total_bytes(disk: Disk, paths: Sequence[str]) -> int:

@@ -22,17 +22,17 @@ from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.running_mark import UNKNOWN_END, mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta, read_header, read_trailer
-from viewstamp.replay.headers import Hole, Rows, SegmentScan, scan_segment
+from viewstamp.replay.headers import BatchTable, Hole, SegmentScan, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
 from viewstamp.wal.format import parse_segment_name, segment_name
-from viewstamp.wal.known_end import is_being_installed, known_end
-from viewstamp.wal.segment import Chain
+from viewstamp.wal.scan import ScanState
 from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
+from viewstamp.wal.verdict import is_being_installed, known_end
 from viewstamp.wire.batch import Kind
 
 __all__ = [
-    "Finding",
-    "Replica",
+    "ReplicaFiles",
+    "ReplicaFinding",
     "SegmentFile",
     "Snapshot",
     "assemble",
@@ -48,7 +48,7 @@ _SNAPSHOT = re.compile(r"\d{20}-\d+\.snapshot", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReplicaFinding:
     """Something that is not as it should be: ``kind`` in a word or two, the file and the byte, and what it means."""
 
     kind: str
@@ -78,7 +78,7 @@ class SegmentFile:
 
 
 @dataclass(slots=True, kw_only=True)
-class Replica:
+class ReplicaFiles:
     """What one directory holds.
 
     ``name`` is for people: the node's id, or the directory. ``paths`` are the segments, which ``rows.files`` counts.
@@ -92,7 +92,7 @@ class Replica:
     name: str
     state: ControlState | None
     history: TermHistory | None
-    rows: Rows
+    rows: BatchTable
     paths: list[str]
     first_index: int
     end: int
@@ -103,7 +103,7 @@ class Replica:
     memberships: tuple[MembershipEntry, ...]
     snapshots: list[Snapshot]
     holes: list[Hole] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ReplicaFinding] = field(default_factory=list)
 
     @property
     def member(self) -> NodeId:
@@ -189,7 +189,7 @@ def list_segments(disk: Disk, directory: str) -> list[SegmentFile]:
     ]
 
 
-def read_replica(disk: Disk, directory: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> Replica:
+def read_replica(disk: Disk, directory: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> ReplicaFiles:
     """Read all of a replica once: its segments, its control file, the frames of its snapshots; blocking.
 
     Raises:
@@ -207,7 +207,7 @@ def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda
         return SegmentScan(file.path, file.number, 0, holes=[hole])
 
 
-def assemble(disk: Disk, directory: str, scans: Sequence[SegmentScan]) -> Replica:
+def assemble(disk: Disk, directory: str, scans: Sequence[SegmentScan]) -> ReplicaFiles:
     """Put a replica together from the scans of its segments, in their order.
 
     Raises:
@@ -229,12 +229,12 @@ class _Assembly:
         self._directory = directory
         self._log = _log_directory(disk, directory)
         self._scans = scans
-        self._findings: list[Finding] = []
+        self._findings: list[ReplicaFinding] = []
         self._is_certain = True
         self._holes: list[Hole] = []
-        self._rows = Rows()
+        self._rows = BatchTable()
 
-    def replica(self) -> Replica:
+    def replica(self) -> ReplicaFiles:
         state, history = self._read_control()
         self._check_log_ids(state)
         mark = self._read_mark()
@@ -262,7 +262,7 @@ class _Assembly:
             history = TermHistory(newest.meta.history)
         if newest is None and first_index > 1:
             self._find("missing", self._log, 0, f"the log begins at index {first_index}, and there is no snapshot")
-        replica = Replica(
+        replica = ReplicaFiles(
             directory=self._directory,
             name=state.node_id if state is not None else self._directory,
             state=state,
@@ -291,13 +291,13 @@ class _Assembly:
 
     def _check_log_ids(self, state: ControlState | None) -> None:
         """Refuse segments of another log; raises ConfigError."""
-        chain = Chain(log_id=state.log_id if state is not None else None)
+        chain = ScanState(log_id=state.log_id if state is not None else None)
         for scan in self._scans:
             if scan.header is not None:
                 chain.check_log_id(scan.header, scan.path)
 
     def _find(self, kind: str, path: str, location: int, text: str) -> None:
-        self._findings.append(Finding(kind, path, location, text))
+        self._findings.append(ReplicaFinding(kind, path, location, text))
 
     # Beside the log.
 
@@ -374,7 +374,7 @@ class _Assembly:
         return self._rows.link(len(self._rows) - 1).end if len(self._rows) else 1
 
     def _find_damage(self, scan: SegmentScan, holes: Sequence[Hole]) -> None:
-        self._findings += [Finding("damage", scan.path, hole.location, _text(hole)) for hole in holes]
+        self._findings += [ReplicaFinding("damage", scan.path, hole.location, _text(hole)) for hole in holes]
 
     def _judge_last(self, scan: SegmentScan, before: int, hint: int) -> tuple[int, int]:
         """Return how many rows of the last segment count, and the index at which the log ends.

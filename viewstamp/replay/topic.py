@@ -9,8 +9,8 @@ from typing import Final
 
 from viewstamp.client import Client, SinkCommit
 from viewstamp.errors import FencedError, RequestError
-from viewstamp.replay.reading import Block, Run, blocks, extents
-from viewstamp.replay.visible import Plan
+from viewstamp.replay.read import Block, RecordRun, blocks, extents
+from viewstamp.replay.visible import ReplayPlan
 from viewstamp.wire.batch import Columns
 
 __all__ = ["append_to_topic", "check_one_topic", "plan_digest", "sink_name"]
@@ -21,7 +21,7 @@ _BLOCK_BYTES: Final = 512 * 1024
 _COUNTS = struct.Struct("<QII")
 
 
-def plan_digest(plan: Plan) -> str:
+def plan_digest(plan: ReplayPlan) -> str:
     """Return what says which records a plan shows, in which order, whichever replicas give them: 32 digits."""
     digest = blake2b(b"%d %d " % (_BATCH_BYTES, _BLOCK_BYTES), digest_size=16)
     for extent in extents(plan):
@@ -38,8 +38,8 @@ def sink_name(topic: str) -> str:
 async def append_to_topic(
     client: Client,
     topic: str,
-    plan: Plan,
-    runs: Iterable[tuple[Run, Columns]],
+    plan: ReplayPlan,
+    runs: Iterable[tuple[RecordRun, Columns]],
     *,
     timeout: float | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
@@ -79,7 +79,7 @@ async def append_to_topic(
     return appended
 
 
-def check_one_topic(plan: Plan) -> None:
+def check_one_topic(plan: ReplayPlan) -> None:
     """Refuse several topics. Raises RequestError, which names them."""
     shown = plan.shown_topics
     if len(shown) > 1:
@@ -89,7 +89,7 @@ def check_one_topic(plan: Plan) -> None:
         )
 
 
-def _parts(runs: Iterable[tuple[Run, Columns]]) -> Iterator[Iterator[Block]]:
+def _parts(runs: Iterable[tuple[RecordRun, Columns]]) -> Iterator[Iterator[Block]]:
     """Divide records into what becomes visible at once; each part is to be used up before the next is asked for."""
     source = blocks(runs, _BLOCK_BYTES)
     first = next(source, None)

@@ -23,7 +23,7 @@ from viewstamp.ids import TopicId
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.replay.chain import Chain, Gap
 from viewstamp.replay.headers import HEADER_ONLY
-from viewstamp.replay.replica import Finding, Snapshot
+from viewstamp.replay.replica import ReplicaFinding, Snapshot
 from viewstamp.streams.cut import load_state
 from viewstamp.streams.ledger import Ledger
 from viewstamp.streams.state import State
@@ -31,14 +31,14 @@ from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import HEADER_SIZE, Batch, Kind
 from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 
-__all__ = ["Item", "Plan", "build_plan"]
+__all__ = ["ReplayPlan", "VisibleItem", "build_plan"]
 
 _KIND_AT: Final = 52
 _NOWHERE: Final = (1 << 32) - 1
 """The place of a staged batch that nobody has."""
 
 
-class Item(NamedTuple):
+class VisibleItem(NamedTuple):
     """Records that are shown: ``count`` records of a batch, but for the first ``skip`` of it.
 
     ``place`` is that of the batch in the chain; ``first_position`` that of the first record shown; ``log_time`` in
@@ -54,7 +54,7 @@ class Item(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class ReplayPlan:
     """The items in order of visibility, as columns. ``topics`` are the names by id, of all that the log knows.
 
     ``known_committed`` items at the front became visible below the highest index known to be committed. ``commands``
@@ -65,7 +65,7 @@ class Plan:
     topics: dict[int, str] = field(default_factory=dict)
     known_committed: int = 0
     commands: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ReplicaFinding] = field(default_factory=list)
     topic: array[int] = field(default_factory=lambda: array("I"))
     first_position: array[int] = field(default_factory=lambda: array("Q"))
     skip: array[int] = field(default_factory=lambda: array("I"))
@@ -76,16 +76,16 @@ class Plan:
     def __len__(self) -> int:
         return len(self.place)
 
-    def item(self, at: int) -> Item:
+    def item(self, at: int) -> VisibleItem:
         """Return one item."""
-        return Item(
+        return VisibleItem(
             self.topic[at], self.first_position[at], self.skip[at], self.count[at], self.log_time[at], self.place[at]
         )
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[VisibleItem]:
         return map(self.item, range(len(self)))
 
-    def add(self, item: Item) -> None:
+    def add(self, item: VisibleItem) -> None:
         """Append an item."""
         for column, value in zip(self._columns, item, strict=True):
             column.append(value)
@@ -119,7 +119,7 @@ class Plan:
         """The names of the topics that have a record here, in order of creation."""
         return [self.topics[topic] for topic in sorted(set(self.topic))]
 
-    def only(self, names: Sequence[str]) -> Plan:
+    def only(self, names: Sequence[str]) -> ReplayPlan:
         """Return the plan of these topics alone.
 
         Raises:
@@ -133,7 +133,7 @@ class Plan:
                     remedy="name one of them",
                 )
         wanted = {known[name] for name in names}
-        plan = Plan(self.chain, self.topics, 0, self.commands, self.findings)
+        plan = ReplayPlan(self.chain, self.topics, 0, self.commands, self.findings)
         for at, item in enumerate(self):
             if item.topic in wanted:
                 plan.add(item)
@@ -141,7 +141,7 @@ class Plan:
         return plan
 
 
-def build_plan(disk: Disk, chain: Chain) -> Plan:
+def build_plan(disk: Disk, chain: Chain) -> ReplayPlan:
     """Apply the chain and return what is visible, from each topic's first position that is kept on.
 
     Raises:
@@ -158,13 +158,13 @@ class _Planner:
     def __init__(self, disk: Disk, chain: Chain) -> None:
         self._disk = disk
         self._chain = chain
-        self._plan = Plan(chain)
+        self._plan = ReplayPlan(chain)
         self._lost: dict[tuple[int, int], CorruptionError] = {}
         """Why there is no place for an item, by (topic, first position): an error only if the item is kept."""
         self._staged_indices = array("Q")
         self._staged_places = array("I")
 
-    def plan(self) -> Plan:
+    def plan(self) -> ReplayPlan:
         chain, plan = self._chain, self._plan
         state, begin = self._base()
         start = self._find_staged(begin)
@@ -223,7 +223,7 @@ class _Planner:
         return 1
 
     def _find(self, kind: str, path: str, text: str, location: int = 0) -> None:
-        self._plan.findings.append(Finding(kind, path, location, text))
+        self._plan.findings.append(ReplicaFinding(kind, path, location, text))
 
     def _term_before(self, end: int) -> int | None:
         """Return the term of the record before ``end`` in the chain; None = the batch that has it is not there."""
@@ -272,7 +272,7 @@ class _Planner:
 
     # Below the snapshot.
 
-    def _below(self, state: State, next_positions: dict[int, int], begin: int, start: int) -> Iterator[Item]:
+    def _below(self, state: State, next_positions: dict[int, int], begin: int, start: int) -> Iterator[VisibleItem]:
         """Yield the items below place ``start``, the last first, back to the first one that ``state`` keeps.
 
         Args:
@@ -294,7 +294,7 @@ class _Planner:
                 if not counts.agree(batch):
                     break
                 first = counts.take(batch.topic, batch.count)
-                yield Item(batch.topic, first, 0, batch.count, batch.log_time, place)
+                yield VisibleItem(batch.topic, first, 0, batch.count, batch.log_time, place)
             elif batch.kind is Kind.COMMIT and batch.first_index not in counts.idle:
                 yield from self._below_commit(counts, batch, place)
         missing = counts.missing()
@@ -302,12 +302,12 @@ class _Planner:
             gaps = self._chain.gaps or [Gap(1, self._chain.begin)]
             raise _lost(gaps, f"with them are: {'; '.join(missing)}")
 
-    def _below_commit(self, counts: _Counts, batch: Batch, place: int) -> Iterator[Item]:
+    def _below_commit(self, counts: _Counts, batch: Batch, place: int) -> Iterator[VisibleItem]:
         self._check_body(batch, place)
         for entry in reversed(_entries(batch)):
             if counts.wants(entry.topic, batch.first_index):
                 first = counts.take(entry.topic, entry.count)
-                yield Item(entry.topic, first, 0, entry.count, batch.log_time, self._staged(entry, first, batch))
+                yield VisibleItem(entry.topic, first, 0, entry.count, batch.log_time, self._staged(entry, first, batch))
 
     # From the snapshot on.
 
@@ -319,7 +319,7 @@ class _Planner:
             return
         if kind is Kind.RECORDS:
             ledger.apply(batch)
-            item = Item(batch.topic, batch.first_position, 0, batch.count, batch.log_time, place)
+            item = VisibleItem(batch.topic, batch.first_position, 0, batch.count, batch.log_time, place)
             self._plan.add(item)
             return
         entries: list[StagedBatch] = []
@@ -340,13 +340,13 @@ class _Planner:
             first = next_position[entry.topic]
             next_position[entry.topic] = first + entry.count
             staged = self._staged(entry, first, batch)
-            self._plan.add(Item(entry.topic, first, 0, entry.count, batch.log_time, staged))
+            self._plan.add(VisibleItem(entry.topic, first, 0, entry.count, batch.log_time, staged))
 
-    def _kept(self, state: State, below: Sequence[Item], known: int) -> Plan:
+    def _kept(self, state: State, below: Sequence[VisibleItem], known: int) -> ReplayPlan:
         """Return the plan behind ``below``, without what was trimmed or has aged; what is left must be readable."""
         plan, chain = self._plan, self._chain
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
-        kept = Plan(chain, plan.topics, 0, plan.commands, plan.findings)
+        kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings)
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:

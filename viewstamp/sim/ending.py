@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from viewstamp.node.state_machine import StateMachine
     from viewstamp.sim.sinks import Batch, Commit, SinkWorkload
     from viewstamp.sim.world import Member
-    from viewstamp.wal.wal import Wal
+    from viewstamp.wal.log import Wal
 
 __all__ = ["contents_of", "history_of", "journals_of"]
 

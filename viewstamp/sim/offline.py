@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from viewstamp.errors import ConfigError, NoQuorumError
-from viewstamp.replay import Digest, Reader, Replay
+from viewstamp.replay import Digest, ExtentReader, OfflineReplay
 from viewstamp.replay.columns import offsets_of
 from viewstamp.sim.checkers.replays import Record, check_acknowledged, check_whole
 from viewstamp.sim.checkers.replicas import Contents, Kept
@@ -105,7 +105,7 @@ def _replayed(machines: list[Member]) -> Contents | None:
         return None
     foreign = [machine.foreign_path for machine in machines if machine.foreign_path is not None]
     try:
-        replay = Replay.open(disk, paths)
+        replay = OfflineReplay.open(disk, paths)
     except NoQuorumError:
         return None
     except ConfigError as error:
@@ -119,9 +119,9 @@ def _replayed(machines: list[Member]) -> Contents | None:
     return _contents(disk, replay)
 
 
-def _contents(disk: SimulatedDisk, replay: Replay) -> Contents:
+def _contents(disk: SimulatedDisk, replay: OfflineReplay) -> Contents:
     found: dict[str, Kept] = {}
-    with Reader(disk) as reader:
+    with ExtentReader(disk) as reader:
         for run, columns in replay.runs(reader, Digest()):
             kept = found.get(run.topic)
             if kept is None:

@@ -36,7 +36,7 @@ from viewstamp.sim.network import LinkOptions, SimulatedNetwork
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.trace import Trace
 from viewstamp.streams.machine import Streams
-from viewstamp.wal import wal
+from viewstamp.wal.budget import WalOptions
 
 __all__ = ["Member", "World"]
 
@@ -318,7 +318,7 @@ class World:
                 sync_only=member.is_sync_only,
                 wait_all_ticks=round(self.swarm.wait_all_seconds / _TICK_SECONDS),
             ),
-            wal=wal.Options(
+            wal=WalOptions(
                 segment_bytes=self.swarm.segment_bytes,
                 bytes_max=self.swarm.bytes_max,
                 reserve_bytes=0,

@@ -18,7 +18,16 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
 
-__all__ = ["COLUMNS", "PARTITIONS_MAX", "Bound", "SinkOptions", "SourceOptions", "WalOptions", "is_table", "options_of"]
+__all__ = [
+    "COLUMNS",
+    "PARTITIONS_MAX",
+    "Bound",
+    "SinkOptions",
+    "SourceOptions",
+    "WalSourceOptions",
+    "is_table",
+    "options_of",
+]
 
 COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "value", "headers")
 """The columns that reading gives, in their order."""
@@ -204,7 +213,7 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WalOptions:
+class WalSourceOptions:
     """Which segment files are read, and what of them."""
 
     paths: tuple[str, ...]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from viewstamp.errors import ConfigError
-from viewstamp.spark.options import COLUMNS, WalOptions
+from viewstamp.spark.options import COLUMNS, WalSourceOptions
 from viewstamp.spark.remedies import remedies
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay import Extent, Plan, Replay
+    from viewstamp.replay import Extent, OfflineReplay, ReplayPlan
 
 __all__ = ["Planned", "PlannedDataSource", "ViewstampWalDataSource", "planned"]
 
@@ -60,7 +60,7 @@ class ViewstampWalDataSource(DataSource):
         from viewstamp.spark.records import spark_schema
 
         with remedies():
-            return spark_schema(WalOptions.parse(self.options).columns)
+            return spark_schema(WalSourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader; the files are looked at when it plans.
@@ -69,7 +69,7 @@ class ViewstampWalDataSource(DataSource):
           ConfigError: an option is wrong.
         """
         with remedies():
-            return WalReader(WalOptions.parse(self.options))
+            return WalReader(WalSourceOptions.parse(self.options))
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Part(InputPartition):
 class WalReader(DataSourceReader):
     """Plans, and reads what is planned. Spark pickles it to every task."""
 
-    def __init__(self, options: WalOptions) -> None:
+    def __init__(self, options: WalSourceOptions) -> None:
         self.options = options
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -104,11 +104,11 @@ class WalReader(DataSourceReader):
             yield from read_part(partition, self.options.columns)
 
 
-def _open(options: WalOptions) -> Replay:
+def _open(options: WalSourceOptions) -> OfflineReplay:
     from concurrent.futures import ThreadPoolExecutor
 
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay.replay import Replay
+    from viewstamp.replay.replay import OfflineReplay
     from viewstamp.replay.replica import find_replicas, read_replica
 
     disk = RealDisk()
@@ -117,7 +117,7 @@ def _open(options: WalOptions) -> Replay:
         _check_not_running(disk, directories)
     with ThreadPoolExecutor(len(directories)) as threads:
         replicas = list(threads.map(lambda directory: read_replica(disk, directory), directories))
-    return Replay.of(disk, replicas, unsafe=options.unsafe)
+    return OfflineReplay.of(disk, replicas, unsafe=options.unsafe)
 
 
 def _check_not_running(disk: RealDisk, directories: Sequence[str]) -> None:
@@ -135,16 +135,16 @@ def _check_not_running(disk: RealDisk, directories: Sequence[str]) -> None:
             )
 
 
-def _plan_of(replay: Replay, topics: Sequence[str]) -> Plan:
+def _plan_of(replay: OfflineReplay, topics: Sequence[str]) -> ReplayPlan:
     if replay.problem is not None:
         raise replay.problem
     assert replay.plan is not None, "where there is no problem, there is a plan"
     return replay.plan.only(topics) if topics else replay.plan
 
 
-def parts_of(plan: Plan, part_bytes: int = _PART_BYTES) -> list[Part]:
+def parts_of(plan: ReplayPlan, part_bytes: int = _PART_BYTES) -> list[Part]:
     """Divide a plan into runs of about ``part_bytes`` bytes, in order; at least one, which may be empty."""
-    from viewstamp.replay.reading import extents
+    from viewstamp.replay.read import extents
     from viewstamp.wire.batch import Batch
 
     parts = [Part(0, [])]
@@ -170,11 +170,11 @@ def read_part(
     """
     from viewstamp.host.disk import RealDisk
     from viewstamp.replay.columns import slice_columns
-    from viewstamp.replay.reading import Reader
+    from viewstamp.replay.read import ExtentReader
     from viewstamp.spark.records import join, to_record_batch
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with Reader(RealDisk()) as reader:
+        with ExtentReader(RealDisk()) as reader:
             for extent in part.extents:
                 batch = reader.read(extent)
                 end = extent.position + extent.count
@@ -238,7 +238,7 @@ class Planned:
     ``frame`` is good inside of the context of :func:`planned` only; None = there is a problem, which ``replay`` has.
     """
 
-    replay: Replay
+    replay: OfflineReplay
     frame: DataFrame | None
     _path: str
 
@@ -275,7 +275,7 @@ def planned(
       NoQuorumError, ConfigError, RequestError: as :class:`viewstamp.replay.Replay` does.
     """
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay.replay import Replay, total_bytes
+    from viewstamp.replay.replay import OfflineReplay, total_bytes
     from viewstamp.replay.replica import assemble, find_replicas, list_segments
 
     disk = RealDisk()
@@ -288,7 +288,7 @@ def planned(
         assemble(disk, directory, [next(scans) for _ in each])
         for directory, each in zip(directories, files, strict=True)
     ]
-    replay = Replay.of(disk, replicas, unsafe=unsafe)
+    replay = OfflineReplay.of(disk, replicas, unsafe=unsafe)
     if topics:
         replay = replay.only(topics)
     with tempfile.TemporaryDirectory(prefix="viewstamp-replay-") as path:
@@ -312,7 +312,7 @@ def _packed(parts: Sequence[Part]) -> bytes:
 def _unpacked(path: str) -> list[Part]:
     import msgpack
 
-    from viewstamp.replay.reading import Extent
+    from viewstamp.replay.read import Extent
 
     with open(f"{path}/parts", "rb") as stream:
         parts = msgpack.unpackb(stream.read())

@@ -13,7 +13,7 @@ Promises
       With ``bytes_max`` all files of the log together never exceed it, at any instant; what was accepted has its room.
       (But for what a reset has set aside, and for files that cannot be removed.)
     * A failed write or sync is final: every waiter gets the error, nothing is written afterwards.
-    * In the interval mode (``Options.sync_seconds``) the first promise is weaker: an append returns when it is
+    * In the interval mode (``WalOptions.sync_seconds``) the first promise is weaker: an append returns when it is
       *complete*, which is written; it is durable at most ``sync_seconds`` later, and a power cut, but no death of
       the process, may take a tail of what was completed since the last sync. All else holds. Jobs (the control file),
       truncations, trims, resets, new segments and closing sync first. A slow disk pushes back.
@@ -22,6 +22,22 @@ Assumes
     * one process writes a directory at a time (the node holds its lock);
     * a synced sector of 512 bytes stays what it was while its neighbours in the same page are written;
     * batches come stamped, with consecutive indices and terms that do not fall; their buffers do not change any more.
+
+Modules
+    `format.py`        the bytes of segment header and group header, and the names of files
+    `scan.py`          one forward pass over a segment file
+    `verdict.py`       what the state of the files means, and the end that the log must reach
+    `recovery.py`      the survey of a directory, and what opening does to the disk
+    `log.py`           the log as its owner sees it: open, reserve, fill, truncate, read, close
+    `writer.py`        what happens on the writer thread
+    `budget.py`        the space that a log may take: settings, spares, what is left
+    `upkeep.py`        the idle timer: closing the last group, storing the commit hint
+    `catalogue.py`     the segments of an open log, and reading in them by index
+    `truncation.py`    the mark that makes a truncation or a reset one step
+    `assessment.py`    what is left of a damaged log
+    `repair.py`        writing it again
+    `control_file.py`  term, vote, membership, commit hint and identity
+    `offline.py`       reading, inspecting, verifying and scrubbing files
 
 Files of a log directory
     ``<20 digits>.segment``   segments, numbered without gaps; the last is the open one, zero-filled to its full length
@@ -59,7 +75,7 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
   each batch can be judged alone, so that the intact beginning of a torn group is kept, and a truncation may cut a group
   between two batches. Such a group simply has fewer batches than it says; the next group header follows.
 * The log id is drawn when a log is made and kept in the control file; an intact segment with another one is refused by
-  name (``Chain.check_log_id``).
+  name (``ScanState.check_log_id``).
 * Old bytes never read as new: a group header counts only at the location, in the generation and with a higher
   number than the one before. Group numbers and generations only rise, over truncations too.
 * ``durable`` is what tells a torn tail from damage. One group is unsynced at a time, so it is the group's own
@@ -112,22 +128,23 @@ What it lacks, and where that would go: compression (the batch's); giving the sp
 to the disk beyond the segments trimmed: its two spares stay.
 """
 
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.reader import Entry, inspect, read_batches
-from viewstamp.wal.recovery import Damage, Recovery
-from viewstamp.wal.verify import Verification, verify
-from viewstamp.wal.wal import Options, Reservation, Wal
+from viewstamp.wal.log import Reservation, Wal
+from viewstamp.wal.offline import InspectedItem, Verification, inspect, read_batches, verify
+from viewstamp.wal.recovery import Recovery
+from viewstamp.wal.verdict import Corruption
 
 __all__ = [
     "ControlFile",
     "ControlState",
-    "Damage",
-    "Entry",
-    "Options",
+    "Corruption",
+    "InspectedItem",
     "Recovery",
     "Reservation",
     "Verification",
     "Wal",
+    "WalOptions",
     "inspect",
     "read_batches",
     "verify",

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from viewstamp.errors import FrameError
 from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
-from viewstamp.wal.segment import Chain, Pass, Rest, groups_behind, rest_of
+from viewstamp.wal.scan import Pass, Rest, ScanState, groups_behind, rest_of
 from viewstamp.wal.truncation import read_mark
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Assessment", "Gap", "Part", "Region", "assess", "salvage"]
+__all__ = ["Assessment", "LostRange", "Region", "SegmentAssessment", "assess", "salvage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LostRange:
     """Records that cannot be read: indices ``start`` to ``end`` (half-open; None = how many is not known)."""
 
     start: int
@@ -39,7 +39,7 @@ class Gap:
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class SegmentAssessment:
     """One segment number. ``header`` None = there is no file, or nothing in it says what it is.
 
     ``runs`` are the indices (half-open) that can be read, ``bytes_lost`` how many bytes cannot. ``last_term`` is that
@@ -87,24 +87,24 @@ class Region:
     the first part where the beginning of the log is missing, and no number is left for a part of its own.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentAssessment, ...]
     start: int
     end: int | None
-    before: Part | None
-    behind: Part | None
+    before: SegmentAssessment | None
+    behind: SegmentAssessment | None
     is_followed: bool
 
     @property
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[LostRange]:
         """What of it cannot be read."""
         gaps = []
         at = self.start
         for start, end in (run for part in self.parts for run in part.runs):
             if start > at:
-                gaps.append(Gap(at, start))
+                gaps.append(LostRange(at, start))
             at = end
         if self.end is None or at < self.end:
-            gaps.append(Gap(at, self.end))
+            gaps.append(LostRange(at, self.end))
         return gaps
 
     @property
@@ -136,11 +136,11 @@ class Assessment:
     membership: bytes = b""
     mark_is_lost: bool = False
     contradiction: str = ""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SegmentAssessment] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
 
     @property
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[LostRange]:
         """Everything that cannot be read."""
         return [gap for region in self.regions for gap in region.gaps]
 
@@ -160,7 +160,7 @@ def assess(
 ) -> Assessment:
     """Read all of a log, damaged or not; blocking, changes nothing.
 
-    An unfinished truncation has to be carried out before (``repair.settle_mark``).
+    An unfinished truncation has to be carried out before (``repair.finish_truncation``).
 
     Args:
       disk: where the files are.
@@ -179,9 +179,9 @@ def assess(
     except FrameError:
         found.mark_is_lost = True
     present = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
-    chain = Chain(log_id=log_id)
+    chain = ScanState(log_id=log_id)
     for number in range(present[0], present[-1] + 1) if present else ():
-        part = Part(number=number, path=f"{directory}/{segment_name(number)}", exists=number in present)
+        part = SegmentAssessment(number=number, path=f"{directory}/{segment_name(number)}", exists=number in present)
         found.parts.append(part)
         if part.exists:
             for batch in _read(disk, part, chain, found):
@@ -193,21 +193,21 @@ def assess(
     return found
 
 
-def salvage(disk: Disk, part: Part, start: int, end: int | None) -> Iterator[Batch]:
+def salvage(disk: Disk, part: SegmentAssessment, start: int, end: int | None) -> Iterator[Batch]:
     """Yield the batches of a part that can be read, from index ``start`` on, up to ``end``; blocking.
 
     Each is in a buffer of its own.
     """
     generation, group = part.floor
-    chain = Chain(generation=generation, number=group)
-    for batch in _read(disk, Part(number=part.number, path=part.path), chain, None):
+    chain = ScanState(generation=generation, number=group)
+    for batch in _read(disk, SegmentAssessment(number=part.number, path=part.path), chain, None):
         if end is not None and batch.first_index >= end:
             return
         if batch.first_index >= start:
             yield Batch.decode(bytearray(batch.buffer), verify=False)
 
 
-def _read(disk: Disk, part: Part, chain: Chain, found: Assessment | None) -> Iterator[Batch]:
+def _read(disk: Disk, part: SegmentAssessment, chain: ScanState, found: Assessment | None) -> Iterator[Batch]:
     """Yield what can be read of a part, and fill it in."""
     file = disk.open_read(part.path)
     try:
@@ -239,7 +239,9 @@ def _read(disk: Disk, part: Part, chain: Chain, found: Assessment | None) -> Ite
         file.close()
 
 
-def _read_on(file: File, reading: Pass, part: Part, start: int, found: Assessment | None) -> Iterator[Batch]:
+def _read_on(
+    file: File, reading: Pass, part: SegmentAssessment, start: int, found: Assessment | None
+) -> Iterator[Batch]:
     """Read groups from byte ``start`` on, and on behind what cannot be read."""
     chain, header = reading.chain, reading.header
     assert header is not None, "it was read, or made up"
@@ -308,17 +310,19 @@ def _find_regions(found: Assessment, begin_max: int, commit_hint: int) -> None:
     found.end = end
 
 
-def _regions_of(found: Assessment, parts: list[Part], tail: Part | None, end: int | None) -> list[Region]:
+def _regions_of(
+    found: Assessment, parts: list[SegmentAssessment], tail: SegmentAssessment | None, end: int | None
+) -> list[Region]:
     """Return what has to be written again, where the log ends at ``end`` (None = not known), and ``tail`` is behind."""
     regions = []
     first = parts[0]
     lacks_beginning = first.first_index is not None and first.first_index > found.begin
     if lacks_beginning and first.number > 1:
-        gap = Part(number=first.number - 1, path=f"{found.directory}/{segment_name(first.number - 1)}")
+        gap = SegmentAssessment(number=first.number - 1, path=f"{found.directory}/{segment_name(first.number - 1)}")
         regions.append(
             Region(parts=(gap,), start=found.begin, end=first.first_index, before=None, behind=first, is_followed=True)
         )
-    open_: list[Part] = []
+    open_: list[SegmentAssessment] = []
     for at, part in enumerate(parts):
         after = parts[at + 1] if at + 1 < len(parts) else None
         limit = after.first_index if after is not None else end
@@ -348,7 +352,7 @@ def _regions_of(found: Assessment, parts: list[Part], tail: Part | None, end: in
     return regions
 
 
-def _start_of(parts: list[Part], before: Part | None, begin: int) -> int:
+def _start_of(parts: list[SegmentAssessment], before: SegmentAssessment | None, begin: int) -> int:
     """Return the index with which the first of ``parts`` began."""
     if parts[0].first_index is not None:
         return parts[0].first_index
@@ -358,7 +362,7 @@ def _start_of(parts: list[Part], before: Part | None, begin: int) -> int:
     return min([begin, *(start for part in parts for start, _ in part.runs)])
 
 
-def _check_order(found: Assessment, parts: list[Part]) -> None:
+def _check_order(found: Assessment, parts: list[SegmentAssessment]) -> None:
     """Note where intact records of one part lie beyond the beginning of the next."""
     at = 0
     for part in parts:

@@ -12,10 +12,13 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from viewstamp.errors import TrimmedError
-from viewstamp.wal.format import NO_LOG_ID, SEGMENT_HEADER_SIZE
+from viewstamp.errors import FrameError, TrimmedError
+from viewstamp.host.interfaces import Disk
+from viewstamp.wal.format import GROUP_MAGIC, NO_LOG_ID, SEGMENT_HEADER_SIZE, GroupHeader
+from viewstamp.wal.scan import CHUNK_BYTES, Window
+from viewstamp.wire.batch import HEADER_SIZE, Batch
 
-__all__ = ["Catalogue", "Place", "Segment"]
+__all__ = ["Catalogue", "ReadLocation", "Segment", "read"]
 
 _SPARSE_BYTES = 64 * 1024
 """One index entry (16 bytes) for at least so many bytes of log: 256 KiB of memory for a GiB of log."""
@@ -62,7 +65,7 @@ class Segment:
         return self.locations[at - 1] if at else SEGMENT_HEADER_SIZE
 
 
-class Place(NamedTuple):
+class ReadLocation(NamedTuple):
     """Where to begin reading: a boundary in a segment, at or before the record asked for.
 
     ``length`` is how much of the segment is written and durable; ``end`` the index at which to stop all the same, as
@@ -234,7 +237,7 @@ class Catalogue:
                 remedy=f"begin to read at index {first}",
             )
 
-    def find(self, index: int) -> Place | None:
+    def find(self, index: int) -> ReadLocation | None:
         """Return where to look for the batch that holds ``index``; None at the durable end and beyond.
 
         Raises:
@@ -247,7 +250,7 @@ class Catalogue:
             at = bisect_right(self._segments, index, key=lambda segment: segment.first_index) - 1
             return self._place(self._segments[at], self._segments[at].locate(index))
 
-    def after(self, number: int) -> Place | None:
+    def after(self, number: int) -> ReadLocation | None:
         """Return the start of the segment after segment ``number``; None where there is none."""
         with self._lock:
             at = number + 1 - self._segments[0].number
@@ -261,5 +264,63 @@ class Catalogue:
         self.bytes_used += length - segment.length
         segment.length = length
 
-    def _place(self, segment: Segment, location: int) -> Place:
-        return Place(segment.path, segment.number, location, segment.length, self._durable_end)
+    def _place(self, segment: Segment, location: int) -> ReadLocation:
+        return ReadLocation(segment.path, segment.number, location, segment.length, self._durable_end)
+
+
+def read(disk: Disk, catalogue: Catalogue, start: int, bytes_max: int) -> list[Batch]:
+    """Return batches from the one that holds index ``start``, about ``bytes_max`` bytes, at least one if it is durable.
+
+    Raises:
+      TrimmedError: ``start`` is below the first index kept.
+      FrameError, FileNotFoundError: the files are not what the catalogue says; they may just be cut or trimmed.
+      StorageError: the disk failed.
+    """
+    found: list[Batch] = []
+    truncations = catalogue.truncations
+    place = catalogue.find(start)
+    held = 0
+    while place is not None:
+        passed: list[tuple[int, int]] = []
+        held = _read_segment(disk, place, start, bytes_max, held, found, passed)
+        catalogue.learn(place.number, passed, truncations)
+        if found and (held >= bytes_max or found[-1].end >= place.end):
+            break
+        place = catalogue.after(place.number)
+    return found
+
+
+def _read_segment(
+    disk: Disk,
+    place: ReadLocation,
+    start: int,
+    bytes_max: int,
+    held: int,
+    found: list[Batch],
+    passed: list[tuple[int, int]],
+) -> int:
+    """Add the batches of one segment to ``found``; return the bytes that it holds now.
+
+    ``passed`` gets the (index, location) of each batch before ``start``: what the sparse index could have spared.
+    """
+    file = disk.open_read(place.path)
+    try:
+        window = Window(file, min(CHUNK_BYTES, max(bytes_max, 64 * 1024)))
+        at = place.location
+        while at < place.length and not (found and (held >= bytes_max or found[-1].end >= place.end)):
+            view = window.peek(at, HEADER_SIZE)
+            if view[:4] == GROUP_MAGIC:
+                at += GroupHeader.measure(view)
+                continue
+            batch = Batch.decode(window.peek(at, Batch.measure(view)))
+            if batch.end <= start:
+                passed.append((batch.first_index, at))
+            at += batch.size
+            if batch.end > start:
+                if batch.first_index != (found[-1].end if found else batch.first_index):
+                    raise FrameError(f"{batch!r} follows {found[-1]!r}")
+                found.append(batch)
+                held += batch.size
+        return held
+    finally:
+        file.close()

@@ -65,7 +65,7 @@ class ControlState:
     until its log reaches it nothing that it says counts (protocol rule 17); None = nothing is missing. ``member_id`` is
     what the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
     ``installing`` is the pair (last term, end) of the newest snapshot of a leader that is being fetched or installed;
-    stored before the file gets its name, cleared with the history of the snapshot (``wal/known_end.py``); None = none.
+    stored before the file gets its name, cleared with the history of the snapshot (``wal/verdict.py``); None = none.
     ``running`` is (boot id, durability) while the node may hold acknowledged records that are not synced, and None
     after a clean stop: found under another boot id, the machine lost power, and such records may be gone
     (docs/design/0007). ``lost_power`` says that ``recovering_until`` was stored for that reason, and not for damage:

@@ -6,16 +6,15 @@ start) is done by ``wal.Wal.open``; ``verify`` and ``reader`` stop at the verdic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Literal
 
-from viewstamp.enums import fast_members
-from viewstamp.errors import CorruptionError, FrameError
+from viewstamp.errors import CorruptionError, FrameError, StorageFullError
 from viewstamp.host.interfaces import Disk, File
 from viewstamp.ids import Index, Term
-from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.budget import Spares
+from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
     NO_LOG_ID,
     SEGMENT_HEADER_SIZE,
@@ -24,79 +23,16 @@ from viewstamp.wal.format import (
     parse_segment_name,
     segment_name,
 )
-from viewstamp.wal.segment import Chain, Pass, Rest, later_durable, rest_of
-from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
+from viewstamp.wal.scan import Pass, Rest, ScanState, later_durable, rest_of
+from viewstamp.wal.truncation import MARK_NAME, Mark, carry_out, read_mark
+from viewstamp.wal.verdict import DECISIONS, Corruption, Decision, Fact, LogVerdict, decide
+from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 
-__all__ = [
-    "DECISIONS",
-    "Damage",
-    "Decision",
-    "Fact",
-    "Found",
-    "Recovery",
-    "Survey",
-    "Verdict",
-    "check_without_log_id",
-    "decide",
-]
-
-Verdict = Literal["clean", "torn-tail", "corruption"]
+__all__ = ["Found", "Recovery", "Survey", "check_without_log_id", "settle_names", "take_over"]
 
 Found = Segment | GroupHeader | tuple[int, Batch]
 """What a survey meets, in this order: a segment, its groups, after each its batches with their locations."""
-
-
-@fast_members
-class Fact(Enum):
-    """What can be true of the first place that a forward pass does not understand."""
-
-    MISSING = "a file that must be there is not"
-    UNREADABLE_MARK = "the mark of an unfinished truncation or reset is not readable"
-    CONTRADICTS = "intact bytes, written for this place, do not follow from those before them"
-    FOLLOWED = "a later segment was written, or a truncation decided: this segment was complete and synced before"
-    CALLED_DURABLE = "a later intact group calls this place durable"
-    BELOW_HINT = "the log would end here, below an end that is known to be committed"
-    ENDS = "a group ended before it, and nothing but zeros or the end of the file follows"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One row: if all of ``facts`` hold and no row above matches, this is the verdict and what is done."""
-
-    facts: frozenset[Fact]
-    verdict: Verdict
-    action: str
-
-
-_REFUSE = "refuse to start, change nothing"
-DECISIONS = (
-    Decision(frozenset({Fact.MISSING}), "corruption", _REFUSE),
-    Decision(frozenset({Fact.UNREADABLE_MARK}), "corruption", _REFUSE),
-    Decision(frozenset({Fact.CONTRADICTS}), "corruption", _REFUSE),
-    Decision(frozenset({Fact.FOLLOWED}), "corruption", _REFUSE),
-    Decision(frozenset({Fact.CALLED_DURABLE}), "corruption", _REFUSE),
-    Decision(frozenset({Fact.BELOW_HINT}), "corruption", _REFUSE),
-    Decision(frozenset({Fact.ENDS}), "clean", "go on writing here"),
-    Decision(frozenset(), "torn-tail", "cut here, sync, go on writing here"),
-)
-"""The recovery table, in the order of the one in the docstring of ``viewstamp.wal``; the first match wins."""
-
-
-def decide(facts: Iterable[Fact]) -> Decision:
-    """Return the first row of :data:`DECISIONS` all of whose facts hold."""
-    held = frozenset(facts)
-    return next(row for row in DECISIONS if row.facts <= held)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """One place that was durable and is wrong or missing: file name, byte, what should and what does stand there."""
-
-    segment: str
-    location: int
-    expected: str
-    found: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +46,7 @@ class Recovery:
     or has a batch across it.
     """
 
-    verdict: Verdict
+    verdict: LogVerdict
     segments: int
     batches: int
     records: int
@@ -155,20 +91,20 @@ class Survey:
     unused: int | None = None
     torn_number: int | None = None
     mark: Mark | None = None
-    chain: Chain = field(default_factory=Chain)
+    chain: ScanState = field(default_factory=ScanState)
     last_group: GroupHeader | None = None
     batches: int = 0
     records: int = 0
     torn_bytes: int = 0
     term_starts: list[tuple[int, int]] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Corruption] = field(default_factory=list)
     _term_before: int = 0
 
     def __post_init__(self) -> None:
         self.chain.log_id = self.log_id
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LogVerdict:
         """The verdict of the table."""
         return self.decision.verdict
 
@@ -279,7 +215,7 @@ class Survey:
         if not self._may_begin_at(mark.end, mark.segment):
             return
         header, self.last_group = mark.first_segment()
-        self.chain = Chain(
+        self.chain = ScanState(
             end=mark.end,
             term=mark.term,
             number=self.last_group.number,
@@ -471,7 +407,7 @@ class Survey:
         }
         self.decision = decide(facts)
         found = ", ".join([found, *(text for fact, text in reasons.items() if fact in facts)])
-        self.damage.append(Damage(segment=segment, location=location, expected=expected, found=found))
+        self.damage.append(Corruption(segment=segment, location=location, expected=expected, found=found))
 
 
 def check_without_log_id(disk: Disk, directory: str) -> None:
@@ -490,4 +426,119 @@ def check_without_log_id(disk: Disk, directory: str) -> None:
                 continue  # Unused, torn or damaged: what it is, the survey decides.
             finally:
                 file.close()
-            Chain(log_id=NO_LOG_ID).check_log_id(header, file.path)
+            ScanState(log_id=NO_LOG_ID).check_log_id(header, file.path)
+
+
+def settle_names(
+    disk: Disk, directory: str, segment_bytes: int, bytes_max: int, found: Survey, log_id: bytes
+) -> Spares:
+    """Make the names durable, finish a truncation or reset, see to a first segment; return the spares.
+
+    Raises:
+      StorageFullError: there is no room even for the first segment.
+      StorageError: final.
+    """
+    disk.sync_directory(directory)
+    if found.mark is not None:
+        carry_out(disk, directory, found.mark, log_id)
+    spares = Spares.open(disk, directory, segment_bytes, bytes_max)
+    if not found.segments and found.unused is None and found.torn_number is None:
+        path = spares.pop()
+        while path is None:
+            if not spares.prepare().is_made:
+                raise StorageFullError(
+                    f"the disk has {disk.free_bytes(directory)} bytes left, a segment takes {segment_bytes}",
+                    remedy="free space on the disk, or set a smaller [wal] segment_bytes",
+                )
+            path = spares.pop()
+        found.unused = 1
+        disk.rename(path, f"{directory}/{segment_name(1)}")
+        disk.sync_directory(directory)
+    return spares
+
+
+def take_over(
+    disk: Disk,
+    directory: str,
+    segment_bytes: int,
+    sync_seconds: float,
+    found: Survey,
+    spares: Spares,
+    log_id: bytes,
+) -> Writer:
+    """Cut what is torn, make the rest durable, and return a writer that goes on behind it."""
+    fresh = found.unused if found.unused is not None else found.torn_number
+    generation = found.chain.generation
+    segments = list(found.segments)
+    if not segments:
+        assert fresh is not None, "a log has a segment"
+        generation += 1
+        path = f"{directory}/{segment_name(fresh)}"
+        segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
+    if found.torn_number is not None:
+        spares.give(_cut(disk, f"{directory}/{segment_name(found.torn_number)}", 0))
+    if found.segments:
+        spares.give(_settle(disk, segments[-1], found))
+    file = disk.open(segments[-1].path)
+    writer = Writer(
+        disk,
+        directory,
+        segment_bytes,
+        sync_seconds,
+        Catalogue(segments, found.end),
+        spares,
+        file,
+        allocated=file.size(),
+        group=found.chain.number,
+        generation=generation,
+        end=found.end,
+        term=(found.chain.term or 0) if found.segments else found.previous_term,
+        closed=True,
+        log_id=log_id,
+    )
+    writer.commit_hint = found.chain.commit_hint
+    if found.segments and fresh is not None:
+        writer.enter(fresh)
+    elif found.segments and (found.last_group is None or not found.last_group.is_empty or found.verdict != "clean"):
+        writer.close_group()
+    _fill(disk, directory, segment_bytes, writer)
+    return writer
+
+
+def _fill(disk: Disk, directory: str, segment_bytes: int, writer: Writer) -> None:
+    """Bring the open segment to its full length; on a full disk the log starts without room, to be read."""
+    if disk.free_bytes(directory) >= segment_bytes:
+        with suppress(StorageFullError):
+            writer.fill()
+
+
+def _cut(disk: Disk, path: str, size: int) -> int:
+    """Cut a file to ``size`` bytes, durably; return by how many it is shorter now."""
+    file = disk.open(path)
+    try:
+        before = file.size()
+        file.truncate(size)
+        file.sync()
+        return before - size
+    finally:
+        file.close()
+
+
+def _settle(disk: Disk, segment: Segment, found: Survey) -> int:
+    """Cut what is torn off the last written segment, and make sure that the rest is on the device.
+
+    Where no group calls a byte durable, it may never have been synced, or its sync failed: the page cache can then
+    show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So from there on all
+    is written again. Returns by how many bytes the file is shorter now.
+    """
+    file = disk.open(segment.path)
+    try:
+        before = file.size()
+        if segment.sealed or (found.verdict == "torn-tail" and found.torn_number is None):
+            file.truncate(segment.length)
+        start = found.last_group.durable if found.last_group is not None else 0
+        file.write(start, [file.read(start, segment.length - start)])
+        file.sync()
+        return before - file.size()
+    finally:
+        file.close()

@@ -22,7 +22,7 @@ from dataclasses import replace
 from viewstamp.errors import FrameError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
-from viewstamp.wal.assessment import Part, Region, salvage
+from viewstamp.wal.assessment import Region, SegmentAssessment, salvage
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
@@ -33,14 +33,14 @@ from viewstamp.wal.format import (
     batch_checksum,
     parse_segment_name,
 )
-from viewstamp.wal.segment import CHUNK_BYTES
+from viewstamp.wal.scan import CHUNK_BYTES
 from viewstamp.wal.truncation import MARK_NAME, Mark, carry_out, place_mark, read_mark
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Aside", "Rebuilding", "begin_anew", "cut_behind", "set_everything_aside", "settle_mark"]
+__all__ = ["Quarantine", "SegmentRewriter", "begin_anew", "cut_behind", "finish_truncation", "set_everything_aside"]
 
 
-class Aside:
+class Quarantine:
     """Where damaged files go: ``<data_dir>/damaged-<n>``, made when it is first needed. Everything blocks."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -91,7 +91,7 @@ class Aside:
         return target
 
 
-def settle_mark(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> None:
+def finish_truncation(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> None:
     """Carry out a truncation or a reset that was decided, so that the log can be assessed; blocking.
 
     Nothing happens where there is no mark, or it cannot be read. Where the file that was to be cut is not there, what
@@ -113,7 +113,7 @@ def settle_mark(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> None:
     disk.sync_directory(directory)
 
 
-class Rebuilding:
+class SegmentRewriter:
     """Writes one region again: :meth:`add` what is ``wanted`` until that is None, then :meth:`finish`; blocking.
 
     Made for a region that ends somewhere: with ``end``, the log is to end there, or the region's own end is known.
@@ -195,7 +195,7 @@ class Rebuilding:
             self._add(batch)
         self._take_own()
 
-    def finish(self, aside: Aside) -> None:
+    def finish(self, aside: Quarantine) -> None:
         """Put the new file in the place of the old ones, of which copies are set aside; durable on return.
 
         Raises:
@@ -264,7 +264,7 @@ class Rebuilding:
             checksums=[batch_checksum(batch) for batch in batches],
         )
 
-    def _empty(self, part: Part) -> None:
+    def _empty(self, part: SegmentAssessment) -> None:
         """Make a segment hold nothing, and begin where the region ends."""
         behind, last = self._region.behind, self._region.parts[-1]
         back = last.number - part.number
@@ -296,11 +296,11 @@ class Rebuilding:
         self._disk.sync_directory(posixpath.dirname(path))
 
 
-def cut_behind(disk: Disk, parts: Sequence[Part], region: Region, end: int, aside: Aside) -> Region:
+def cut_behind(disk: Disk, parts: Sequence[SegmentAssessment], region: Region, end: int, aside: Quarantine) -> Region:
     """Set aside every part of a log that holds nothing below ``end``, the last one first; blocking, each durable.
 
     Returns:
-      What is left of ``region``, with which the log now ends: a :class:`Rebuilding` of it with this ``end`` follows.
+      What is left of ``region``, with which the log now ends: rewrite it with this ``end`` next.
 
     Raises:
       StorageError: final.
@@ -315,7 +315,7 @@ def cut_behind(disk: Disk, parts: Sequence[Part], region: Region, end: int, asid
     return replace(region, parts=tuple(kept), behind=None, end=end, is_followed=False)
 
 
-def begin_anew(disk: Disk, directory: str, aside: Aside, log_id: bytes = NO_LOG_ID) -> None:
+def begin_anew(disk: Disk, directory: str, aside: Quarantine, log_id: bytes = NO_LOG_ID) -> None:
     """Set the whole log aside, and have an empty one begin at index 1, with this id; blocking, durable.
 
     Raises:
@@ -339,7 +339,7 @@ def set_everything_aside(disk: Disk, data_dir: str) -> str:
     Raises:
       StorageError: final.
     """
-    aside = Aside(disk, data_dir)
+    aside = Quarantine(disk, data_dir)
     for directory in (f"{data_dir}/wal", f"{data_dir}/snapshots"):
         for name in reversed(disk.list_directory(directory)):
             aside.move(f"{directory}/{name}")

@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from viewstamp.errors import StorageFullError
 from viewstamp.host.interfaces import Disk, File
+from viewstamp.wal.budget import Spares, fill_with_zeros
 from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
@@ -30,12 +31,23 @@ from viewstamp.wal.format import (
     batch_checksum,
     segment_name,
 )
-from viewstamp.wal.segment import Window
-from viewstamp.wal.spares import Spares, fill_with_zeros
+from viewstamp.wal.scan import Window
 from viewstamp.wal.truncation import Mark, carry_out, place_mark
 from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer, pad
 
-__all__ = ["Append", "Close", "Cut", "Item", "Job", "Outcome", "Reset", "Sync", "Trim", "Writer"]
+__all__ = [
+    "AppendItem",
+    "CloseItem",
+    "JobItem",
+    "Reservation",
+    "ResetItem",
+    "SyncItem",
+    "TrimItem",
+    "TruncateItem",
+    "WorkResult",
+    "Writer",
+    "WriterItem",
+]
 
 Done = Callable[[BaseException | None], None]
 
@@ -53,7 +65,7 @@ _CHECKSUM_BYTES = 4
 
 
 @dataclass(slots=True, eq=False)
-class Append:
+class AppendItem:
     """Batches to write, in order; ``size`` is what they hold of the queue's bound."""
 
     batches: Sequence[Batch]
@@ -62,7 +74,7 @@ class Append:
 
 
 @dataclass(slots=True, eq=False)
-class Cut:
+class TruncateItem:
     """Truncate the log to ``end``."""
 
     end: int
@@ -70,7 +82,7 @@ class Cut:
 
 
 @dataclass(slots=True, eq=False)
-class Trim:
+class TrimItem:
     """Drop one segment, all of whose records are below ``first_index``, if there is one; never the open one."""
 
     first_index: int
@@ -78,7 +90,7 @@ class Trim:
 
 
 @dataclass(slots=True, eq=False)
-class Reset:
+class ResetItem:
     """Drop everything: the log is empty and begins at ``end``, after a record of ``term``."""
 
     end: int
@@ -87,14 +99,14 @@ class Reset:
 
 
 @dataclass(slots=True, eq=False)
-class Sync:
+class SyncItem:
     """Make durable what is complete."""
 
     done: Done
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class JobItem:
     """Run ``job`` here, after everything before it is durable."""
 
     job: Callable[[], object]
@@ -102,7 +114,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Close:
+class CloseItem:
     """Write an empty group, so that the last one is known to have been durable.
 
     ``finally_``: also cut the open segment to its written length, as nothing will follow.
@@ -112,11 +124,11 @@ class Close:
     done: Done
 
 
-Item = Append | Cut | Trim | Reset | Sync | Job | Close
+WriterItem = AppendItem | TruncateItem | TrimItem | ResetItem | SyncItem | JobItem | CloseItem
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Outcome:
+class WorkResult:
     """What one call did: the first ``succeeded`` items did, the rest failed with ``error``.
 
     ``room`` is what the open segment still takes without growing, ``is_whole`` whether it has its full length, ``used``
@@ -170,7 +182,7 @@ class Writer:
           disk: where the files are.
           directory: holds the segments.
           segment_bytes: from this length on the log goes on in the next segment.
-          sync_seconds: see ``Options``; holds from when ``now`` is set.
+          sync_seconds: see ``WalOptions``; holds from when ``now`` is set.
           catalogue: what readers look things up in.
           spares: where the next segments come from.
           file: the open segment, open for writing.
@@ -227,7 +239,7 @@ class Writer:
         """Whether the open segment has its full length."""
         return self._allocated >= self._segment_bytes
 
-    def work(self, items: list[Item]) -> Outcome:
+    def work(self, items: list[WriterItem]) -> WorkResult:
         """Do all of ``items`` in order. Blocking; never raises."""
         at = 0
         before = self.groups
@@ -236,9 +248,9 @@ class Writer:
                 raise self._failure
             while at < len(items):
                 item = items[at]
-                if isinstance(item, Append):
+                if isinstance(item, AppendItem):
                     stop = at + 1
-                    while stop < len(items) and isinstance(items[stop], Append):
+                    while stop < len(items) and isinstance(items[stop], AppendItem):
                         stop += 1
                     for upto in self._groups(items, at, stop):
                         at = upto
@@ -250,7 +262,7 @@ class Writer:
             self._failure = error
         taken, self._taken = self._taken, 0
         dropped, self._dropped = self._dropped, 0
-        return Outcome(
+        return WorkResult(
             succeeded=at,
             error=self._failure,
             room=self.room,
@@ -287,30 +299,30 @@ class Writer:
         """Close the file without writing anything."""
         self._file.close()
 
-    def _do(self, item: Item) -> None:
+    def _do(self, item: WriterItem) -> None:
         self._sync()
         match item:
-            case Cut():
+            case TruncateItem():
                 self._truncate(item.end)
-            case Trim():
+            case TrimItem():
                 self._trim(item.first_index)
-            case Reset():
+            case ResetItem():
                 self._reset(item.end, item.term)
-            case Job():
+            case JobItem():
                 item.job()
-            case Close():
+            case CloseItem():
                 if not self._closed:
                     self.close_group()
                 if item.finally_:
                     self._shorten()
 
-    def _groups(self, items: Sequence[Item], start: int, stop: int) -> Iterator[int]:
+    def _groups(self, items: Sequence[WriterItem], start: int, stop: int) -> Iterator[int]:
         """Write the appends from ``start`` up to ``stop``; yield after each group up to where items are complete."""
         batches: list[Batch] = []
         size = limit = 0
         for at in range(start, stop):
             item = items[at]
-            assert isinstance(item, Append), "only appends form groups"
+            assert isinstance(item, AppendItem), "only appends form groups"
             for batch in item.batches:
                 if batches and (len(batches) == GROUP_BATCHES_MAX or size + batch.size + _CHECKSUM_BYTES > limit):
                     self._append_group(batches, size)
@@ -608,3 +620,18 @@ def _find_end(file: File, segment: Segment, end: int) -> tuple[int, int]:
         if batch.end >= end:
             assert batch.end == end, f"truncation to {end}, inside {batch!r}"
             return at, batch.term
+
+
+class Reservation:
+    """A place in the order of the log; to be filled or cancelled.
+
+    Invariants:
+      * ``item`` is set once, by ``fill`` or, as None with ``ready``, by ``cancel``
+    """
+
+    __slots__ = ("cost", "item", "ready")
+
+    def __init__(self, cost: int, item: WriterItem | None = None) -> None:
+        self.cost = cost
+        self.item = item
+        self.ready = item is not None

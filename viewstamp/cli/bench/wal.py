@@ -70,10 +70,11 @@ async def _measure(directory: str, value: bytes, records: int, callers: int, sec
     """Let ``callers`` commit ``records`` at a time; return what came of it, and how many syncs it took."""
     from viewstamp.host.disk import RealDisk
     from viewstamp.ids import Position, Term
-    from viewstamp.wal.wal import Options, Wal
+    from viewstamp.wal.budget import WalOptions
+    from viewstamp.wal.log import Wal
     from viewstamp.wire.batch import build_batch
 
-    log = Wal.open(RealDisk(), directory, Options(), on_batch=lambda *_: None)
+    log = Wal.open(RealDisk(), directory, WalOptions(), on_batch=lambda *_: None)
     log.start(lambda _: None)  # Whoever waits is told.
     values = [value] * records
 

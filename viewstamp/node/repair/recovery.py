@@ -11,7 +11,7 @@
 | no whole snapshot, the log begins above 1 | refused: an empty state would be an invention |
 
 A node that died while a leader's snapshot was being installed has the file, durable, a mark in the control file that
-names it (``wal/known_end.py``), and perhaps still the old log. The log is reset to the snapshot's end, and then its
+names it (``wal/verdict.py``), and perhaps still the old log. The log is reset to the snapshot's end, and then its
 history is stored and the mark cleared, in this order (protocol rule 19). This can be repeated.
 
 Before anything is sent, the running mark is stored, and with it the pair that a power loss makes this member regain
@@ -39,12 +39,12 @@ from viewstamp.node.running_mark import mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
-from viewstamp.wal import wal as wal_module
+from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import NO_LOG_ID
-from viewstamp.wal.known_end import is_being_installed, known_end
+from viewstamp.wal.log import Wal
 from viewstamp.wal.recovery import check_without_log_id
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.verdict import is_being_installed, known_end
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["InitialState", "Recovered", "point_of", "recover"]
@@ -107,7 +107,7 @@ def recover(
     cluster: ClusterId,
     data_dir: str,
     members: Membership,
-    wal_options: wal_module.Options,
+    wal_options: WalOptions,
     on_wal: Callable[[Wal], None],
     check_stop: Callable[[], None],
     log: Logger,

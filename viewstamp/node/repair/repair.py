@@ -42,9 +42,16 @@ from viewstamp.node.running_mark import UNKNOWN_END, lost_power, recovering_pair
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
-from viewstamp.wal.known_end import known_end
-from viewstamp.wal.repair import Aside, Rebuilding, begin_anew, cut_behind, set_everything_aside, settle_mark
+from viewstamp.wal.repair import (
+    Quarantine,
+    SegmentRewriter,
+    begin_anew,
+    cut_behind,
+    finish_truncation,
+    set_everything_aside,
+)
 from viewstamp.wal.truncation import MARK_NAME
+from viewstamp.wal.verdict import known_end
 
 __all__ = ["UNKNOWN_END", "Repairer", "recovering_pair"]
 
@@ -213,7 +220,7 @@ class Repairer:
                 membership=membership.encode(),
             )
         )
-        aside = Aside(disk, self._data_dir)
+        aside = Quarantine(disk, self._data_dir)
         for name in disk.list_directory(f"{self._data_dir}/snapshots"):
             aside.move(f"{self._data_dir}/snapshots/{name}")
         begin_anew(disk, self._wal, aside)
@@ -250,7 +257,7 @@ class Repairer:
 
     async def _repair(self, error: CorruptionError) -> bool:
         self.progress = Progress(sentence=f"{self._node} is repairing: it looks what is left of its log")
-        aside = Aside(self._host.disk, self._data_dir)
+        aside = Quarantine(self._host.disk, self._data_dir)
         try:
             if await in_thread(is_control_lost, self._host.disk, self._data_dir):
                 return await in_thread(self._begin_reborn, error, f"{self._host.entropy.getrandbits(64):016x}")
@@ -277,7 +284,7 @@ class Repairer:
         commit_end = max(look.state.commit_hint, look.found.commit_hint)
         return Remains(self._host.disk, look.found.parts, commit_end=commit_end, history=look.history)
 
-    def _say_repaired(self, aside: Aside) -> None:
+    def _say_repaired(self, aside: Quarantine) -> None:
         assert self.progress is not None, "a repair is under way"
         self._log.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
 
@@ -294,7 +301,7 @@ class Repairer:
             if region.end is None or first_index is None:
                 return False  # Its only file may be torn as well: it can be written again when others have followed.
             refetcher = self._refetcher(look.state, look.membership, self.progress)
-            aside = Aside(self._host.disk, self._data_dir)
+            aside = Quarantine(self._host.disk, self._data_dir)
             try:
                 if not await refetcher.has(region.start, first_index):
                     return False
@@ -319,7 +326,7 @@ class Repairer:
         store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
         snapshot = _newest_whole(store)
         begin = snapshot.end if snapshot is not None else 1
-        settle_mark(disk, self._wal, control.state.log_id)
+        finish_truncation(disk, self._wal, control.state.log_id)
         hint = max(known_end(disk, self._data_dir, control.state), begin)
         found = assess(
             disk,
@@ -351,7 +358,7 @@ class Repairer:
 
     # -- What is done ---------------------------------------------------------------------------------------
 
-    async def _mend(self, look: _Look, refetcher: Refetcher, aside: Aside) -> None:
+    async def _mend(self, look: _Look, refetcher: Refetcher, aside: Quarantine) -> None:
         """Fetch what is known to be committed; cut where more is missing."""
         found, progress = look.found, self.progress
         assert progress is not None, "a repair is under way"
@@ -382,12 +389,14 @@ class Repairer:
                 # The beginning, which the others have dropped: what they have in its place is a snapshot.
                 await refetcher.fetch_snapshot(look.store, begin, log_end)
 
-    async def _rebuild(self, look: _Look, region: Region, end: int | None, refetcher: Refetcher, aside: Aside) -> None:
+    async def _rebuild(
+        self, look: _Look, region: Region, end: int | None, refetcher: Refetcher, aside: Quarantine
+    ) -> None:
         """Write a region again, with what is missing from the others."""
         history = look.history
         term = history.term_at(Index(region.start - 1)) if history.starts[0].begin < region.start else 0
         rebuilding = await in_thread(
-            Rebuilding,
+            SegmentRewriter,
             self._host.disk,
             region,
             commit_end=look.committed,
@@ -447,11 +456,11 @@ class Repairer:
             log_id=self._host.entropy.randbytes(16),
         )
         ControlFile.open(disk, self._data_dir).write(state)
-        begin_anew(disk, self._wal, Aside(disk, self._data_dir), state.log_id)
+        begin_anew(disk, self._wal, Quarantine(disk, self._data_dir), state.log_id)
         self._log.error("! term and vote are lost: it joins anew", reason=error.message, member=member, aside=aside)
         return True
 
-    def _begin_anew(self, look: _Look, aside: Aside) -> None:
+    def _begin_anew(self, look: _Look, aside: Quarantine) -> None:
         """Set log and snapshots aside; what is left is who this node is, and what it promised. Blocking."""
         self._begin_recovering(look, 0)
         store = look.store

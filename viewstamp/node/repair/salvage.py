@@ -13,7 +13,7 @@ from viewstamp.errors import UnavailableError
 from viewstamp.host.interfaces import Disk
 from viewstamp.node.peers.peer_client import LostError
 from viewstamp.node.repair.refetch import is_described
-from viewstamp.wal.assessment import Part, salvage
+from viewstamp.wal.assessment import SegmentAssessment, salvage
 from viewstamp.wire.batch import Batch
 
 __all__ = ["Remains"]
@@ -26,7 +26,9 @@ class Remains:
       * nothing from ``commit_end`` on is given, and nothing that the history does not describe
     """
 
-    def __init__(self, disk: Disk, parts: Sequence[Part], *, commit_end: int, history: TermHistory) -> None:
+    def __init__(
+        self, disk: Disk, parts: Sequence[SegmentAssessment], *, commit_end: int, history: TermHistory
+    ) -> None:
         """Know the parts; nothing is read yet.
 
         Args:
@@ -59,7 +61,7 @@ class Remains:
             )
         return batches
 
-    def _read(self, part: Part, start: int, end: int, bytes_max: int) -> list[Batch]:
+    def _read(self, part: SegmentAssessment, start: int, end: int, bytes_max: int) -> list[Batch]:
         batches: list[Batch] = []
         at, size = start, 0
         try:

@@ -27,8 +27,8 @@ from viewstamp.host.interfaces import Clock, Disk
 from viewstamp.host.logger import Logger
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.catalogue import Segment
-from viewstamp.wal.scrub import scrub_segment
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
+from viewstamp.wal.offline import scrub_segment
 
 __all__ = ["ScrubOptions", "Scrubber"]
 

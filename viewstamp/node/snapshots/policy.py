@@ -40,7 +40,7 @@ from viewstamp.node.replica import LogTrimmed
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import Cut
-from viewstamp.wal.wal import Wal
+from viewstamp.wal.log import Wal
 
 __all__ = ["SnapshotOptions", "Snapshotter"]
 

@@ -12,11 +12,11 @@ from viewstamp.host.interfaces import Disk, File
 from viewstamp.ids import Position
 from viewstamp.replay.columns import join_columns, slice_columns
 from viewstamp.replay.headers import CHUNK_BYTES
-from viewstamp.replay.visible import Plan
-from viewstamp.wal.segment import Window
+from viewstamp.replay.visible import ReplayPlan
+from viewstamp.wal.scan import Window
 from viewstamp.wire.batch import Batch, Columns, Kind
 
-__all__ = ["Block", "Extent", "Reader", "Run", "blocks", "extents", "read_runs"]
+__all__ = ["Block", "Extent", "ExtentReader", "RecordRun", "blocks", "extents", "read_runs"]
 
 _FILES_MAX: Final = 8
 """Files that are kept open, each with a piece of it: RECORDS and STAGED batches of a few replicas."""
@@ -39,7 +39,7 @@ class Extent(NamedTuple):
     header: bytes
 
 
-def extents(plan: Plan) -> Iterator[Extent]:
+def extents(plan: ReplayPlan) -> Iterator[Extent]:
     """Yield the plan with the places of its batches, in order."""
     chain = plan.chain
     for topic, position, skip, count, log_time, place in plan:
@@ -51,14 +51,14 @@ def extents(plan: Plan) -> Iterator[Extent]:
         yield Extent(plan.topics[topic], position, skip, count, log_time, path, rows.locations[row], header)
 
 
-class Reader:
+class ExtentReader:
     """Reads extents; blocking. Use it as a context, or close it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._windows: OrderedDict[tuple[str, bool], tuple[File, Window]] = OrderedDict()
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> ExtentReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +120,7 @@ class Reader:
         return found[1]
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Rows of a block that were one batch, or the part of it that is shown; all with one term and log time."""
 
     topic: str
@@ -135,7 +135,7 @@ class Run(NamedTuple):
 class Block:
     """Records of a plan that follow on each other: their values, keys and headers as joined columns, and the rest."""
 
-    runs: list[Run]
+    runs: list[RecordRun]
     columns: Columns
 
     @property
@@ -144,18 +144,18 @@ class Block:
         return self.columns.size
 
 
-def read_runs(reader: Reader, items: Iterable[Extent]) -> Iterator[tuple[Run, Columns]]:
+def read_runs(reader: ExtentReader, items: Iterable[Extent]) -> Iterator[tuple[RecordRun, Columns]]:
     """Yield each extent's records, as they stand in its batch."""
     for extent in items:
         batch = reader.read(extent)
         columns = slice_columns(batch.columns(), extent.skip, extent.skip + extent.count)
         index = batch.first_index + extent.skip
-        yield Run(extent.topic, extent.position, batch.term, index, extent.log_time, extent.count), columns
+        yield RecordRun(extent.topic, extent.position, batch.term, index, extent.log_time, extent.count), columns
 
 
-def blocks(runs: Iterable[tuple[Run, Columns]], bytes_max: int) -> Iterator[Block]:
+def blocks(runs: Iterable[tuple[RecordRun, Columns]], bytes_max: int) -> Iterator[Block]:
     """Join runs to blocks of about ``bytes_max`` bytes: what is small is dear one by one, whoever takes it."""
-    held: list[Run] = []
+    held: list[RecordRun] = []
     parts: list[Columns] = []
     size = 0
     for run, columns in runs:

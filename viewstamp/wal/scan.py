@@ -25,7 +25,7 @@ from viewstamp.wal.format import (
 )
 from viewstamp.wire.batch import HEADER_SIZE, Batch, pad
 
-__all__ = ["CHUNK_BYTES", "Chain", "Pass", "Rest", "Stop", "Window", "groups_behind", "later_durable", "rest_of"]
+__all__ = ["CHUNK_BYTES", "Pass", "Rest", "ScanState", "Stop", "Window", "groups_behind", "later_durable", "rest_of"]
 
 CHUNK_BYTES = 1024 * 1024
 """How much is read at once."""
@@ -59,7 +59,7 @@ class Stop:
 
 
 @dataclass(slots=True, kw_only=True)
-class Chain:
+class ScanState:
     """What the next group and batch must follow; carried from segment to segment.
 
     ``end`` is the index that comes next, None before the first segment; ``term`` that of the record before
@@ -130,7 +130,7 @@ class Pass:
       * ``chain`` describes what was yielded so far
     """
 
-    def __init__(self, file: File, chain: Chain, *, limit: int | None = None) -> None:
+    def __init__(self, file: File, chain: ScanState, *, limit: int | None = None) -> None:
         """Read ``file`` from its start; ``limit`` = as if it were not longer than that."""
         self.file = file
         self.chain = chain
@@ -241,7 +241,7 @@ class Pass:
         self.stop = Stop(location=at, complete=complete, contradicts=contradicts, expected=expected, found=found)
 
 
-def _check_place(group: GroupHeader, segment: SegmentHeader, at: int, chain: Chain) -> None:
+def _check_place(group: GroupHeader, segment: SegmentHeader, at: int, chain: ScanState) -> None:
     """Refuse a group header that is intact but was written for another place or an earlier time."""
     if group.generation != segment.generation:
         raise FrameError(f"a group of generation {group.generation} in a segment of generation {segment.generation}")
@@ -264,7 +264,7 @@ def rest_of(file: File, location: int) -> tuple[Rest, int]:
     return (Rest.BYTES, used) if used else (Rest.ZEROS, 0)
 
 
-def later_durable(file: File, location: int, chain: Chain, generation: int | None) -> GroupHeader | None:
+def later_durable(file: File, location: int, chain: ScanState, generation: int | None) -> GroupHeader | None:
     """Search behind ``location`` for an intact group that calls a byte beyond it durable.
 
     Such a group was written after everything before it had been synced, so what is unreadable at
@@ -274,7 +274,7 @@ def later_durable(file: File, location: int, chain: Chain, generation: int | Non
     return next((group for group in groups if group.durable > location), None)
 
 
-def groups_behind(file: File, location: int, chain: Chain, generation: int | None) -> Iterator[GroupHeader]:
+def groups_behind(file: File, location: int, chain: ScanState, generation: int | None) -> Iterator[GroupHeader]:
     """Yield the intact groups behind ``location`` that can follow ``chain``, by their place.
 
     ``generation`` is the segment's; None where its header is not readable. Bytes that only look like a header (inside

@@ -21,27 +21,28 @@ from viewstamp.errors import (
 )
 from viewstamp.host.interfaces import Disk, SerialExecutor
 from viewstamp.ids import Index, Term
-from viewstamp.wal.catalogue import Segment
+from viewstamp.wal.budget import Budget, SpareResult, Spares, WalOptions, cost_of
+from viewstamp.wal.catalogue import Segment, read
 from viewstamp.wal.format import NO_LOG_ID, SpareKind
-from viewstamp.wal.opening import settle_names, take_over
-from viewstamp.wal.options import Options
-from viewstamp.wal.reading import read
-from viewstamp.wal.recovery import Recovery, Survey
-from viewstamp.wal.reservation import Reservation
-from viewstamp.wal.space import Space
-from viewstamp.wal.spares import Prepared, Spares
+from viewstamp.wal.recovery import Recovery, Survey, settle_names, take_over
 from viewstamp.wal.upkeep import Upkeep
-from viewstamp.wal.writer import Append, Close, Cut, Done, Item, Job, Outcome, Reset, Sync, Trim, Writer
+from viewstamp.wal.writer import (
+    AppendItem,
+    CloseItem,
+    Done,
+    JobItem,
+    Reservation,
+    ResetItem,
+    SyncItem,
+    TrimItem,
+    TruncateItem,
+    WorkResult,
+    Writer,
+    WriterItem,
+)
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Options", "Reservation", "Wal"]
-
-_HEADERS_BYTES = 288
-"""What is reckoned for the headers of one append: a group's, the empty one's that closes it, a seal and the header of
-the next segment."""
-
-_HEADERS_SHARE = 16
-"""And one byte for so many: a checksum of 4 for each batch, which has at least 96, and the headers of more groups."""
+__all__ = ["Reservation", "Wal", "WalOptions"]
 
 
 class Wal:
@@ -58,7 +59,7 @@ class Wal:
     """
 
     def __init__(
-        self, disk: Disk, directory: str, options: Options, found: Survey, writer: Writer, spares: Spares
+        self, disk: Disk, directory: str, options: WalOptions, found: Survey, writer: Writer, spares: Spares
     ) -> None:
         """Take over what :meth:`open` found and made ready; use that."""
         self.directory = directory
@@ -77,14 +78,14 @@ class Wal:
         self._failure: StorageError | None = None
         self._closed = False
         self._on_failed: Callable[[StorageError], None] | None = None
-        self._executor: SerialExecutor[Item] | None = None
+        self._executor: SerialExecutor[WriterItem] | None = None
         self._preparing_executor: SerialExecutor[bool] | None = None
         self._is_preparing = False
         self._upkeep = Upkeep(
             options.idle_seconds,
             groups=lambda: self._groups,
             is_busy=lambda: self._queued > 0,
-            close_group=lambda: self._enqueue(Close(False, _ignore)),
+            close_group=lambda: self._enqueue(CloseItem(False, _ignore)),
             store_hint=self._store_commit_hint,
         )
         self._hint_writer: Callable[[int], None] | None = None
@@ -93,7 +94,7 @@ class Wal:
         self._sync_due: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = float
         self._groups = writer.groups
-        self._space = Space(
+        self._space = Budget(
             segment_bytes=options.segment_bytes,
             bytes_max=options.bytes_max,
             reserve_bytes=options.reserve_bytes,
@@ -111,7 +112,7 @@ class Wal:
         cls,
         disk: Disk,
         directory: str,
-        options: Options,
+        options: WalOptions,
         *,
         on_batch: Callable[[Batch, int], None],
         must_exist: bool = False,
@@ -284,7 +285,7 @@ class Wal:
           ClosedError: the log is closed.
         """
         self._check_open()
-        self._check_space(_cost(size), urgent=urgent, spared=spared)
+        self._check_space(cost_of(size), urgent=urgent, spared=spared)
 
     def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
@@ -299,7 +300,7 @@ class Wal:
           ClosedError: the log is closed.
         """
         self._check_open()
-        cost = _cost(size)
+        cost = cost_of(size)
         if not urgent and self._queued and self._queued + cost > self._options.queue_bytes_max:
             raise OverloadedError(
                 f"{self._queued} bytes wait for the disk, {size} more would be over {self._options.queue_bytes_max}",
@@ -319,7 +320,7 @@ class Wal:
         """
         assert not reservation.ready, "a reservation is filled or cancelled once"
         assert batches, "nothing to append"
-        reservation.item = Append(batches, reservation.cost, done)
+        reservation.item = AppendItem(batches, reservation.cost, done)
         reservation.ready = True
         self._pump()
 
@@ -360,7 +361,7 @@ class Wal:
           StorageError, ClosedError: as :meth:`reserve`.
         """
         self._check_open()
-        self._enqueue(Cut(end, done))
+        self._enqueue(TruncateItem(end, done))
 
     def trim(self, first_index: Index, done: Done) -> None:
         """Drop whole segments, all of whose records are below ``first_index``, after everything handed over before.
@@ -374,7 +375,7 @@ class Wal:
           StorageError, ClosedError: as :meth:`reserve`.
         """
         self._check_open()
-        self._enqueue(Trim(first_index, done))
+        self._enqueue(TrimItem(first_index, done))
 
     def reset(self, end: Index, term: Term, done: Done) -> None:
         """Drop everything, after everything handed over before: the log is empty and begins at ``end``.
@@ -387,12 +388,12 @@ class Wal:
           StorageError, ClosedError: as :meth:`reserve`.
         """
         self._check_open()
-        self._enqueue(Reset(end, term, done))
+        self._enqueue(ResetItem(end, term, done))
 
     def drop_replaced(self) -> None:
         """Have the segments removed that the last reset has set aside, if they are still there. Never awaits."""
         if self._spares.keeps_replaced and self._failure is None and not self._closed:
-            self._enqueue(Job(self._spares.remove_replaced, _ignore))
+            self._enqueue(JobItem(self._spares.remove_replaced, _ignore))
 
     def reset_now(self, end: Index, term: Term) -> None:
         """Do what :meth:`reset` does on the caller's thread, blocking, on a log not started.
@@ -413,7 +414,7 @@ class Wal:
           StorageError, ClosedError: as :meth:`reserve`.
         """
         self._check_open()
-        self._enqueue(Job(job, done))
+        self._enqueue(JobItem(job, done))
 
     @property
     def durable_commit_end(self) -> int:
@@ -440,7 +441,7 @@ class Wal:
                 self._queued -= reservation.cost
         if self._failure is None:
             self._store_commit_hint()
-            self._waiting.append(Reservation(0, Close(True, _ignore)))
+            self._waiting.append(Reservation(0, CloseItem(True, _ignore)))
         self._pump()
         self._closed = True
         if self._executor is None:
@@ -475,7 +476,7 @@ class Wal:
             self._prepare_next(asks=True)  # there may be room again: the next call will know
             raise
 
-    def _enqueue(self, item: Item) -> None:
+    def _enqueue(self, item: WriterItem) -> None:
         self._waiting.append(Reservation(0, item))
         self._pump()
 
@@ -486,17 +487,17 @@ class Wal:
             while (item := self._next_ready()) is not None:
                 executor.put(item)
 
-    def _next_ready(self) -> Item | None:
+    def _next_ready(self) -> WriterItem | None:
         """Take the next item that is ready from the order, passing over what was cancelled."""
         waiting = self._waiting
         while waiting and waiting[0].ready:
             item = waiting.popleft().item
-            if isinstance(item, Append):
+            if isinstance(item, AppendItem):
                 self._end = item.batches[-1].end
-            elif isinstance(item, Cut):
+            elif isinstance(item, TruncateItem):
                 self._end = item.end
                 self._cuts.append(item.end)
-            elif isinstance(item, Reset):
+            elif isinstance(item, ResetItem):
                 self._end = item.end
                 self._cuts.append(self._catalogue.first_index)
             if item is not None:
@@ -505,10 +506,10 @@ class Wal:
 
     def _work_now(self) -> None:
         """Do what is ready without an executor."""
-        items: list[Item] = list(iter(self._next_ready, None))
+        items: list[WriterItem] = list(iter(self._next_ready, None))
         self._on_done(items, self._writer.work(items))
 
-    def _on_done(self, items: list[Item], outcome: Outcome | BaseException) -> None:
+    def _on_done(self, items: list[WriterItem], outcome: WorkResult | BaseException) -> None:
         """Take the writer's report: advance the durable end, complete the items in order."""
         if isinstance(outcome, BaseException):
             succeeded, failure = 0, outcome
@@ -522,23 +523,23 @@ class Wal:
             if outcome.taken and not self._closed and self._failure is None:
                 self._store_commit_hint()  # The log has gone on in another segment.
         error: StorageError | None = None
-        unfinished: list[Trim] = []
+        unfinished: list[TrimItem] = []
         for at, item in enumerate(items):
             if at == succeeded:
                 error = self._fail(failure)
-            if isinstance(item, Append):
+            if isinstance(item, AppendItem):
                 self._queued -= item.size
                 if error is None:
                     self._durable_end = item.batches[-1].end
-            elif isinstance(item, Cut):
+            elif isinstance(item, TruncateItem):
                 self._cuts.popleft()
                 if error is None:
                     self._durable_end = min(self._durable_end, item.end)
-            elif isinstance(item, Reset):
+            elif isinstance(item, ResetItem):
                 self._cuts.popleft()
                 if error is None:
                     self._durable_end = item.end
-            elif isinstance(item, Trim) and error is None and self._catalogue.droppable(item.first_index):
+            elif isinstance(item, TrimItem) and error is None and self._catalogue.droppable(item.first_index):
                 unfinished.append(item)
                 continue
             try:
@@ -551,7 +552,7 @@ class Wal:
         if self._failure is None and not self._closed and self._executor is not None:
             self._upkeep.watch()
 
-    def _go_on_trimming(self, trim: Trim) -> None:
+    def _go_on_trimming(self, trim: TrimItem) -> None:
         if self._closed:
             trim.done(ClosedError("the log was closed before all that was to be trimmed was dropped"))
         elif self._executor is not None:
@@ -590,13 +591,13 @@ class Wal:
         else:
             self._on_prepared([makes], self._prepare([makes]))
 
-    def _prepare(self, wanted: list[bool]) -> tuple[Prepared, int]:
+    def _prepare(self, wanted: list[bool]) -> tuple[SpareResult, int]:
         """Make a spare if one is wanted, on a thread of its own; return that, and the bytes free on the disk."""
         self._spares.retry_removals()
-        prepared = self._spares.prepare(self._options.reserve_bytes) if wanted[0] else Prepared(None, False, True)
+        prepared = self._spares.prepare(self._options.reserve_bytes) if wanted[0] else SpareResult(None, False, True)
         return prepared, self._disk.free_bytes(self.directory)
 
-    def _on_prepared(self, _: list[bool], outcome: tuple[Prepared, int] | BaseException) -> None:
+    def _on_prepared(self, _: list[bool], outcome: tuple[SpareResult, int] | BaseException) -> None:
         self._is_preparing = self._space.is_making = False
         if isinstance(outcome, BaseException):
             self._writer.fail(self._fail(outcome))
@@ -622,7 +623,7 @@ class Wal:
         self._sync_due = None
         if self._failure is None and not self._closed:
             assert self._executor is not None, "only a started log has a clock"
-            self._executor.put(Sync(_ignore))
+            self._executor.put(SyncItem(_ignore))
 
     # -- the commit hint --------------------------------------------------------------------------------
 
@@ -632,7 +633,7 @@ class Wal:
         if self._hint_writer is not None and end > self._hint_stored:
             self._hint_stored = end
             store = self._hint_writer
-            self._enqueue(Job(lambda: store(self._writer.durable_commit_end), _ignore))
+            self._enqueue(JobItem(lambda: store(self._writer.durable_commit_end), _ignore))
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -665,11 +666,6 @@ class Wal:
                 # Where the log was cut and written again meanwhile, this could be a mix of before and after.
                 if truncations == self._catalogue.truncations:
                     return found
-
-
-def _cost(size: int) -> int:
-    """Return the most that a reservation of ``size`` bytes of batches can take on the disk."""
-    return size + size // _HEADERS_SHARE + _HEADERS_BYTES
 
 
 def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from viewstamp.errors import StorageError, StorageFullError
 from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.format import (
+    GROUP_HEADER_SIZE,
     TEMPORARY_NAME,
     SpareKind,
     is_replaced_name,
@@ -32,10 +34,17 @@ from viewstamp.wal.format import (
     spare_name,
 )
 
-__all__ = ["Prepared", "Spares", "fill_with_zeros"]
+__all__ = ["Budget", "SpareResult", "Spares", "WalOptions", "cost_of", "fill_with_zeros"]
 
 _PIECE_BYTES = 1024 * 1024
 _PIECE = memoryview(bytes(_PIECE_BYTES))
+
+_HEADERS_BYTES = 288
+"""What is reckoned for the headers of one append: a group's, the empty one's that closes it, a seal and the header of
+the next segment."""
+
+_HEADERS_SHARE = 16
+"""And one byte for so many: a checksum of 4 for each batch, which has at least 96, and the headers of more groups."""
 
 _KEPT_MAX = 2
 """Spares that a log without a bound keeps: the next segment, and one more where trimming yields it."""
@@ -44,7 +53,7 @@ _OLD_PREPARED_NAME = "next.prepared"
 """What the only spare was called when there was never more than one."""
 
 
-class Prepared(NamedTuple):
+class SpareResult(NamedTuple):
     """What became of making a spare: ``used`` is what was used up for it, None = a new file.
 
     ``has_space`` is whether the disk had room for it; the budget may lack it all the same.
@@ -203,7 +212,7 @@ class Spares:
             self._dropped.append((name, length))
         return True
 
-    def prepare(self, reserve_bytes: int = 0) -> Prepared:
+    def prepare(self, reserve_bytes: int = 0) -> SpareResult:
         """Make one more file ready, a dropped one before a new one, which leaves ``reserve_bytes`` free. Blocking.
 
         Temporary name → zeros → sync → rename: whoever finds the final name finds synced zeros. The directory is synced
@@ -225,7 +234,7 @@ class Spares:
         if not has_space or not self.take(growth):
             if dropped is not None:
                 self._remove(path, length)
-            return Prepared(used, False, has_space)
+            return SpareResult(used, False, has_space)
         file = create_anew(self._disk, path) if dropped is None else self._disk.open(path)
         try:
             if dropped is None:
@@ -235,14 +244,14 @@ class Spares:
                 fill_with_zeros(file, 0, self._segment_bytes)
         except StorageFullError:
             self._remove(path, self._segment_bytes)  # somebody else took the space in between: not ours to fail for
-            return Prepared(used, False, False)
+            return SpareResult(used, False, False)
         finally:
             file.close()
         name = f"{self._directory}/{spare_name(self._next(), SpareKind.PREPARED)}"
         self._disk.rename(path, name)
         with self._lock:
             self._prepared.append(name)
-        return Prepared(used, True, True)
+        return SpareResult(used, True, True)
 
     def _adopt(self, path: str, number: int, kind: SpareKind) -> None:
         self._names = max(self._names, number)
@@ -285,3 +294,143 @@ def _size(disk: Disk, path: str) -> int:
         return file.size()
     finally:
         file.close()
+
+
+_ROLL_BYTES = GROUP_HEADER_SIZE
+"""What the seal of a segment takes."""
+
+
+class Budget:
+    """The room of a log: in the open segment, in the prepared ones, and on the disk.
+
+    Invariants:
+      * :meth:`check` refuses what could only be written by using ``reserve_bytes``, or going over ``bytes_max``
+    """
+
+    def __init__(self, *, segment_bytes: int, bytes_max: int, reserve_bytes: int, margin_bytes: int) -> None:
+        self._segment_bytes = segment_bytes
+        self._bytes_max = bytes_max
+        self._reserve_bytes = reserve_bytes
+        self._margin_bytes = margin_bytes
+        self.open_room = 0
+        """Bytes that the open segment takes without growing."""
+        self.is_open_whole = True
+        """Whether the open segment has its full length; one that a clean stop shortened, and for which the disk had no
+        room again, grows with each append, and the next one is out of reach until it has grown."""
+        self.prepared = 0
+        """How many spares are ready."""
+        self.dropped = 0
+        """How many spares wait to be overwritten."""
+        self.is_making = False
+        """Whether a new spare is being made: nothing else may count on its bytes."""
+        self.may_grow = True
+        """Whether the disk had room when a segment was last made: then a file may be lengthened meanwhile."""
+        self.used = 0
+        """Bytes written in all segments."""
+        self.free = 0
+        """What the disk had when it was last asked."""
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be written; what is queued already included."""
+        growth = self.free - self._reserve_bytes if self.may_grow else 0
+        left = self._made_ready + max(0, growth)
+        return min(left, self._limit_left) if self._bytes_max else left
+
+    def left_for(self, queued: int) -> int:
+        """Bytes that may still be written, by what is not urgent, beside ``queued`` ones."""
+        return max(0, self.left - self._margin_bytes - queued)
+
+    def wants_another(self, queued: int) -> bool:
+        """Say whether another spare should be made ready, beside the ``queued`` bytes that must find room.
+
+        Without ``bytes_max`` one spare is kept; with it, as many as fit: the log is preallocated.
+        """
+        if self.dropped > 0:
+            return True
+        if not self._bytes_max:
+            return self.prepared < 1
+        in_files = self.open_room + max(0, self.prepared) * self._segment_bytes
+        left = self._limit_left
+        return left - in_files >= self._segment_bytes and left - self._segment_bytes >= queued
+
+    def check(self, size: int, *, urgent: bool, spared: int = 0) -> None:
+        """Refuse ``size`` bytes (all that is queued included) for which there is no room.
+
+        ``urgent`` may use the last ``margin_bytes`` and the disk's reserve: what a node must write although it is full.
+        All else leaves ``spared`` bytes of ``bytes_max`` too.
+
+        Raises:
+          StorageFullError: says how much is left, and why. The remedy begins with a verb and ends without a full stop:
+            who knows what could be dropped puts that before it.
+        """
+        if size + self._margin_bytes <= self.open_room and not self._bytes_max:
+            return  # Nearly always: the open segment has room enough, whatever else there is.
+        left = self.left
+        if urgent:
+            left = max(left, self._made_ready + self.free)
+            left = min(left, self._limit_left) if self._bytes_max else left
+        kept = 0 if urgent else self._margin_bytes + spared
+        if size + kept <= left:
+            return
+        if self._bytes_max and left == self._limit_left:
+            reason = f"{self.used} are written, [wal] bytes_max is {self._bytes_max}"
+            remedy = "raise [wal] bytes_max and restart this node"
+            if self._pending_bytes:
+                reason += f", {self._pending_bytes} are in files that are being made ready"
+                remedy = f"try again in a moment, or {remedy}"
+            if spared:
+                reason += f", {spared} are left free, as other members have less"
+        else:
+            reason = (
+                f"the disk has {self.free} bytes left, another segment takes {self._segment_bytes}"
+                f" and {self._reserve_bytes} stay in reserve"
+            )
+            remedy = "free space on the disk; the log goes on by itself then"
+        raise StorageFullError(
+            f"the log is full: {max(0, left - kept)} bytes can still be written, {size} are asked for; {reason}",
+            remedy=remedy,
+        )
+
+    @property
+    def _made_ready(self) -> int:
+        """Bytes that are there to be written to; rolling into the next segment takes a seal behind the open one."""
+        can_roll = self.is_open_whole and max(self.open_room, self.free) >= _ROLL_BYTES
+        return self.open_room + (max(0, self.prepared) * self._segment_bytes if can_roll else 0)
+
+    @property
+    def _limit_left(self) -> int:
+        """Bytes of ``bytes_max`` that are neither written nor in a file that cannot be used yet."""
+        return max(0, self._bytes_max - self.used - self._pending_bytes)
+
+    @property
+    def _pending_bytes(self) -> int:
+        """Bytes of files that will be ready soon: dropped ones, and a new one."""
+        return (max(0, self.dropped) + self.is_making) * self._segment_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalOptions:
+    """Settings of a log.
+
+    ``queue_bytes_max`` bounds what is reserved and not yet complete. ``bytes_max`` bounds all segments and spares
+    together, at every instant, and the log is preallocated to it; at least two segments; 0 = only the disk bounds it.
+    ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of the room, at most a quarter of a segment, are kept for
+    what is urgent. ``idle_seconds`` after the last append the last group is closed by an empty one.
+
+    ``sync_seconds`` 0 = an append is complete when it is durable. Above it, the interval mode: an append is complete
+    when it is written, and durable at most so much later; a power cut takes what was completed since the last sync.
+    """
+
+    segment_bytes: int = 16 * 1024 * 1024
+    queue_bytes_max: int = 64 * 1024 * 1024
+    bytes_max: int = 0
+    reserve_bytes: int = 32 * 1024 * 1024
+    margin_bytes: int = 1024 * 1024
+    idle_seconds: float = 0.25
+    sync_seconds: float = 0.0
+
+
+def cost_of(size: int) -> int:
+    """Return the most that a reservation of ``size`` bytes of batches can take on the disk."""
+    return size + size // _HEADERS_SHARE + _HEADERS_BYTES

@@ -6,20 +6,21 @@ Works on the files of a dead node and of a running one; what a running node writ
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass
 
-from viewstamp.errors import ConfigError, StorageError, TrimmedError
+from viewstamp.errors import ConfigError, CorruptionError, StorageError, TrimmedError
 from viewstamp.host.interfaces import Disk
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import NO_LOG_ID, GroupHeader, parse_segment_name
-from viewstamp.wal.known_end import known_end, snapshot_names
 from viewstamp.wal.recovery import Found, Survey
+from viewstamp.wal.scan import Pass, Rest, ScanState, rest_of
 from viewstamp.wal.truncation import MARK_NAME
+from viewstamp.wal.verdict import Corruption, LogVerdict, known_end, snapshot_names
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Entry", "inspect", "read_batches", "survey_of"]
+__all__ = ["InspectedItem", "Verification", "inspect", "read_batches", "scrub_segment", "survey_of", "verify"]
 
 WAL_DIRECTORY = "wal"
 """The log's directory inside a data directory."""
@@ -123,7 +124,7 @@ def _check_kept(survey: Survey, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class InspectedItem:
     """One line of the tree that :func:`inspect` draws.
 
     ``kind`` is "segment" (depth 0), "group" (1), "batch" (2) or "end" (0); ``location`` its byte in the segment;
@@ -140,7 +141,7 @@ class Entry:
         return f"{'  ' * self.depth}{self.kind} @{self.location} {fields}"
 
 
-def inspect(disk: Disk, path: str) -> Iterator[Entry]:
+def inspect(disk: Disk, path: str) -> Iterator[InspectedItem]:
     """Yield a log as a tree: segments, their groups, their batches, and at the end what recovery would say of it.
 
     Raises:
@@ -151,18 +152,18 @@ def inspect(disk: Disk, path: str) -> Iterator[Entry]:
     survey = survey_of(disk, path)
     for item in _walk(survey):
         if isinstance(item, Segment):
-            yield Entry("segment", 0, 0, _segment_fields(item))
+            yield InspectedItem("segment", 0, 0, _segment_fields(item))
         elif isinstance(item, GroupHeader):
-            yield Entry("group", 1, item.location, _group_fields(item))
+            yield InspectedItem("group", 1, item.location, _group_fields(item))
         else:
-            yield Entry("batch", 2, item[0], _batch_fields(item[1]))
+            yield InspectedItem("batch", 2, item[0], _batch_fields(item[1]))
     fields: dict[str, object] = {"verdict": survey.verdict, "end": survey.end, "torn_bytes": survey.torn_bytes}
     if survey.mark is not None:
         fields["unfinished_reset_to" if survey.mark.resets else "unfinished_truncation_to"] = survey.mark.end
     for damage in survey.damage:
         fields |= {"segment": damage.segment, "expected": damage.expected, "found": damage.found}
     location = survey.damage[0].location if survey.damage else survey.segments[-1].length if survey.segments else 0
-    yield Entry("end", 0, location, fields)
+    yield InspectedItem("end", 0, location, fields)
 
 
 def _segment_fields(segment: Segment) -> dict[str, object]:
@@ -203,3 +204,110 @@ def _batch_fields(batch: Batch) -> dict[str, object]:
         "sequence": batch.sequence,
         "bytes": batch.size,
     }
+
+
+_LOOKS_MAX = 10
+"""How often a log is looked at again while the place that seems damaged moves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What became of every byte of a log. ``last_index`` is inclusive; ``first_index - 1`` where there is no record."""
+
+    path: str
+    verdict: LogVerdict
+    segments: int
+    batches: int
+    records: int
+    first_index: int
+    last_index: int
+    torn_bytes: int
+    damage: tuple[Corruption, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the keys and values that ``--output json`` prints."""
+        return {**asdict(self), "damage": [asdict(damage) for damage in self.damage]}
+
+
+def verify(disk: Disk, path: str) -> Verification:
+    """Read all of a data directory, a log directory or one segment file, and check every checksum; blocking.
+
+    May be asked about a running node: its writes can make a place look damaged that is only being written, so
+    damage counts when it is seen twice at the same place.
+
+    Raises:
+      ConfigError: ``path`` is no log, or one of a newer format.
+      StorageError: a file cannot be read.
+    """
+    found = _look(disk, path)
+    for _ in range(_LOOKS_MAX):
+        if found.verdict != "corruption":
+            break
+        before, found = found, _look(disk, path)
+        if found.damage == before.damage:
+            break
+    return found
+
+
+def _look(disk: Disk, path: str) -> Verification:
+    survey: Survey | None = None
+    try:
+        survey = survey_of(disk, path).run()
+        damage = tuple(survey.damage)
+    except FileNotFoundError as error:
+        # Listed, and gone a moment later: a running node truncates its log. The next look will know.
+        name = posixpath.basename(error.filename or path)
+        damage = (Corruption(segment=name, location=0, expected="a file that was listed", found="no such file"),)
+    except CorruptionError as error:
+        name = posixpath.basename(error.path)
+        damage = (Corruption(segment=name, location=error.location, expected=error.expected, found=error.found),)
+    return Verification(
+        path=path,
+        verdict=survey.verdict if survey is not None else "corruption",
+        segments=len(survey.segments) if survey is not None else 0,
+        batches=survey.batches if survey is not None else 0,
+        records=survey.records if survey is not None else 0,
+        first_index=survey.first_index if survey is not None else 1,
+        last_index=survey.end - 1 if survey is not None else 0,
+        torn_bytes=survey.torn_bytes if survey is not None else 0,
+        damage=damage,
+    )
+
+
+_PIECE_BYTES = 64 * 1024
+
+
+def scrub_segment(disk: Disk, segment: Segment) -> Generator[int, None, None]:
+    """Read a sealed segment; yield now and then how many bytes were checked since the last time. Blocks in between.
+
+    Raises:
+      CorruptionError: a byte is not what it was; or the segment was trimmed or cut meanwhile, which the caller knows.
+      FileNotFoundError: there is no such file any more.
+      StorageError: it cannot be read.
+    """
+    file = disk.open_read(segment.path)
+    try:
+        chain = ScanState(generation=segment.generation - 1)
+        reading = Pass(file, chain)
+        checked = 0
+        if reading.read_header(segment.number):
+            for item in reading.items():
+                at = item.location if isinstance(item, GroupHeader) else item[0]
+                if at - checked >= _PIECE_BYTES:
+                    yield at - checked
+                    checked = at
+        stop, last = reading.stop, reading.last_group
+        assert stop is not None, "a pass ends with a reason"
+        rest = rest_of(file, stop.location)[0]
+        if not stop.complete or rest is not Rest.NOTHING or reading.header is None or last is None or not last.seals:
+            raise CorruptionError(
+                f"{segment.path} is damaged at byte {stop.location}: expected {stop.expected}, found {stop.found}",
+                path=segment.path,
+                location=stop.location,
+                expected=stop.expected,
+                found=stop.found,
+                remedy="nothing: it is repaired from the other members, if there are any",
+            )
+        yield stop.location - checked
+    finally:
+        file.close()
