@@ -6,6 +6,7 @@
 ARGS =
 VENV = .venv
 PY = $(VENV)/bin/python
+WHEEL = $(VENV)/wheel
 PIP = $(PY) -m pip install --disable-pip-version-check --quiet
 WHAT =
 # A whole run uses every processor, a file's tests in one process; a chosen part runs in one, so that -s and --pdb work.
@@ -29,10 +30,10 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark test test-core check fix sim soak soak-power fuzz explore mutants bench bench-spark setup
+.PHONY: help demo demo-spark test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore mutants bench bench-spark setup
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed $(VENV)/.flights ## three real nodes, 336,776 records, two kills, and the proof (ARGS="--nodes 5")
 	@$(PY) -m viewstamp demo $(ARGS)
@@ -45,6 +46,16 @@ test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot ## run the tests (ARGS="tests/wa
 
 test-core: $(VENV)/.dev ## the tests that need no Spark, and its 900 MB neither
 	@$(PY) -m pytest $(PARALLEL) --ignore=tests/spark -m "not spark" $(ARGS)
+
+test-wheel: $(VENV)/.installed ## build the wheel, and use it in an environment that holds nothing else
+	@rm -rf $(WHEEL)
+	@$(PY) -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir $(WHEEL) .
+	@$(PY) -m venv $(WHEEL)/venv
+	@$(WHEEL)/venv/bin/python -m pip install --disable-pip-version-check --quiet $(WHEEL)/*.whl
+	@$(WHEEL)/venv/bin/python -I tests/packaging/smoke.py
+
+test-pythons: $(VENV)/.installed ## the core's tests under the oldest and the newest Python of this machine
+	@$(PY) -m tests.packaging.pythons $(ARGS)
 
 check: $(VENV)/.dev ## lint, format, types and import directions; changes nothing
 	$(PY) -m ruff check
