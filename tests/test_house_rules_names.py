@@ -22,17 +22,13 @@ TWO_FACES = {
 """Class names that stand in several modules on purpose, and why."""
 
 STILL_TWICE = {
-    "Actor",
     "Append",
     "Batch",
     "Changes",
     "Claim",
-    "Connection",
     "Cut",
-    "Future",
     "Image",
     "Operation",
-    "Options",
     "Process",
     "Progress",
     "Receipt",
@@ -66,11 +62,6 @@ STILL_UNNAMED = {
         "hosted",
         "lint",
         "methods",
-    },
-    "client": {
-        "checks",
-        "options",
-        "results",
     },
     "embed": {
         "actor_classes",

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from viewstamp.actors.replicated.actor import ReplicatedActor
     from viewstamp.actors.replicated.methods import command, query
     from viewstamp.client.aio import Client
-    from viewstamp.client.members import Members
-    from viewstamp.client.options import Options as ClientOptions
-    from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
-    from viewstamp.client.sink import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
+    from viewstamp.client.options import ClientOptions
+    from viewstamp.client.results import ActorInfo, Change, Members, Outcome, Receipt, SnapshotInfo, TopicInfo
+    from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
     from viewstamp.embed.connect import connect
     from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
     from viewstamp.embed.open_node import EmbeddedNode, open_node
@@ -137,22 +136,22 @@ __all__ = [
 
 _HOMES = {
     "ActorInfo": "client.results",
-    "Attempt": "client.sink",
+    "Attempt": "client.sinks",
     "Change": "client.results",
     "Client": "client.aio",
-    "ClientOptions": "client.options:Options",
+    "ClientOptions": "client.options",
     "ClusterHandle": "embed.local_cluster",
-    "CommitRange": "client.sink",
+    "CommitRange": "client.sinks",
     "EmbeddedNode": "embed.open_node",
-    "Members": "client.members",
+    "Members": "client.results",
     "Outcome": "client.results",
     "Receipt": "client.results",
     "Record": "wire.batch",
     "ReplicatedActor": "actors.replicated.actor",
-    "Sealed": "client.sink",
-    "Sink": "client.sink",
-    "SinkCommit": "client.sink",
-    "SinkInfo": "client.sink",
+    "Sealed": "client.sinks",
+    "Sink": "client.sinks",
+    "SinkCommit": "client.sinks",
+    "SinkInfo": "client.sinks",
     "SnapshotInfo": "client.results",
     "Stale": "wire.commands",
     "TopicInfo": "client.results",

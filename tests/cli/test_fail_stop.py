@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from viewstamp.cli import main
-from viewstamp.client import Options
+from viewstamp.client import ClientOptions
 from viewstamp.embed import connect
 from viewstamp.errors import StorageError, ViewstampError
 
@@ -86,19 +86,19 @@ class Running:
 
     async def append(self) -> None:
         """Create a topic and append a record."""
-        async with connect(self.address, options=Options(timeout=PATIENCE_SECONDS)) as client:
+        async with connect(self.address, options=ClientOptions(timeout=PATIENCE_SECONDS)) as client:
             await client.create_topic("orders")
             await client.append("orders", b"1")
 
     async def status(self) -> dict[str, Any]:
-        async with connect(self.address, options=Options(timeout=PATIENCE_SECONDS)) as client:
+        async with connect(self.address, options=ClientOptions(timeout=PATIENCE_SECONDS)) as client:
             return (await client.status())[0]
 
     async def append_until_it_ends(self) -> None:
         """Append one record after the other until the process has ended."""
         while self.process.poll() is None:
             try:
-                async with connect(self.address, options=Options(timeout=1.0)) as client:
+                async with connect(self.address, options=ClientOptions(timeout=1.0)) as client:
                     await client.append("orders", b"." * 10_000)
             except ViewstampError:
                 await asyncio.sleep(0.02)
@@ -189,7 +189,7 @@ async def test_a_node_never_runs_out_of_file_descriptors_for_its_log(tmp_path: P
     """Strangers that only connect take what is left of them, and no more."""
     async with running(tmp_path, str(tmp_path / "log.jsonl"), descriptors=80) as node:
         await node.append()
-        async with connect(node.address, options=Options(timeout=PATIENCE_SECONDS)) as client:
+        async with connect(node.address, options=ClientOptions(timeout=PATIENCE_SECONDS)) as client:
             await client.append("orders", b"1")
             host, port = node.address.rsplit(":", 1)
             strangers = [socket.create_connection((host, int(port))) for _ in range(300)]

@@ -19,7 +19,7 @@ import msgpack
 
 from tests.streams.log import Log
 from viewstamp.actors.replicated import ReplicatedActor
-from viewstamp.client import Client, Options
+from viewstamp.client import Client, ClientOptions
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import (
     NoQuorumError,
@@ -214,7 +214,7 @@ class Cluster:
             network=self.network("client"),
             entropy=random.Random(seed),
             cluster_id=cluster_id,
-            options=Options(**options),
+            options=ClientOptions(**options),
         )
         self.clients.append(client)
         return client

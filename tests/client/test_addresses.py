@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from viewstamp.client.addresses import Addresses
+from viewstamp.client.routing import Addresses
 
 
 def test_what_was_given_stays_and_only_the_newest_membership_is_kept() -> None:

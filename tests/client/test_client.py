@@ -850,7 +850,7 @@ async def test_a_node_of_another_cluster_is_refused_at_once(cluster: Cluster) ->
 @pytest.mark.parametrize("checks_hello", [True, False])
 async def test_a_client_stays_with_the_cluster_that_answered_first(cluster: Cluster, checks_hello: bool) -> None:
     client = await ready(cluster)
-    assert client._links.cluster_id == CLUSTER
+    assert client._pool.cluster_id == CLUSTER
     cluster.id = "c2"
     cluster.checks_hello = checks_hello
     for node in cluster.nodes:
@@ -1059,11 +1059,11 @@ async def test_a_node_that_puts_off_and_has_not_shown_that_it_leads_is_left_for_
     for node in cluster.nodes:
         node.lose_connections()
     for value in (b"2", b"3"):
-        client._search._round = [cluster.nodes[first].address]  # Where the search goes next.
+        client._finder._round = [cluster.nodes[first].address]  # Where the search goes next.
         cluster.nodes[1 - first].lose_connections()
         await client.append("orders", value)
     for name in ("invoices", "returns"):
-        client._search._round = [cluster.nodes[first].address]
+        client._finder._round = [cluster.nodes[first].address]
         cluster.nodes[1 - first].lose_connections()
         await client.create_topic(name)
     assert cluster.values() == [b"1", b"2", b"3"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from viewstamp.client.aio import AsyncioShell
-from viewstamp.client.connection import Link
+from viewstamp.client.aio import AsyncioRuntime
+from viewstamp.client.connection import NodeConnection
 from viewstamp.errors import PeerError
 from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
@@ -40,19 +40,19 @@ class Pipe(Connection):
         return
 
 
-def shell() -> AsyncioShell:
-    running = AsyncioShell()
+def runtime() -> AsyncioRuntime:
+    running = AsyncioRuntime()
     running.begin()
     return running
 
 
-def answer(link: Link, request: Frame, fields: dict[str, object]) -> None:
+def answer(link: NodeConnection, request: Frame, fields: dict[str, object]) -> None:
     link.on_bytes(b"".join(encode_frame(FrameKind.OK, {"id": request.body["id"], **fields})))
 
 
 async def test_a_late_answer_to_a_question_that_timed_out_is_dropped() -> None:
     """Found by seed 10982: it was taken for the answer to an append, and the connection ended for it."""
-    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link = NodeConnection(runtime(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
     pipe = Pipe()
     link.accept(pipe)
     strays: list[Frame] = []
@@ -65,7 +65,7 @@ async def test_a_late_answer_to_a_question_that_timed_out_is_dropped() -> None:
 
 
 async def test_a_late_answer_to_a_question_that_was_cancelled_is_dropped_once() -> None:
-    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link = NodeConnection(runtime(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
     pipe = Pipe()
     link.accept(pipe)
     strays: list[Frame] = []
@@ -84,14 +84,14 @@ async def test_a_late_answer_to_a_question_that_was_cancelled_is_dropped_once() 
 
 @pytest.mark.parametrize("body", [{"members": ["a:1"]}, {"members": {"n1": 7}}, {"members": {"n1": "a:1"}}])
 async def test_members_that_are_none_end_the_connection(body: dict[str, object]) -> None:
-    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link = NodeConnection(runtime(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
     link.accept(Pipe())
     with pytest.raises(PeerError, match="names the members"):
         link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, body)))
 
 
 async def test_nobody_hears_of_members_before_the_node_is_known_to_be_one_of_ours() -> None:
-    link = Link(shell(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
+    link = NodeConnection(runtime(), "n1", itertools.count(1), frame_bytes_max=1 << 20)
     link.accept(Pipe())
     heard: list[object] = []
     link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, {"members": {"n1": "a:1"}, "generation": 2})))

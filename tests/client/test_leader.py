@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import random
 
-from viewstamp.client.addresses import Addresses
-from viewstamp.client.leader import LeaderSearch
+from viewstamp.client.routing import Addresses, LeaderFinder
 from viewstamp.errors import FrameError, NotLeaderError, PeerError, UnavailableError
 
 
-def search(*addresses: str, seed: int = 1) -> LeaderSearch:
-    return LeaderSearch(Addresses(addresses), entropy=random.Random(seed), back_off=(0.01, 0.5))
+def search(*addresses: str, seed: int = 1) -> LeaderFinder:
+    return LeaderFinder(Addresses(addresses), entropy=random.Random(seed), back_off=(0.01, 0.5))
 
 
 def redirect(address: str | None) -> NotLeaderError:

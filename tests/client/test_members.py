@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.client.cluster import Cluster
-from viewstamp.client.members import Members
+from viewstamp.client.results import Members
 from viewstamp.errors import ConfigError, RequestError, UnavailableError
 from viewstamp.wire.requests import FrameKind
 

@@ -100,7 +100,7 @@ async def test_a_node_says_who_the_members_are_when_one_connects_and_when_they_c
         await group.run()
         client = group.client("n1")
         await client.list_members()
-        known = client._links.addresses
+        known = client._pool.addresses
         assert sorted(known.all) == sorted(group.members.values())
         await replace(group, "n3", "n4")
         n4 = group.nodes[NodeId("n4")].address

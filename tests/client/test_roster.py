@@ -7,13 +7,14 @@ import asyncio
 import pytest
 
 from tests.client.cluster import Cluster
-from viewstamp.client.roster import Identity, Roster, check_identity
+from viewstamp.client.connection import check_identity
+from viewstamp.client.routing import ExpectedNode, Roster
 from viewstamp.errors import UnavailableError, WrongNodeError
 from viewstamp.wire.identity_proof import identity_proof
 from viewstamp.wire.requests import FrameKind
 
 CHALLENGE = bytes(range(16))
-N1 = Identity(node="n1", incarnation="aa", file="d/n1.toml")
+N1 = ExpectedNode(node="n1", incarnation="aa", file="d/n1.toml")
 
 
 def welcome(node: str = "n1", incarnation: str | None = "aa", at: str = "a:1") -> dict[str, object]:
@@ -24,7 +25,7 @@ def welcome(node: str = "n1", incarnation: str | None = "aa", at: str = "a:1") -
 def test_a_node_that_proves_what_the_directory_holds_is_taken_also_under_the_id_of_a_new_disk() -> None:
     assert check_identity("a:1", N1, welcome(), CHALLENGE) is None
     assert check_identity("a:1", N1, welcome("n1~0a1b2c3d"), CHALLENGE) is None
-    assert check_identity("a:1", Identity(node="n1"), welcome(incarnation="bb"), CHALLENGE) is None
+    assert check_identity("a:1", ExpectedNode(node="n1"), welcome(incarnation="bb"), CHALLENGE) is None
 
 
 @pytest.mark.parametrize(
@@ -58,13 +59,13 @@ def test_members_elsewhere_are_vouched_for_only_by_a_node_that_the_membership_ha
     with pytest.raises(WrongNodeError, match="n4 at d:9, but the directory has n1 at a:1"):
         roster.at("d:9")
     roster.vouch("n1", "a:1", {"n1": "a:1", "n4": "d:1"})
-    assert roster.at("d:1") == Identity(node="n4")
+    assert roster.at("d:1") == ExpectedNode(node="n4")
     assert Roster(None).at("anywhere:1") is None
 
 
-def expect(cluster: Cluster, **at: str) -> dict[str, Identity]:
+def expect(cluster: Cluster, **at: str) -> dict[str, ExpectedNode]:
     """Return the nodes as a directory would have them; ``at`` = another address for one."""
-    return {at.get(node.name, node.address): Identity(node=node.name, incarnation="aa") for node in cluster.nodes}
+    return {at.get(node.name, node.address): ExpectedNode(node=node.name, incarnation="aa") for node in cluster.nodes}
 
 
 async def test_appends_and_changes_go_to_nodes_that_prove_who_they_are(cluster: Cluster) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.streams.log import Log, abort, begin, create_topic, fence, open_session
 from viewstamp.actors.replicated import ReplicatedActor, command
-from viewstamp.client.draft import COMMANDS, RECORD_COST, Receipt, Settled
-from viewstamp.client.options import Options
-from viewstamp.client.session import Action, Request, Session
+from viewstamp.client.batches import COMMANDS, RECORD_COST, BatchReceipt, Completion, Request
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.session import Action, Session
 from viewstamp.errors import (
     NotLeaderError,
     OutcomeUnknownError,
@@ -96,7 +96,7 @@ class Chaos:
         self.lost: list[Connection] = []
         self.callers: list[Caller] = []
         self.expected: dict[bytes, Caller] = {}
-        options = Options(batch_bytes=3 * (RECORD_COST + 8), batches_in_flight=3, batches_eager=1)
+        options = ClientOptions(batch_bytes=3 * (RECORD_COST + 8), batches_in_flight=3, batches_eager=1)
         self.session: Session[Caller] = Session(options, count(1), lambda draft: None)
         for n in range(TOPICS):
             self.log.propose(create_topic(f"t{n}"))
@@ -190,7 +190,7 @@ class Chaos:
         topic = TopicId(self.random.randint(1, TOPICS))
         self.session.add_block(topic, build_batch(caller.values).columns(), self.attempt, caller)
 
-    def tell(self, settled: list[Settled[Caller]]) -> None:
+    def tell(self, settled: list[Completion[Caller]]) -> None:
         for draft, receipt, error in settled:
             for offset, size, caller in draft.spans():
                 if caller.gone:
@@ -224,7 +224,9 @@ class Chaos:
         if isinstance(answer, CommandResults):
             answer, results = answer.receipt, answer.results
         if isinstance(answer, NodeReceipt):
-            receipt = Receipt(answer.first_position, answer.count, answer.term, answer.first_index, answer.log_time)
+            receipt = BatchReceipt(
+                answer.first_position, answer.count, answer.term, answer.first_index, answer.log_time
+            )
         if self.session.is_fence(request_id):
             self.tell(self.session.on_outcome(request_id, receipt, results))
         else:

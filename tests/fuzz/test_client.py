@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.client.test_connection import Pipe, shell
+from tests.client.test_connection import Pipe, runtime
 from tests.fuzz.material import DEEP, altered, only, packables, spoilt, tries
 from viewstamp.client import checks
 from viewstamp.client.checks import read_receipt, read_results
-from viewstamp.client.connection import Link, error_from
+from viewstamp.client.connection import NodeConnection, error_from
 from viewstamp.errors import FrameError, PeerError, ViewstampError
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
@@ -63,7 +63,7 @@ async def hear(data: bytes, kind: FrameKind | None) -> Any:
 
     As a network does it: what ``on_bytes`` raises ends the connection, and is the reason that waiters are told.
     """
-    link = Link(shell(), "n1:1", itertools.count(1), frame_bytes_max=1 << 16)
+    link = NodeConnection(runtime(), "n1:1", itertools.count(1), frame_bytes_max=1 << 16)
     link.accept(Pipe())
     waiting = link.greet("c1", None, bytes(CHALLENGE_BYTES)) if kind is None else link.ask(kind, {}, timeout=60.0)
     asking = asyncio.ensure_future(waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from viewstamp.client.roster import Identity
+from viewstamp.client.routing import ExpectedNode
 from viewstamp.config import create_cluster
 from viewstamp.host.disk import RealDisk
 from viewstamp.local.cluster import LocalCluster, is_process_of
@@ -20,8 +20,8 @@ def test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_an
     control = ControlFile.open(RealDisk(), str(tmp_path / "n1"))
     control.write(ControlState(cluster_id=cluster.id, node_id="n1", incarnation="aa"))
     assert cluster.target.expected == {
-        cluster.node("n1").address: Identity(node="n1", incarnation="aa", file=str(tmp_path / "n1.toml")),
-        cluster.node("n2").address: Identity(node="n2", file=str(tmp_path / "n2.toml")),
+        cluster.node("n1").address: ExpectedNode(node="n1", incarnation="aa", file=str(tmp_path / "n1.toml")),
+        cluster.node("n2").address: ExpectedNode(node="n2", file=str(tmp_path / "n2.toml")),
     }
     for name in ("control-a", "control-b"):
         (tmp_path / "n1" / name).write_bytes(b"damaged")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.client.roster import Roster
+from viewstamp.client.routing import Roster
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import Target

@@ -13,8 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from tests.node.hooked_disk import HookedDisk
 from tests.node.switchboard import CLIENT, Switchboard
-from viewstamp.client import Client
-from viewstamp.client import Options as ClientOptions
+from viewstamp.client import Client, ClientOptions
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.sim.loop import SimulatedClock
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.world import World
@@ -33,7 +33,7 @@ class Cluster:
             network = self.world.network.view("client")
             entropy = self.world.loop.entropy("client")
             async with Client(
-                self.world.addresses, network=network, entropy=entropy, options=Options(timeout=5.0)
+                self.world.addresses, network=network, entropy=entropy, options=ClientOptions(timeout=5.0)
             ) as client:
                 await question(client)
             done.append(None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
 from viewstamp.ids import NodeId
 from viewstamp.sim.disk import DiskOptions
@@ -38,7 +38,7 @@ class Cluster:
 
     async def _append(self) -> None:
         network = self.world.network.view("client")
-        options = Options(timeout=30.0, connect_timeout=10.0, silence=10.0)
+        options = ClientOptions(timeout=30.0, connect_timeout=10.0, silence=10.0)
         async with Client(
             self.world.addresses, network=network, entropy=self.world.loop.entropy("client"), options=options
         ) as client:

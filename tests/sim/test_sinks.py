@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from viewstamp.client.sink import CommitRange, SinkCommit, SinkInfo
+from viewstamp.client.sinks import CommitRange, SinkCommit, SinkInfo
 from viewstamp.ids import Position
 from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.checkers.violation import Violation

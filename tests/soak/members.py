@@ -17,8 +17,8 @@ from typing import Any
 from tests.soak import cell
 from tests.soak.proxy import Switchboard
 from viewstamp.client import Client
-from viewstamp.client.members import Members
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import Members
 from viewstamp.config import load_settings, node_file
 from viewstamp.config.create import free_addresses
 from viewstamp.embed.compose import real_host
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 90.0
 SCRUB_SECONDS = 60.0
 """So long after its start a node looks for rot where it does not look at its start."""
 _LOOK_SECONDS = 0.1
-_ASK = Options(timeout=10.0, connect_timeout=1.0, silence=2.0)
+_ASK = ClientOptions(timeout=10.0, connect_timeout=1.0, silence=2.0)
 
 
 def too_much(name: str, impaired: Iterable[str], members: Members) -> str:
@@ -101,7 +101,7 @@ class Processes:
         cluster = await asyncio.to_thread(LocalCluster.open, directory)
         return cls(cluster, board, Target(list(own.values()), cluster.id).connect(options=_ASK))
 
-    def client(self, options: Options, person: str = "") -> Client:
+    def client(self, options: ClientOptions, person: str = "") -> Client:
         """Return a new client, which reaches the nodes through their proxies; a person's, unless :meth:`estrange`d."""
         target = self.cluster.target
         if not person:

@@ -16,7 +16,7 @@ from tests.soak.cell import Cell
 from tests.soak.faults import Event, Faults
 from tests.soak.members import CELL, Processes, StuckError, running
 from tests.soak.workload import CLAIMS, KEYS, TOPICS, Workload
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.sim.checkers.linearizability import Answer, Judgement
 from viewstamp.sim.checkers.replicas import Kept
 from viewstamp.sim.fate import Fate
@@ -26,7 +26,7 @@ __all__ = ["Outcome", "soak"]
 ALL = (*TOPICS, CLAIMS)
 _WARM_UP_SECONDS = 1.0
 _CALM_SECONDS = 1.0
-_CLIENT = Options(timeout=5.0, connect_timeout=1.0, silence=1.5)
+_CLIENT = ClientOptions(timeout=5.0, connect_timeout=1.0, silence=1.5)
 
 Progress = Callable[[float, float, str], None]
 """Hears how many of how many seconds have passed, and what is being done."""

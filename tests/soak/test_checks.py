@@ -9,8 +9,8 @@ import pytest
 from tests.soak.checks import account_complaints, ended_complaints, held_complaints, judgements, state_complaints, worst
 from tests.soak.members import CELL, too_much
 from tests.soak.workload import CLAIMS, TOPICS, Done, Workload, partition_of
-from viewstamp.client import Client, Options
-from viewstamp.client.members import Members
+from viewstamp.client import Client, ClientOptions
+from viewstamp.client.results import Members
 from viewstamp.ids import Position
 from viewstamp.sim.checkers.linearizability import Add, Answer, Append, Operation, Read, ReadEnd
 from viewstamp.sim.checkers.replicas import Kept
@@ -20,7 +20,7 @@ from viewstamp.sim.workload import Append as Appended
 TOPIC = TOPICS[0]
 
 
-def no_client(_: Options, __: str) -> Client:
+def no_client(_: ClientOptions, __: str) -> Client:
     raise AssertionError("nobody calls here")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.soak.cell import Cell
 from tests.soak.members import CELL
-from viewstamp.client import Client, Options
+from viewstamp.client import Client, ClientOptions
 from viewstamp.errors import (
     OutcomeUnknownError,
     PositionMismatchError,
@@ -33,7 +33,9 @@ __all__ = ["CLAIMS", "KEYS", "TOPICS", "Done", "Workload", "partition_of", "read
 TOPICS = ("orders", "events")
 CLAIMS = "claims"
 """The topic of the conditional appends."""
-PERSONS = [Options(timeout=max(5.0, silence), connect_timeout=1.0, silence=silence) for silence in (1.0, 2.5, 6.0)]
+PERSONS = [
+    ClientOptions(timeout=max(5.0, silence), connect_timeout=1.0, silence=silence) for silence in (1.0, 2.5, 6.0)
+]
 """How patient each person's clients are: who waits for long hears what a leader of long ago says when it wakes up."""
 KEYS = ("", "second")
 """The cells."""
@@ -75,7 +77,7 @@ class Person:
     """
 
     def __init__(
-        self, name: str, connect: Callable[[Options, str], Client], options: Options, entropy: random.Random
+        self, name: str, connect: Callable[[ClientOptions, str], Client], options: ClientOptions, entropy: random.Random
     ) -> None:
         self.name = name
         self.client = connect(options, name)
@@ -102,7 +104,9 @@ class Workload:
       * an operation is PENDING only while its caller waits; UNKNOWN only where nobody can tell any more
     """
 
-    def __init__(self, connect: Callable[[Options, str], Client], seed: str, *, pause_seconds: float = 0.05) -> None:
+    def __init__(
+        self, connect: Callable[[ClientOptions, str], Client], seed: str, *, pause_seconds: float = 0.05
+    ) -> None:
         self.appended: list[Appended] = []
         """Of the topics, for the checker of exactly-once."""
         self.done: list[Done] = []

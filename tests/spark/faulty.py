@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from viewstamp.client import Client
 from viewstamp.host.network import RealNetwork
-from viewstamp.spark import connection as connections
+from viewstamp.spark import blocking_client as clients
 from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.wire.requests import FrameKind
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
-    from viewstamp.client.shell import Wire
+    from viewstamp.client.runtime import Wire
 
 __all__ = ["AccidentError", "FaultySource"]
 
@@ -90,7 +90,7 @@ class Fault:
 
     def _wait_until_staged(self) -> None:
         """Wait until the other partition is sealed, and a block of this one is in the log, to be left behind."""
-        link = connections.connection(self.cluster)
+        link = clients.blocking_client(self.cluster)
 
         def is_staged() -> bool:
             (sink,) = link.run(link.client.list_sinks)
@@ -99,10 +99,10 @@ class Fault:
         _wait(is_staged)
 
     def _become_deaf(self) -> None:
-        connections.connection(self.cluster).close()
-        link = connections.Connection(self.cluster)
+        clients.blocking_client(self.cluster).close()
+        link = clients.BlockingClient(self.cluster)
         link.client = Client(self.cluster, network=DeafNetwork(f"{self.mark}.sent"), entropy=random.Random(1))
-        connections._connections[os.getpid(), self.cluster] = link
+        clients._clients[os.getpid(), self.cluster] = link
 
 
 def _wait(until: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ from tests.spark.standalone import make_wheel
         "from viewstamp import *",
         "from viewstamp.cli import main; main.run(['--help'])",
         "import viewstamp.pytest_plugin, viewstamp.testing, viewstamp.embed",
-        "import viewstamp.spark, viewstamp.spark.options, viewstamp.spark.connection",
+        "import viewstamp.spark, viewstamp.spark.options, viewstamp.spark.blocking_client",
     ],
     ids=["the package", "the command line", "tests of others", "its own package"],
 )
@@ -44,7 +44,7 @@ def test_what_spark_discovers_imports_nothing_but_the_interface() -> None:
     told = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=60).split()
     parts = {name.split(".")[1] for name in told}
     assert parts <= {"errors", "host", "ids", "spark"}
-    assert not {"viewstamp.spark.sink", "viewstamp.spark.source", "viewstamp.spark.connection"} & set(told)
+    assert not {"viewstamp.spark.sink", "viewstamp.spark.source", "viewstamp.spark.blocking_client"} & set(told)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import trio.testing
 
 from tests.client.cluster import Act, Cluster, Refuse
 from tests.trio.conftest import Elsewhere
-from viewstamp.client import Attempt, Options, Receipt, SinkCommit
+from viewstamp.client import Attempt, ClientOptions, Receipt, SinkCommit
 from viewstamp.errors import (
     ClosedError,
     ConfigError,
@@ -46,7 +46,7 @@ def run(peers: Peers, test: Callable[[Client], Awaitable[Any]], *, topic: str = 
 
     async def main() -> Any:
         with trio.fail_after(20):
-            async with connect(addresses(peers), options=Options(**options)) as client:
+            async with connect(addresses(peers), options=ClientOptions(**options)) as client:
                 await client.create_topic(topic)
                 await client.append(topic, b"first")
                 peers.call(peers.held.arrived.clear)
@@ -385,7 +385,7 @@ def test_leaving_tells_everybody_who_waits(peers: Peers) -> None:
             except ViewstampError as error:
                 results.append(type(error))
 
-        options = Options(batches_in_flight=1, batches_eager=1)
+        options = ClientOptions(batches_in_flight=1, batches_eager=1)
         async with trio.open_nursery() as nursery, connect(addresses(peers), options=options) as client:
             await client.create_topic("orders")
             nursery.start_soon(append, client, "orders", b"sent")
@@ -516,7 +516,7 @@ def test_who_breaks_the_protocol_is_left(peers: Peers) -> None:
 
         peers.call(spoil)
         assert (await client.describe_topic("orders")).last_position == 1
-        assert not isinstance(client._links.search.last_error, PeerError)
+        assert not isinstance(client._pool.finder.last_error, PeerError)
 
     run(peers, test)
 
@@ -562,7 +562,7 @@ def test_leaving_tells_those_who_stage(peers: Peers) -> None:
             told.append(str(error))
 
     async def main() -> None:
-        options = Options(stage_bytes_in_flight=3000)
+        options = ClientOptions(stage_bytes_in_flight=3000)
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery, connect(addresses(peers), options=options) as client:
                 await client.create_topic("orders")

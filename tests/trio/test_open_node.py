@@ -14,7 +14,7 @@ import viewstamp as vs
 from viewstamp.config import create_cluster, node_file
 from viewstamp.host.disk import RealDisk
 from viewstamp.trio import EmbeddedNode, connect, open_node
-from viewstamp.trio.shell import TrioShell
+from viewstamp.trio.runtime import TrioRuntime
 
 pytestmark = pytest.mark.slow
 
@@ -79,13 +79,13 @@ def test_between_trio_and_the_node_goes_one_hand_off_for_each_write(
 ) -> None:
     (file,) = cluster(tmp_path, 1)
     hand_offs: list[object] = []
-    real = TrioShell.call_soon_threadsafe
+    real = TrioRuntime.call_soon_threadsafe
 
-    def counted(shell: TrioShell, callback: object, *args: object) -> None:
+    def counted(runtime: TrioRuntime, callback: object, *args: object) -> None:
         hand_offs.append(callback)
-        real(shell, callback, *args)  # type: ignore[arg-type]
+        real(runtime, callback, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(TrioShell, "call_soon_threadsafe", counted)
+    monkeypatch.setattr(TrioRuntime, "call_soon_threadsafe", counted)
 
     async def main() -> None:
         async with open_node(file) as node:

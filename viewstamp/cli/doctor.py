@@ -99,11 +99,11 @@ async def _examine(
 
 async def _ask(target: Target, timeout: float) -> tuple[list[Mapping[str, Any]], float]:
     """Return what ``viewstamp status`` would print of each node, and how long it took to ask."""
-    from viewstamp.client.options import Options
+    from viewstamp.client.options import ClientOptions
     from viewstamp.doctor.status import summary
 
     started = time.monotonic()
-    options = Options(connect_timeout=min(CONNECT_SECONDS, timeout), silence=timeout)
+    options = ClientOptions(connect_timeout=min(CONNECT_SECONDS, timeout), silence=timeout)
     async with target.connect(options=options) as client:
         statuses = await client.status()
     return summary(statuses, target.names)["nodes"], time.monotonic() - started

@@ -23,7 +23,7 @@ from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.members import Members
+    from viewstamp.client.results import Members
     from viewstamp.local.cluster import LocalCluster, LocalNode
     from viewstamp.terminal.show import Show
 
@@ -300,10 +300,10 @@ class _Change:
 
     async def _wait_answers(self, client: Client, node: LocalNode) -> None:
         """Wait until a node that was started says something."""
-        from viewstamp.client.options import Options
+        from viewstamp.client.options import ClientOptions
 
         target = Target([node.address], self._target.cluster_id, expected={node.address: node.identity})
-        async with target.connect(options=Options(connect_timeout=1, silence=1)) as newcomer:
+        async with target.connect(options=ClientOptions(connect_timeout=1, silence=1)) as newcomer:
             while not (await newcomer.status())[0]["reachable"]:
                 self._check_lives(node)
                 self._check_time(f"{node.id} does not answer at {node.address}")

@@ -14,7 +14,7 @@ from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.sink import SinkInfo
+    from viewstamp.client.sinks import SinkInfo
 
 __all__ = ["app"]
 

@@ -1,13 +1,17 @@
 """The client of a cluster: appends and commands that happen once, reads in order, and no guess about either.
 
-``session.py`` is the sans-IO core: batches (``draft.py``), sequences, retries, what refusals mean (``refusals.py``).
-``connection.py`` is one connection, ``links.py`` all of them, ``leader.py`` which address is next, ``leadership.py``
-the link to the leader, ``line.py`` the waiting line, ``reader.py`` one pass over a topic, ``watcher.py`` one over the
-changes of an actor, ``actors.py`` how calls of actors are written, ``sink.py`` how whole batches are. ``sender.py``
-puts them together, ``client.py`` is what callers see of it, and ``administrator.py`` the part of that which asks the
-cluster about itself and changes who belongs to it (``members.py``). All of it stands on ``shell.py``, a seam of
-waiting, timers and bytes; ``aio.py`` is the shell for asyncio, with its ``Client``, and ``viewstamp.trio`` has
-another one. Randomness and the network are handed in: the same client runs in the simulator.
+The modules, from the bottom up:
+
+  * ``options.py`` holds the settings, ``results.py`` what callers get, ``checks.py`` checks what comes from outside.
+  * ``batches.py`` and ``session.py`` are the sans-IO core: batches, sequences, retries, and what refusals mean.
+  * ``routing.py`` knows the addresses, decides which is next, and what an error means. Pure as well.
+  * ``runtime.py`` is the interface to an event loop: futures, timers, tasks, bytes. ``aio.py`` implements it for
+    asyncio, ``viewstamp.trio`` for trio. Randomness and network are passed in, so the simulator runs it too.
+  * ``connection.py`` is one connection, ``pool.py`` all of them, and the search for the leader.
+  * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
+  * ``reader.py`` reads a topic, ``watcher.py`` watches an actor, ``actors.py`` makes proxies of actors, ``sinks.py``
+    writes whole batches, ``admin.py`` manages topics, sinks, snapshots and members.
+  * ``client.py`` composes them.
 
 How appends travel
   * Concurrent calls join the draft of their topic. A draft becomes a batch, and takes its sequence in the session,
@@ -36,7 +40,7 @@ How calls of actors travel
     does not keep them any more, as after a restart, all others are asked before the watcher is told: TrimmedError.
 
 How whole batches travel
-  * Writers stage blocks of columns for an attempt and seal it, and one commits all of them at once (``sink.py``).
+  * Writers stage blocks of columns for an attempt and seal it, and one commits all of them at once (``sinks.py``).
   * A block is one batch as it stands, in the client's session: nothing joins it, it is not divided, nobody looks into
     it, and it is staged once however often it is sent. Its receipt has an index and no position.
   * At most a window of an attempt is unacknowledged: the network is to be full, and memory is not.
@@ -89,10 +93,10 @@ The state of a batch
   mismatched  | no: the refusal was decided    | PositionMismatchError
   answered    | no                             | receipt or results; or UnavailableError where somebody fenced it
 
-A caller that can read the nodes' directories names who has to answer at which address (``roster.py``): then nothing is
+A caller that can read the nodes' directories names who has to answer at which address (``routing.py``): then nothing is
 sent to a node that does not prove to be that one.
 
-Addresses are a start (``addresses.py``): every node names the members it knows in its WELCOME, and again on an open
+Addresses are a start: every node names the members it knows in its WELCOME, and again on an open
 connection when they change, also to a client that asks nothing.
   * Of what was learnt only the newest membership counts, whoever named it; what the caller named is always kept. So a
     node that was removed long ago adds nothing and takes nothing away.
@@ -112,9 +116,9 @@ What it deliberately lacks: compression, a blocking face, more than one session,
 from viewstamp.client.actors import ActorProxy
 from viewstamp.client.aio import Client
 from viewstamp.client.connection import parse_addresses
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
-from viewstamp.client.sink import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
+from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
 
 __all__ = [
     "ActorInfo",
@@ -122,8 +126,8 @@ __all__ = [
     "Attempt",
     "Change",
     "Client",
+    "ClientOptions",
     "CommitRange",
-    "Options",
     "Outcome",
     "Receipt",
     "Sealed",

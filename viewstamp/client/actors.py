@@ -10,13 +10,13 @@ from viewstamp.errors import CommandError, RequestError, UnknownActorError
 from viewstamp.wire.commands import NO_NAMED, Interface, Method, Stale, encode_command, encode_head
 from viewstamp.wire.values import PACK_ERRORS, make_packer
 
-__all__ = ["Actor", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
+__all__ = ["ActorClass", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
 
 _SHAPES_MAX = 64
 _NO_ERRORS: Mapping[str, type[CommandError]] = {}
 
 
-class Actor(Protocol):
+class ActorClass(Protocol):
     """A class of replicated actors, as far as a caller needs it."""
 
     __viewstamp__: ClassVar[Interface]

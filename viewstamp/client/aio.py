@@ -1,4 +1,4 @@
-"""``Client`` for asyncio, and the shell that it runs in: futures, timers and tasks of the running event loop."""
+"""``Client`` for asyncio, and the runtime that it runs in: futures, timers and tasks of the running event loop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from viewstamp.client.client import BaseClient
-from viewstamp.client.options import Options
-from viewstamp.client.shell import Dialer
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.runtime import Dialer
 
-__all__ = ["AsyncioShell", "Client"]
+__all__ = ["AsyncioRuntime", "Client"]
 
 ResultT = TypeVar("ResultT")
 
@@ -30,7 +30,7 @@ class Client(BaseClient):
         network: Dialer,
         entropy: random.Random,
         cluster_id: str = "",
-        options: Options | None = None,
+        options: ClientOptions | None = None,
     ) -> None:
         """Make a client; never awaits.
 
@@ -39,15 +39,15 @@ class Client(BaseClient):
           network: how connections come about.
           entropy: the only source of randomness: where the search begins, and jitter.
           cluster_id: the cluster to talk to; "" = whichever answers first, and then only that one.
-          options: see :class:`Options`.
+          options: see :class:`ClientOptions`.
 
         Raises:
           ConfigError: an address has another shape.
         """
-        shell = AsyncioShell()
-        self._tasks = shell.tasks
+        runtime = AsyncioRuntime()
+        self._tasks = runtime.tasks
         super().__init__(
-            addresses, shell=shell, network=network, entropy=entropy, cluster_id=cluster_id, options=options
+            addresses, runtime=runtime, network=network, entropy=entropy, cluster_id=cluster_id, options=options
         )
 
     async def __aenter__(self) -> Self:
@@ -65,8 +65,8 @@ class Client(BaseClient):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class AsyncioShell:
-    """The running event loop as a :class:`Shell`, and the tasks that a client has in it."""
+class AsyncioRuntime:
+    """The running event loop as a :class:`Runtime`, and the tasks that a client has in it."""
 
     def __init__(self) -> None:
         self.create_future: Callable[[], asyncio.Future[Any]]

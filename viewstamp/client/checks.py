@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from viewstamp.client.draft import Receipt
+from viewstamp.client.batches import BatchReceipt
 from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
@@ -159,7 +159,7 @@ def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: i
             )
 
 
-def read_receipt(packed: object) -> Receipt | None:
+def read_receipt(packed: object) -> BatchReceipt | None:
     """Read a receipt as it came over the wire; None = the sequence was fenced.
 
     Raises:
@@ -169,7 +169,7 @@ def read_receipt(packed: object) -> Receipt | None:
         return None
     if not _is_receipt(packed):
         raise ValueError(f"{brief_repr(packed)} is no receipt")
-    return Receipt(*packed)  # type: ignore[misc]  # _is_receipt has looked
+    return BatchReceipt(*packed)  # type: ignore[misc]  # _is_receipt has looked
 
 
 def read_results(packed: object) -> list[bytes] | None:

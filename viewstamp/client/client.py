@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, cast, overload
 
 from viewstamp.client.actors import ActorProxy, ActorT, RemoteMethod, interface_of
-from viewstamp.client.administrator import Administrator
+from viewstamp.client.admin import Administrator
+from viewstamp.client.batches import COMMANDS, RECORD_COST, OpenBatch, record_size
 from viewstamp.client.checks import (
     as_bytes,
     as_headers,
@@ -18,9 +19,7 @@ from viewstamp.client.checks import (
     read_receipt,
     read_results,
 )
-from viewstamp.client.draft import COMMANDS, RECORD_COST, Draft, record_size
-from viewstamp.client.line import Place
-from viewstamp.client.reader import Reader
+from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import (
     DURABILITY,
     ActorInfo,
@@ -32,9 +31,10 @@ from viewstamp.client.results import (
     receipts_of,
     result_or_error,
 )
+from viewstamp.client.runtime import Future
+from viewstamp.client.send_queue import Ticket
 from viewstamp.client.sender import Waiter, actor_place
-from viewstamp.client.shell import Future
-from viewstamp.client.sink import Sink
+from viewstamp.client.sinks import Sink
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import (
     ClosedError,
@@ -57,7 +57,7 @@ __all__ = ["BaseClient"]
 class BaseClient(Administrator):
     """One session with a cluster, shared by all tasks of an event loop.
 
-    Not thread-safe. Nothing is connected before the first call. Made by a shell's own class.
+    Not thread-safe. Nothing is connected before the first call. Made by a runtime's own class.
     """
 
     @property
@@ -111,12 +111,12 @@ class BaseClient(Administrator):
             and headers is None
             and expected_position is None
             and type(value) is bytes
-            and not self._line.places
+            and not self._queue.places
         ):
             session = self._session
             size = len(value) + RECORD_COST
             if size - RECORD_COST <= session.record_bytes_max and session.held_bytes + size <= self._held_max:
-                future: Future[Receipt] = self._shell.create_future()
+                future: Future[Receipt] = self._runtime.create_future()
                 draft = session.add(topic_id, value, size, future)
                 try:
                     return await future
@@ -151,7 +151,7 @@ class BaseClient(Administrator):
             if column is not None and len(column) != len(values):
                 raise RequestError(f"{len(column)} {name} for {len(values)} values", remedy="give one for each value")
         if not values:
-            await self._shell.sleep(0)
+            await self._runtime.sleep(0)
             return []
         receipts: list[Receipt] = await self._append(
             topic,
@@ -185,11 +185,11 @@ class BaseClient(Administrator):
         headers = [as_headers(each) for each in headers]
         sizes = list(map(record_size, values, keys, headers))
         size = sum(sizes)
-        future: Waiter = self._shell.create_future()
+        future: Waiter = self._runtime.create_future()
         some_keys = keys if any(key is not None for key in keys) else None
         some_headers = headers if any(headers) else None
 
-        def act() -> Draft[Waiter]:
+        def act() -> OpenBatch[Waiter]:
             self._session.check_sizes(sizes)
             return self._session.add_group(
                 self._topics[topic],
@@ -202,7 +202,7 @@ class BaseClient(Administrator):
                 expected_position=expected_position or 0,
             )
 
-        return await self._enter(Place(topic, size, future, act), timeout)
+        return await self._enter(Ticket(topic, size, future, act), timeout)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
         """Say what became of an append, or a command, whose outcome was unknown: one of three answers, each final.
@@ -244,13 +244,13 @@ class BaseClient(Administrator):
         )
 
     async def _decided(self, token: OutcomeToken, seconds: float) -> Decided:
-        deadline = self._shell.time() + seconds
+        deadline = self._runtime.time() + seconds
         draft = self._session.find(token.session, token.sequence)
         if draft is not None:
-            watcher: Future[Decided] = self._shell.create_future()
+            watcher: Future[Decided] = self._runtime.create_future()
             draft.watchers.append(watcher)
             try:
-                return await self._shell.within(seconds, watcher)
+                return await self._runtime.within(seconds, watcher)
             except OutcomeUnknownError:
                 if self._is_closed:
                     raise
@@ -392,7 +392,7 @@ class BaseClient(Administrator):
             method.found is not None
             and not method.is_query
             and method.timeout is None
-            and not self._line.places
+            and not self._queue.places
             and not self._is_closed
             and method.accepts(arguments, named)
         ):
@@ -400,7 +400,7 @@ class BaseClient(Administrator):
             value = method.encode(arguments, named)
             size = len(value) + RECORD_COST
             if size - RECORD_COST <= session.record_bytes_max and session.held_bytes + size <= self._held_max:
-                future: Future[bytes] = self._shell.create_future()
+                future: Future[bytes] = self._runtime.create_future()
                 draft = session.add(COMMANDS, value, size, future)
                 try:
                     packed = await future
@@ -425,9 +425,9 @@ class BaseClient(Administrator):
         value = method.encode(arguments, named)
         size = len(value) + RECORD_COST
         name = actor_place(method.actor)
-        future: Waiter = self._shell.create_future()
+        future: Waiter = self._runtime.create_future()
 
-        def act() -> Draft[Waiter] | None:
+        def act() -> OpenBatch[Waiter] | None:
             method.meet(self._interfaces[name], arguments, named)
             if method.is_query:
                 future.set_result(None)
@@ -442,7 +442,7 @@ class BaseClient(Administrator):
             except UnknownActorError:
                 # The nodes may run newer code by now.
                 del self._interfaces[name]
-        packed: bytes | None = await self._enter(Place(name, size, future, act), method.timeout)
+        packed: bytes | None = await self._enter(Ticket(name, size, future, act), method.timeout)
         return packed
 
     async def _query(
@@ -459,7 +459,7 @@ class BaseClient(Administrator):
             "applied_index": 0 if stale else self._session.applied_index,
         }
         seconds = as_seconds(method.timeout, self._options.timeout)
-        _, frame = await self._links.ask_any(FrameKind.QUERY, body, seconds=seconds, node=method.node)
+        _, frame = await self._pool.ask_any(FrameKind.QUERY, body, seconds=seconds, node=method.node)
         answer = frame.body
         return Stale(decode_result(answer["result"], method.errors), answer["applied_index"], answer["age"])
 
@@ -504,7 +504,7 @@ class BaseClient(Administrator):
         """Return the next changes; [] = none yet. Cancelled, it may be called again and nothing is left out."""
         wait = watcher.wait
         try:
-            _, frame = await self._links.ask_any(
+            _, frame = await self._pool.ask_any(
                 FrameKind.WATCH, watcher.body(), seconds=self._options.timeout + wait, wait=wait, node=watcher.node
             )
         except TrimmedError as error:
@@ -561,7 +561,7 @@ class BaseClient(Administrator):
         """
         return Sink(
             self,
-            self._shell,
+            self._runtime,
             self._options,
             self._entropy,
             name,
@@ -640,17 +640,17 @@ class BaseClient(Administrator):
         follow: bool = False,
         node: str | None,
         staleness: Mapping[str, object] | None = None,
-    ) -> Reader:
+    ) -> TopicReader:
         self._start()
-        return Reader(
-            *(self._shell, self._links, self._options, topic, start),
+        return TopicReader(
+            *(self._runtime, self._pool, self._options, topic, start),
             end=end,
             follow=follow,
             node=node,
             staleness=staleness,
         )
 
-    def _records(self, reader: Reader) -> AsyncGenerator[Record, None]:
+    def _records(self, reader: TopicReader) -> AsyncGenerator[Record, None]:
         return reader.records()
 
     def read_batches(

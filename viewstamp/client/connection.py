@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hmac
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from viewstamp import errors
 from viewstamp.client.checks import is_answer, read_members
 from viewstamp.client.results import DURABILITY
-from viewstamp.client.roster import Identity, check_identity
-from viewstamp.client.shell import Dialer, Future, Shell, Wire
+from viewstamp.client.routing import ExpectedNode
+from viewstamp.client.runtime import Dialer, Future, Runtime, Wire
 from viewstamp.errors import (
     CommandError,
     ConfigError,
@@ -24,16 +25,26 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
     WrongClusterError,
+    WrongNodeError,
 )
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Buffer
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
 from viewstamp.wire.frame import Frame, FrameDecoder, TooLarge, encode_frame
+from viewstamp.wire.identity_proof import identity_proof
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
-__all__ = ["ERRORS", "Link", "error_from", "open_link", "parse_addresses", "too_large"]
+__all__ = [
+    "ERRORS",
+    "NodeConnection",
+    "check_identity",
+    "error_from",
+    "open_connection",
+    "parse_addresses",
+    "too_large",
+]
 
 ERRORS: dict[str, type[ViewstampError]] = {
     error.__name__: error
@@ -117,7 +128,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     return parsed
 
 
-class Link:
+class NodeConnection:
     """One open connection to a node: the handshake, and which answer belongs to which question.
 
     Answers to requests that were sent with :meth:`ask` resolve their futures; all others go to ``on_answer``.
@@ -127,7 +138,7 @@ class Link:
       * ``closed`` resolves exactly once, and nothing is delivered after it
     """
 
-    def __init__(self, shell: Shell, address: str, request_ids: Iterator[int], *, frame_bytes_max: int) -> None:
+    def __init__(self, runtime: Runtime, address: str, request_ids: Iterator[int], *, frame_bytes_max: int) -> None:
         self.address = address
         self.node = NodeId("")
         self.cluster = ""
@@ -135,8 +146,8 @@ class Link:
         self.batch_bytes_max = 0
         self.durability = DURABILITY
         """How durable what this node acknowledges is, in its own words."""
-        self.heard = shell.time()
-        """When the node last sent anything, on the shell's clock."""
+        self.heard = runtime.time()
+        """When the node last sent anything, on the runtime's clock."""
         self.is_silent = False
         """The client left it because nothing came any more: the node may be gone without a word."""
         self.has_led = False
@@ -144,13 +155,13 @@ class Link:
         self._members: tuple[dict[str, str], int] = {}, 0
         """The members and their generation, as the node said last."""
         self._on_members: Callable[[dict[str, str], int], None] | None = None
-        self.closed: Future[ViewstampError] = shell.create_future()
+        self.closed: Future[ViewstampError] = runtime.create_future()
         """Resolves with the reason when the connection has ended."""
-        self.on_answer: Callable[[Link, Frame], None] | None = None
+        self.on_answer: Callable[[NodeConnection, Frame], None] | None = None
         """Hears the answers to requests that were sent with :meth:`send`."""
         self.on_chunk: Callable[[], None] | None = None
         """Called after the frames of one chunk were delivered."""
-        self._shell = shell
+        self._runtime = runtime
         self._request_ids = request_ids
         self._decoder = FrameDecoder(frame_bytes_max, skips_too_large=True)
         self._connection: Wire | None = None
@@ -159,11 +170,11 @@ class Link:
         """Questions that nobody waits for any more; their answers may still come."""
         self.doubt: ViewstampError | None = None
         """Why only STATUS may be sent: the node cannot prove yet, or contradicts, what is expected at its address."""
-        self._welcome: Future[Frame] = shell.create_future()
+        self._welcome: Future[Frame] = runtime.create_future()
 
     # What the network calls.
 
-    def accept(self, connection: Wire) -> Link:
+    def accept(self, connection: Wire) -> NodeConnection:
         """Take the connection."""
         self._connection = connection
         return self
@@ -174,7 +185,7 @@ class Link:
         Raises:
           PeerError: the node does not speak our protocol; the network aborts the connection.
         """
-        self.heard = self._shell.time()
+        self.heard = self._runtime.time()
         for frame in self._decoder.feed(data):
             try:
                 self._on_frame(frame)
@@ -285,7 +296,7 @@ class Link:
         """Whether an answer to :meth:`ask` is outstanding."""
         return bool(self._asked)
 
-    async def greet(self, cluster_id: str, expected: Identity | None, challenge: bytes) -> None:
+    async def greet(self, cluster_id: str, expected: ExpectedNode | None, challenge: bytes) -> None:
         """Say hello, wait for the welcome, and compare it with who is expected (None = anybody).
 
         Raises:
@@ -328,10 +339,10 @@ class Link:
         if self.closed.done():
             raise self.closed.result()
         request_id = next(self._request_ids)
-        future: Future[Frame] = self._shell.create_future()
+        future: Future[Frame] = self._runtime.create_future()
         self._asked[request_id] = kind, future
         self.send(kind, {"id": request_id, **body}, ())
-        timer = self._shell.call_later(timeout, _expire, future)
+        timer = self._runtime.call_later(timeout, _expire, future)
         try:
             return await future
         finally:
@@ -346,19 +357,19 @@ class Link:
         self.on_closed(None)
 
 
-async def open_link(
-    shell: Shell,
+async def open_connection(
+    runtime: Runtime,
     network: Dialer,
     address: str,
     request_ids: Iterator[int],
     *,
     cluster_id: str,
-    expected: Identity | None,
+    expected: ExpectedNode | None,
     challenge: bytes,
     timeout: float,
     frame_bytes_max: int,
     on_answer: Callable[[], None],
-) -> Link:
+) -> NodeConnection:
     """Connect to a node and shake hands. Cancelled: the connection is closed again.
 
     ``on_answer`` is called once somebody has answered, whoever it is.
@@ -368,7 +379,7 @@ async def open_link(
       WrongClusterError, PeerError, FrameError: somebody else answers there.
       WrongNodeError: not the node that is ``expected``.
     """
-    link = Link(shell, address, request_ids, frame_bytes_max=frame_bytes_max)
+    link = NodeConnection(runtime, address, request_ids, frame_bytes_max=frame_bytes_max)
 
     async def greet() -> None:
         await network.connect(address, link.accept)
@@ -380,7 +391,7 @@ async def open_link(
         on_answer()
 
     try:
-        await shell.within(timeout, greet())
+        await runtime.within(timeout, greet())
     except TimeoutError:
         link.abort()
         raise UnavailableError(
@@ -414,3 +425,45 @@ def _was_answered(future: Future[Frame]) -> bool:
 def _expire(future: Future[Frame]) -> None:
     if not future.done():
         future.set_exception(TimeoutError())
+
+
+def check_identity(
+    address: str, expected: ExpectedNode, welcome: Mapping[str, Any], challenge: bytes
+) -> ViewstampError | None:
+    """Compare the WELCOME of the node that answers at ``address`` with the one that is expected there.
+
+    Returns:
+      Why it may be asked for STATUS only; None = it is the one.
+
+    Raises:
+      WrongNodeError: it is another node, or runs on another directory.
+    """
+    found, file = str(welcome.get("node")), expected.file or "the directory"
+    proof = welcome.get("proof")
+    if name_of(found) != expected.node:
+        raise _mismatch(address, f"{found} answers at {address}, where {file} has {expected.node}")
+    if "proof" in welcome and proof is None:
+        return UnavailableError(f"{found} at {address} is replaying its log", remedy="try again in a moment")
+    if expected.incarnation and not _is_proof(proof, expected.incarnation, challenge):
+        raise _mismatch(address, f"{found} answers at {address}, but from another data directory than {file} names")
+    members = welcome.get("members")
+    recorded = members.get(found) if isinstance(members, dict) else None
+    if recorded is not None and recorded != address:
+        return WrongNodeError(
+            f"{found} answers at {address}, but its membership has it at {recorded}; nothing was sent to it",
+            remedy=f"if the directory of {file} is a copy, stop its nodes: they pass for the original's; if {found} was"
+            f" moved, write {recorded} into its settings and restart it",
+        )
+    return None
+
+
+def _is_proof(proof: object, incarnation: str, challenge: bytes) -> bool:
+    return isinstance(proof, bytes) and hmac.compare_digest(proof, identity_proof(incarnation, challenge))
+
+
+def _mismatch(address: str, what: str) -> WrongNodeError:
+    return WrongNodeError(
+        f"{what}; nothing was sent to it",
+        remedy=f"stop the process that listens at {address} and start the node of the directory, or correct the address"
+        f" in its settings; to act on the node that answers, name it by --cluster {address}",
+    )

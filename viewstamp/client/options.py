@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from viewstamp.client.roster import Identity
+from viewstamp.client.routing import ExpectedNode
 from viewstamp.wire.frame import FRAME_BYTES_MAX
 
-__all__ = ["Options"]
+__all__ = ["ClientOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ClientOptions:
     """How a client batches, waits and retries. All times are in seconds."""
 
     timeout: float = 30.0
@@ -42,9 +42,9 @@ class Options:
     follow_wait: float = 5.0
     """How long a node holds the request of a reader that follows the end."""
     frame_bytes_max: int = FRAME_BYTES_MAX
-    expected: Mapping[str, Identity] | None = None
+    expected: Mapping[str, ExpectedNode] | None = None
     """Address to the node that has to answer there, for a caller who can read the nodes' directories: no request is
-    sent before that is proved, see ``roster.py``. None = every node of the cluster will do."""
+    sent before that is proved, see ``routing.py``. None = every node of the cluster will do."""
     doctor: str = "viewstamp doctor"
     """The command that says why there is no majority, for errors."""
 

@@ -7,16 +7,16 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
-from viewstamp.client.connection import Link
-from viewstamp.client.options import Options
-from viewstamp.client.shell import Future, Shell
+from viewstamp.client.connection import NodeConnection
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.runtime import Future, Runtime
 from viewstamp.errors import PeerError, RequestError, TrimmedError
 from viewstamp.ids import Position, TopicId
 from viewstamp.wire.batch import Batch, Kind, Record
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["Reader"]
+__all__ = ["TopicReader"]
 
 
 class Nodes(Protocol):
@@ -24,12 +24,12 @@ class Nodes(Protocol):
 
     async def ask_any(
         self, kind: FrameKind, body: dict[str, object], *, seconds: float, wait: float = 0.0, node: str | None = None
-    ) -> tuple[Link, Frame]:
+    ) -> tuple[NodeConnection, Frame]:
         """Ask any node, or the member ``node``, until one answers."""
         ...
 
 
-class Reader:
+class TopicReader:
     """One pass over a topic.
 
     Invariants:
@@ -41,9 +41,9 @@ class Reader:
 
     def __init__(
         self,
-        shell: Shell,
+        runtime: Runtime,
         nodes: Nodes,
-        options: Options,
+        options: ClientOptions,
         topic: str,
         start: int | None,
         *,
@@ -56,7 +56,7 @@ class Reader:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
         self.end = end
         """The position after the last one; None = none, the reader follows."""
-        self._shell = shell
+        self._runtime = runtime
         self._nodes = nodes
         self._options = options
         self._topic = topic
@@ -113,7 +113,7 @@ class Reader:
             self._is_from_first = False
             self._position = Position(batches[-1].first_position + batches[-1].count)
             if self._wants(self._position):
-                self._ahead = self._shell.spawn(self._fetch(self._position))
+                self._ahead = self._runtime.spawn(self._fetch(self._position))
         return [batch for batch in batches if self._wants(batch.first_position)]
 
     def cut(self, batch: Batch) -> list[Record]:
@@ -178,5 +178,5 @@ class Reader:
         self.applied_index = max(self.applied_index, int(frame.body["applied_index"]))
         return batches
 
-    async def _ask(self, kind: FrameKind, body: dict[str, object], *, wait: float) -> tuple[Link, Frame]:
+    async def _ask(self, kind: FrameKind, body: dict[str, object], *, wait: float) -> tuple[NodeConnection, Frame]:
         return await self._nodes.ask_any(kind, body, seconds=self._options.timeout + wait, wait=wait, node=self._node)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from viewstamp.client.draft import Receipt as BatchReceipt
+from viewstamp.client.batches import BatchReceipt
 from viewstamp.errors import CommandError, StaleSessionError
 from viewstamp.ids import Index, Position, Term, Viewstamp
 from viewstamp.wire.commands import decode_result
@@ -16,11 +16,13 @@ __all__ = [
     "ActorInfo",
     "Change",
     "Decided",
+    "Members",
     "Outcome",
     "Receipt",
     "SnapshotInfo",
     "TopicInfo",
     "actor_info",
+    "members_of",
     "new_receipt",
     "receipts_of",
     "result_or_error",
@@ -216,3 +218,35 @@ def snapshot_info(snapshot: dict[str, Any]) -> SnapshotInfo:
         created=snapshot.get("created", 0.0),
         seconds=snapshot.get("seconds", 0.0),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """The members of a cluster: node to the address where it listens.
+
+    ``outgoing`` are the voters of before while a change is half-way: then both sets need a majority; {} otherwise.
+    ``joining`` are the learners that become voters by themselves when they have caught up, each with the voter whose
+    place it takes ("" = beside the others). ``generation`` counts the changes.
+    """
+
+    voters: Mapping[str, str]
+    learners: Mapping[str, str] = field(default_factory=dict)
+    outgoing: Mapping[str, str] = field(default_factory=dict)
+    joining: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Every member's address."""
+        return {**self.outgoing, **self.voters, **self.learners}
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change is not over yet: half-way, or with learners that are going to be voters."""
+        return bool(self.outgoing or self.joining)
+
+
+def members_of(told: Mapping[str, Any]) -> Members:
+    """Read what a node says of the membership."""
+    sets = {name: dict(told.get(name) or {}) for name in ("voters", "learners", "outgoing", "joining")}
+    return Members(generation=int(told["generation"]), **sets)

@@ -9,20 +9,16 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from viewstamp.client.addresses import Addresses
+from viewstamp.client.batches import COMMANDS, BatchReceipt, Completion, OpenBatch
 from viewstamp.client.checks import as_seconds, check_topic, read_receipt, read_results
-from viewstamp.client.connection import Link, error_from, parse_addresses, too_large
-from viewstamp.client.draft import COMMANDS, Draft, Settled
-from viewstamp.client.draft import Receipt as BatchReceipt
-from viewstamp.client.leader import LeaderSearch
-from viewstamp.client.leadership import Leadership
-from viewstamp.client.line import Line, Place
-from viewstamp.client.links import Links, again, closed_error
-from viewstamp.client.options import Options
+from viewstamp.client.connection import NodeConnection, error_from, parse_addresses, too_large
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.pool import ConnectionPool, LeaderConnection
 from viewstamp.client.results import Decided, Receipt, new_receipt, receipts_of
-from viewstamp.client.roster import Roster
+from viewstamp.client.routing import Addresses, LeaderFinder, Roster, closed_error, copies
+from viewstamp.client.runtime import Dialer, Future, Runtime
+from viewstamp.client.send_queue import SendQueue, Ticket
 from viewstamp.client.session import Action, Session
-from viewstamp.client.shell import Dialer, Future, Shell
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, RequestError, ViewstampError
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Columns
@@ -54,35 +50,35 @@ class Sender:
         self,
         addresses: str | Sequence[str],
         *,
-        shell: Shell,
+        runtime: Runtime,
         network: Dialer,
         entropy: random.Random,
         cluster_id: str = "",
-        options: Options | None = None,
+        options: ClientOptions | None = None,
     ) -> None:
         """Make a client; never awaits.
 
         Args:
           addresses: ``"host:port,host:port"`` or a sequence; any members, the others are learnt.
-          shell: what runs it.
+          runtime: what runs it.
           network: how connections come about.
           entropy: the only source of randomness: where the search begins, and jitter.
           cluster_id: the cluster to talk to; "" = whichever answers first, and then only that one.
-          options: see :class:`Options`.
+          options: see :class:`ClientOptions`.
 
         Raises:
           ConfigError: an address has another shape.
         """
-        options = options or Options()
+        options = options or ClientOptions()
         self._options = options
-        self._shell = shell
+        self._runtime = runtime
         self._entropy = entropy
         roster = Roster(options.expected)
         known = Addresses(parse_addresses(addresses), roster.admits)
-        self._search = LeaderSearch(known, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
+        self._finder = LeaderFinder(known, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
         self._request_ids = count(1)
-        self._links = Links(
-            shell,
+        self._pool = ConnectionPool(
+            runtime,
             network,
             known,
             self._request_ids,
@@ -92,17 +88,17 @@ class Sender:
             roster=roster,
             on_open=self._on_link,
         )
-        self._leading = Leadership(shell, self._links, self._search, options, self)
+        self._leading = LeaderConnection(runtime, self._pool, self._finder, options, self)
         self._session: Session[Waiter] = Session(options, self._request_ids, self._on_draft)
         self._topics: dict[str, TopicId] = {}
         self._interfaces: dict[str, Interface] = {}
         """What nodes said of actors, by the names that these have in the line."""
         self._resolving: set[str] = set()
         self._held_max = options.bytes_in_flight_max
-        self._line = Line(shell, self._may_go)
+        self._queue = SendQueue(runtime, self._may_go)
         self._timed: set[Waiter] = set()
         """Waiters with a timer of their own, which the default timeout leaves alone."""
-        self._expiring: deque[Draft[Waiter]] = deque()
+        self._expiring: deque[OpenBatch[Waiter]] = deque()
         self._tick = 0
         self._is_sweeping = False
         self._is_pumping = False
@@ -121,32 +117,32 @@ class Sender:
             return
         self._topics.clear()
         self._settle(self._session.close())
-        self._line.fail(closed_error)
+        self._queue.fail(closed_error)
         self._leading.close()
-        self._links.close()
+        self._pool.close()
 
     # Waiting.
 
-    async def _enter(self, place: Place, timeout: float | None) -> Any:
+    async def _enter(self, place: Ticket, timeout: float | None) -> Any:
         """Go the long way: through the line where one has to wait, with a timer of one's own where one is needed."""
         self._admit(place, timeout)
         return await self._answer(place)
 
-    def _admit(self, place: Place, timeout: float | None) -> None:
+    def _admit(self, place: Ticket, timeout: float | None) -> None:
         """Take the first step of ``_enter``; ``_answer`` takes the other one."""
         seconds = as_seconds(timeout, self._options.timeout)
         future = place.waiter
-        has_to_wait = bool(self._line.places) or not self._is_known(place.topic) or not self._fits(place.size)
+        has_to_wait = bool(self._queue.places) or not self._is_known(place.topic) or not self._fits(place.size)
         if has_to_wait:
-            self._line.join(place)
+            self._queue.join(place)
         else:
             place.draft = place.act()
         if seconds == math.inf or timeout is not None or has_to_wait:
             self._timed.add(future)
             if seconds != math.inf:
-                place.timer = self._shell.call_later(seconds, self._expire_one, place, seconds)
+                place.timer = self._runtime.call_later(seconds, self._expire_one, place, seconds)
 
-    async def _answer(self, place: Place) -> Any:
+    async def _answer(self, place: Ticket) -> Any:
         try:
             return await place.waiter
         except BaseException:
@@ -156,7 +152,7 @@ class Sender:
         finally:
             self._untime(place)
 
-    def _untime(self, place: Place) -> None:
+    def _untime(self, place: Ticket) -> None:
         self._timed.discard(place.waiter)
         if place.timer is not None:
             place.timer.cancel()
@@ -164,11 +160,11 @@ class Sender:
     def _is_known(self, name: str) -> bool:
         return name in self._topics or name in self._interfaces
 
-    def _may_go(self, place: Place) -> bool:
+    def _may_go(self, place: Ticket) -> bool:
         if not self._is_known(place.topic):
             if place.topic not in self._resolving:
                 self._resolving.add(place.topic)
-                self._shell.spawn(self._resolve(place.topic))
+                self._runtime.spawn(self._resolve(place.topic))
             return False
         return self._fits(place.size)
 
@@ -179,7 +175,7 @@ class Sender:
     async def _resolve(self, name: str) -> None:
         """Ask for a topic's id, or what an actor is, until it is known, refused, or nobody waits for it any more."""
         try:
-            while any(place.topic == name for place in self._line.places):
+            while any(place.topic == name for place in self._queue.places):
                 try:
                     if name.startswith(_ACTOR):
                         interface = await self._ask_interface(name.removeprefix(_ACTOR), self._options.silence)
@@ -187,27 +183,27 @@ class Sender:
                     else:
                         self._topics[name] = await self._ask_topic(name, self._options.silence)
                 except (RequestError, PeerError) as error:
-                    self._line.fail(again(error), topic=name)
+                    self._queue.fail(copies(error), topic=name)
                 except ViewstampError:
                     continue  # Those who wait have deadlines of their own, and are told why then.
                 else:
                     return
         finally:
             self._resolving.discard(name)
-            self._line.serve()
+            self._queue.serve()
 
     async def _ask_topic(self, name: str, seconds: float) -> TopicId:
         body: dict[str, object] = {"name": name, "stale": False}
-        _, frame = await self._links.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=seconds)
+        _, frame = await self._pool.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=seconds)
         return TopicId(frame.body["topic"]["id"])
 
     async def _ask_interface(self, actor: str, seconds: float) -> Interface:
-        _, frame = await self._links.ask_any(FrameKind.DESCRIBE_ACTOR, {"name": actor}, seconds=seconds)
+        _, frame = await self._pool.ask_any(FrameKind.DESCRIBE_ACTOR, {"name": actor}, seconds=seconds)
         return Interface.from_wire(frame.body["actor"])
 
     # What became of it.
 
-    def _settle(self, settled: list[Settled[Waiter]], durability: str = "") -> None:
+    def _settle(self, settled: list[Completion[Waiter]], durability: str = "") -> None:
         """Tell every waiter. The hot path back: one loop over the futures of a batch."""
         for draft, receipt, error in settled:
             results = draft.results
@@ -251,10 +247,10 @@ class Sender:
         expiring = self._expiring
         while expiring and not expiring[0].waiters:
             expiring.popleft()
-        if self._line.places:
-            self._line.serve()
+        if self._queue.places:
+            self._queue.serve()
 
-    def _expire_one(self, place: Place, seconds: float) -> None:
+    def _expire_one(self, place: Ticket, seconds: float) -> None:
         waiter, draft = place.waiter, place.draft
         if waiter.done():
             return
@@ -267,10 +263,10 @@ class Sender:
             waiter.set_exception(self._late(draft, offset, draft.groups.get(offset, 1), seconds))
         self._give_up(place)
 
-    def _give_up(self, place: Place) -> None:
+    def _give_up(self, place: Ticket) -> None:
         """Take note that nobody waits for it any more."""
         if place.draft is None:
-            self._line.leave(place)
+            self._queue.leave(place)
         else:
             self._gone(place.draft)
 
@@ -291,52 +287,52 @@ class Sender:
                     waiter.set_exception(self._late(draft, offset, size, seconds))
             self._gone(draft)
         if expiring:
-            self._shell.call_later(seconds / _TICKS, self._sweep)
+            self._runtime.call_later(seconds / _TICKS, self._sweep)
         else:
             self._is_sweeping = False
 
     def _unsent(self, seconds: float) -> ViewstampError:
-        reason = self._search.last_error or self._links.search.last_error
-        error = self._links.unanswered(f"no answer within {seconds:g} s" if reason is None else str(reason))
+        reason = self._finder.last_error or self._pool.finder.last_error
+        error = self._pool.unanswered(f"no answer within {seconds:g} s" if reason is None else str(reason))
         if reason is not None and reason.remedy and not isinstance(error, NoQuorumError):
             error.remedy = reason.remedy
         return error
 
-    def _late(self, draft: Draft[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
+    def _late(self, draft: OpenBatch[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
         if draft.sent is None or draft.attempt:  # What is staged is not written before a commit.
             return self._unsent(seconds)
         token = self._session.token(draft, offset, size)
-        return self._links.unanswered(f"no answer within {seconds:g} s", is_unknown=True, token=token)
+        return self._pool.unanswered(f"no answer within {seconds:g} s", is_unknown=True, token=token)
 
-    def _gone(self, draft: Draft[Waiter]) -> None:
+    def _gone(self, draft: OpenBatch[Waiter]) -> None:
         """Take note that a waiter of a draft has gone; what was not sent needs not be sent, and frees its bytes."""
         for each in draft.parts or (draft,):
             if each.sent is None:
                 each.cancelled = True
                 if not self._is_compacting:
                     self._is_compacting = True
-                    self._shell.call_soon(self._compact)
+                    self._runtime.call_soon(self._compact)
 
     def _compact(self) -> None:
         self._is_compacting = False
         self._session.compact()
-        self._line.serve()
+        self._queue.serve()
 
     # Sending.
 
-    def _on_draft(self, draft: Draft[Waiter]) -> None:
+    def _on_draft(self, draft: OpenBatch[Waiter]) -> None:
         draft.tick = self._tick
         self._expiring.append(draft)
         if not self._is_sweeping and self._options.timeout != math.inf:
             self._is_sweeping = True
-            self._shell.call_later(self._options.timeout / _TICKS, self._sweep)
+            self._runtime.call_later(self._options.timeout / _TICKS, self._sweep)
         self._schedule_pump()
 
     def _schedule_pump(self) -> None:
         """Send soon: after the callers that are being woken now have added their next records."""
         if not self._is_pumping:
             self._is_pumping = True
-            self._shell.call_soon(self._pump)
+            self._runtime.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._is_pumping = False
@@ -351,8 +347,8 @@ class Sender:
             request = take()
         if not self._is_watching and self._session.is_owed:
             self._is_watching = True
-            self._watched_since = self._shell.time()
-            self._shell.call_later(self._options.silence / 2, self._watch)
+            self._watched_since = self._runtime.time()
+            self._runtime.call_later(self._options.silence / 2, self._watch)
 
     def _watch(self) -> None:
         """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
@@ -360,14 +356,14 @@ class Sender:
         link = self._leading.link
         if link is None or not self._session.is_owed:
             return
-        if self._shell.time() - max(link.heard, self._watched_since) >= self._options.silence:
+        if self._runtime.time() - max(link.heard, self._watched_since) >= self._options.silence:
             link.is_silent = True
             link.abort()
             return
         self._is_watching = True
-        self._shell.call_later(self._options.silence / 2, self._watch)
+        self._runtime.call_later(self._options.silence / 2, self._watch)
 
-    def _on_answer(self, link: Link, frame: Frame) -> None:
+    def _on_answer(self, link: NodeConnection, frame: Frame) -> None:
         """Take the answer to a request of the session."""
         if link is not self._leading.link:
             return  # It was asked again elsewhere, and only that answer counts.
@@ -386,7 +382,7 @@ class Sender:
                 settled = session.on_receipt(request_id, receipt, results)
             self._settle(settled, link.durability)
             link.has_led = True
-            self._search.succeeded()
+            self._finder.succeeded()
             self._schedule_pump()
             return
         error = error_from(body)
@@ -395,12 +391,12 @@ class Sender:
         if action is Action.MOVE or (action is Action.BACK_OFF and not link.has_led):
             self._leading.leave(link, error)
         elif action is Action.BACK_OFF:
-            self._search.failed(link.address, error)
-            self._shell.call_later(self._search.delay(), self._resume)
+            self._finder.failed(link.address, error)
+            self._runtime.call_later(self._finder.delay(), self._resume)
         else:
             self._schedule_pump()
 
-    def _on_too_large(self, link: Link, body: TooLarge) -> None:
+    def _on_too_large(self, link: NodeConnection, body: TooLarge) -> None:
         assert body.request is not None, "the link has looked"
         settled = self._session.on_too_large(body.request, lambda offset, count: too_large(body.size))
         for draft, _, _ in settled:
@@ -410,14 +406,14 @@ class Sender:
             draft.watchers = []
         self._settle(settled)
         link.has_led = True
-        self._search.succeeded()
+        self._finder.succeeded()
         self._schedule_pump()
 
     def _resume(self) -> None:
         self._session.resume()
         self._schedule_pump()
 
-    def _on_link(self, link: Link) -> None:
+    def _on_link(self, link: NodeConnection) -> None:
         self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
         link.on_answer = self._on_answer
         link.closed.add_done_callback(lambda closed: self._leading.leave(link, closed.result()))
@@ -449,10 +445,10 @@ class Sender:
 
     def on_hopeless(self, error: ViewstampError) -> None:
         """Tell everybody whose records were never sent."""
-        fresh = again(error)
+        fresh = copies(error)
         self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
         if isinstance(error, PeerError):
-            self._line.fail(fresh)
+            self._queue.fail(fresh)
 
     # What sinks ask; see ``sink.py``.
 
@@ -464,30 +460,30 @@ class Sender:
     async def ask_leader(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
         """Ask the leader, wherever it goes, until it answers. For requests that may be carried out twice."""
         self._start()
-        deadline = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        deadline = self._runtime.time() + as_seconds(timeout, self._options.timeout)
         return await self._leading.ask(kind, body, deadline=deadline)
 
-    def begin_staging(self, topic: str, columns: Columns, attempt: int, timeout: float | None) -> Place:
+    def begin_staging(self, topic: str, columns: Columns, attempt: int, timeout: float | None) -> Ticket:
         """Send a block soon, after those that were begun before. Its ``end_staging``, or ``abandon``, has to follow."""
         self._start()
         check_topic(topic)
-        future: Waiter = self._shell.create_future()
+        future: Waiter = self._runtime.create_future()
         # Whoever gives an attempt up asks nobody what went wrong.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-        def act() -> Draft[Waiter]:
+        def act() -> OpenBatch[Waiter]:
             return self._session.add_block(self._topics[topic], columns, attempt, future)
 
-        place = Place(topic, columns.size, future, act)
+        place = Ticket(topic, columns.size, future, act)
         self._admit(place, timeout)
         return place
 
-    async def end_staging(self, place: Place) -> BatchReceipt:
+    async def end_staging(self, place: Ticket) -> BatchReceipt:
         """Wait for the receipt of a block. Cancelled: it is not sent any more."""
         receipt: BatchReceipt = await self._answer(place)
         return receipt
 
-    def abandon(self, place: Place) -> None:
+    def abandon(self, place: Ticket) -> None:
         """Want no receipt any more: a block that was not sent never is."""
         if place.waiter.cancel():
             self._give_up(place)
@@ -500,8 +496,8 @@ class Sender:
             raise closed_error()
         if not self._is_started:
             self._is_started = True
-            self._shell.begin()
-            self._shell.spawn(self._leading.run())
+            self._runtime.begin()
+            self._runtime.spawn(self._leading.run())
 
 
 def actor_place(actor: str) -> str:

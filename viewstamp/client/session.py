@@ -1,7 +1,7 @@
 """The session: batches, sequences, retries and what may be said about them. Sans-IO: knows no loop, socket or clock.
 
-A shell feeds it records and answers, sends what ``take_request`` returns, and tells the waiters in each
-``Settled`` what became of their records. The package's docstring states the rules.
+A runtime feeds it records and answers, sends what ``take_request`` returns, and tells the waiters in each
+``Completion`` what became of their records. The package's docstring states the rules.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Generic, NamedTuple
+from typing import Generic
 
-from viewstamp.client.checks import check_columns
-from viewstamp.client.draft import (
+from viewstamp.client.batches import (
     COMMANDS,
     RECORD_COST,
-    Draft,
+    BatchReceipt,
+    Completion,
     Headers,
-    Receipt,
-    Sent,
-    Settled,
+    InFlightBatch,
+    OpenBatch,
+    Request,
     WaiterT,
+    check_results,
     divide,
+    fenced,
+    not_kept,
 )
-from viewstamp.client.options import Options
-from viewstamp.client.refusals import check_results, copies, fenced, is_later, not_kept
+from viewstamp.client.checks import check_columns
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.routing import copies, is_later
 from viewstamp.enums import fast_members
 from viewstamp.errors import (
     ClosedError,
@@ -41,27 +45,18 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Sequence, SessionId, TopicId
-from viewstamp.wire.batch import HEADER_SIZE, Buffer, Columns, Kind, build_batch, build_columns
+from viewstamp.wire.batch import HEADER_SIZE, Columns, Kind, build_batch, build_columns
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["Action", "Request", "Session"]
+__all__ = ["Action", "Session"]
 
 _BATCH_COST = HEADER_SIZE + 160
 """More than what a batch takes beside its records: the header, three paddings, three first offsets, the bitmap's."""
 
 
-class Request(NamedTuple):
-    """A frame to send to the leader now."""
-
-    id: int
-    kind: FrameKind
-    body: dict[str, object]
-    payload: tuple[Buffer, ...]
-
-
 @fast_members
 class Action(Enum):
-    """What the shell does after a refusal."""
+    """What the runtime does after a refusal."""
 
     GO_ON = 1
     """Ask ``take_request`` again."""
@@ -84,7 +79,7 @@ class Session(Generic[WaiterT]):
     """
 
     def __init__(
-        self, options: Options, request_ids: Iterator[int], on_draft: Callable[[Draft[WaiterT]], None]
+        self, options: ClientOptions, request_ids: Iterator[int], on_draft: Callable[[OpenBatch[WaiterT]], None]
     ) -> None:
         self.id = SessionId(0)
         self.held_bytes = 0
@@ -101,23 +96,23 @@ class Session(Generic[WaiterT]):
         self._request_ids = request_ids
         self._on_draft = on_draft
         self._next_sequence = Sequence(1)
-        self._open: dict[TopicId, Draft[WaiterT]] = {}
-        self._ready: deque[Draft[WaiterT]] = deque()
+        self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
+        self._ready: deque[OpenBatch[WaiterT]] = deque()
         """Drafts in order of their beginning; an open one is in ``_open`` too."""
         self._closed = 0
         """How many drafts of ``_ready`` are closed."""
-        self._unanswered: deque[Sent[WaiterT]] = deque()
-        self._to_send: deque[Sent[WaiterT]] = deque()
+        self._unanswered: deque[InFlightBatch[WaiterT]] = deque()
+        self._to_send: deque[InFlightBatch[WaiterT]] = deque()
         """Unanswered batches that this connection has to get (again), in order."""
-        self._by_request: dict[int, Sent[WaiterT]] = {}
+        self._by_request: dict[int, InFlightBatch[WaiterT]] = {}
         self._paused = False
         self._probing = False
         """This node has not shown yet that it leads: one request goes there, and nothing that was never sent."""
-        self._refused: Sent[WaiterT] | None = None
+        self._refused: InFlightBatch[WaiterT] | None = None
         """The first unanswered batch with a refusal."""
         self._stale: ViewstampError | None = None
         """The session is forgotten: nothing is sent any more, and what was sent is being answered."""
-        self._fence: tuple[int, Sent[WaiterT] | None] | None = None
+        self._fence: tuple[int, InFlightBatch[WaiterT] | None] | None = None
         """The request that asks for an outcome, and the refused batch whose it is; None = of one that is decided."""
 
     # Records come in.
@@ -128,7 +123,7 @@ class Session(Generic[WaiterT]):
         self.batch_bytes_max = batch_bytes_max
         self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
 
-    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> Draft[WaiterT]:
+    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
         """Put a record without key and headers, or a command, into its draft. The hot path: called once for each."""
         draft = self._open.get(topic)
         if draft is None or draft.bytes + size > self.batch_bytes:
@@ -154,7 +149,7 @@ class Session(Generic[WaiterT]):
         *,
         atomic: bool,
         expected_position: int = 0,
-    ) -> Draft[WaiterT]:
+    ) -> OpenBatch[WaiterT]:
         """Put records that belong together into one draft; ``atomic`` says that their waiter wants all receipts.
 
         With an ``expected_position`` they are a draft alone: where others stood before them, the first of the caller's
@@ -184,7 +179,7 @@ class Session(Generic[WaiterT]):
             self._close_draft(topic)
         return draft
 
-    def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> Draft[WaiterT]:
+    def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
         """Stage a block for an attempt: one batch, whose receipt ``waiter`` gets. Blocks are sent in their order.
 
         Raises:
@@ -192,7 +187,7 @@ class Session(Generic[WaiterT]):
           RecordTooLargeError: a record, or all together, are over the cluster's limits.
         """
         check_columns(columns, record_bytes_max=self.record_bytes_max, batch_bytes_max=self.batch_bytes_max)
-        draft: Draft[WaiterT] = Draft(topic)
+        draft: OpenBatch[WaiterT] = OpenBatch(topic)
         draft.attempt = attempt
         draft.columns = columns
         draft.bytes = columns.size
@@ -238,9 +233,9 @@ class Session(Generic[WaiterT]):
             if not draft.waiters:
                 self._take_out(draft)
 
-    def _begin(self, topic: TopicId) -> Draft[WaiterT]:
+    def _begin(self, topic: TopicId) -> OpenBatch[WaiterT]:
         self._close_draft(topic)
-        draft: Draft[WaiterT] = Draft(topic)
+        draft: OpenBatch[WaiterT] = OpenBatch(topic)
         self._open[topic] = draft
         self._ready.append(draft)
         self._on_draft(draft)
@@ -252,7 +247,7 @@ class Session(Generic[WaiterT]):
             draft.is_open = False
             self._closed += 1
 
-    def _take_out(self, draft: Draft[WaiterT]) -> None:
+    def _take_out(self, draft: OpenBatch[WaiterT]) -> None:
         self._ready.remove(draft)
         if draft.is_open:
             del self._open[draft.topic]
@@ -283,7 +278,7 @@ class Session(Generic[WaiterT]):
         """Go on after a back-off."""
         self._paused = False
 
-    def lost(self) -> list[Settled[WaiterT]]:
+    def lost(self) -> list[Completion[WaiterT]]:
         """The connection to the leader is gone: every unanswered batch goes to the next one again, in order.
 
         The first one goes alone: nodes that do not lead would get and refuse all of them, one node after the other.
@@ -320,7 +315,7 @@ class Session(Generic[WaiterT]):
         draft = self._next_draft()
         return None if draft is None else self._transmit(self._build(draft))
 
-    def _next_draft(self) -> Draft[WaiterT] | None:
+    def _next_draft(self) -> OpenBatch[WaiterT] | None:
         in_flight = len(self._unanswered)
         while self._ready and in_flight < self._options.batches_in_flight:
             draft = self._ready[0]
@@ -336,7 +331,7 @@ class Session(Generic[WaiterT]):
                 return draft
         return None
 
-    def _build(self, draft: Draft[WaiterT]) -> Sent[WaiterT]:
+    def _build(self, draft: OpenBatch[WaiterT]) -> InFlightBatch[WaiterT]:
         if draft.columns is not None:
             batch = build_columns(
                 draft.columns,
@@ -356,7 +351,7 @@ class Session(Generic[WaiterT]):
                 keys=draft.keys,
                 headers=draft.headers,
             )
-        sent = Sent(draft, self._next_sequence, batch.buffer)
+        sent = InFlightBatch(draft, self._next_sequence, batch.buffer)
         self._next_sequence = Sequence(self._next_sequence + 1)
         draft.sent = sent
         draft.count = batch.count
@@ -365,7 +360,7 @@ class Session(Generic[WaiterT]):
         self._unanswered.append(sent)
         return sent
 
-    def _transmit(self, sent: Sent[WaiterT]) -> Request:
+    def _transmit(self, sent: InFlightBatch[WaiterT]) -> Request:
         request_id = next(self._request_ids)
         sent.request_id = request_id
         sent.open += 1
@@ -400,7 +395,7 @@ class Session(Generic[WaiterT]):
             return None
         return self._outcome_request(Sequence(self._next_sequence - 1), None)
 
-    def _outcome_request(self, sequence: Sequence, refused: Sent[WaiterT] | None) -> Request:
+    def _outcome_request(self, sequence: Sequence, refused: InFlightBatch[WaiterT] | None) -> Request:
         request_id = next(self._request_ids)
         self._fence = request_id, refused
         body: dict[str, object] = {"id": request_id, "session": self.id, "sequence": sequence}
@@ -419,8 +414,8 @@ class Session(Generic[WaiterT]):
         return self._fence is not None and self._fence[0] == request_id
 
     def on_receipt(
-        self, request_id: int, receipt: Receipt | None, results: list[bytes] | None = None
-    ) -> list[Settled[WaiterT]]:
+        self, request_id: int, receipt: BatchReceipt | None, results: list[bytes] | None = None
+    ) -> list[Completion[WaiterT]]:
         """Take the answer to an APPEND or CALL; None = the sequence was fenced, so the batch is and stays unapplied.
 
         Raises:
@@ -447,10 +442,10 @@ class Session(Generic[WaiterT]):
     def on_outcome(
         self,
         request_id: int,
-        receipt: Receipt | None,
+        receipt: BatchReceipt | None,
         results: list[bytes] | None = None,
         too_large: Callable[[int, int], ViewstampError] | None = None,
-    ) -> list[Settled[WaiterT]]:
+    ) -> list[Completion[WaiterT]]:
         """Take the answer to an OUTCOME: this node leads. Refused batches are decided, those behind them can pass.
 
         Raises:
@@ -463,7 +458,7 @@ class Session(Generic[WaiterT]):
             check_results(last.draft, results)
         self._fence = None
         self._probing = False
-        settled: list[Settled[WaiterT]] = []
+        settled: list[Completion[WaiterT]] = []
         while last is not None and self._unanswered and self._unanswered[0].sequence <= last.sequence:
             sent = self._unanswered[0]
             applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
@@ -476,7 +471,7 @@ class Session(Generic[WaiterT]):
         self._rewind()
         return settled
 
-    def on_too_large(self, request_id: int, error: Callable[[int, int], ViewstampError]) -> list[Settled[WaiterT]]:
+    def on_too_large(self, request_id: int, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
         """Take an answer OK that was dropped for its size: the batch was applied, and its callers get ``error``."""
         if self.is_fence(request_id):
             return self.on_outcome(request_id, None, None, error)
@@ -488,7 +483,7 @@ class Session(Generic[WaiterT]):
         self._retire(sent)
         return self._settle(sent, None, error)
 
-    def on_refused(self, request_id: int, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
+    def on_refused(self, request_id: int, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
         """Take the refusal of a request of this session, and say what to do."""
         if self._fence is not None and self._fence[0] == request_id:
             return self._on_fence_refused(error)
@@ -528,7 +523,7 @@ class Session(Generic[WaiterT]):
         self.lost()
         return Action.MOVE, []
 
-    def _on_fence_refused(self, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
+    def _on_fence_refused(self, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
         self._fence = None
         if isinstance(error, StaleSessionError):
             return self._on_stale(error)
@@ -540,12 +535,12 @@ class Session(Generic[WaiterT]):
         self.lost()
         return Action.MOVE, []
 
-    def _back_off(self) -> tuple[Action, list[Settled[WaiterT]]]:
+    def _back_off(self) -> tuple[Action, list[Completion[WaiterT]]]:
         self._paused = True
         self._rewind()
         return Action.BACK_OFF, []
 
-    def _refuse(self, sent: Sent[WaiterT], error: ViewstampError) -> list[Settled[WaiterT]]:
+    def _refuse(self, sent: InFlightBatch[WaiterT], error: ViewstampError) -> list[Completion[WaiterT]]:
         """Take a refusal for good. Its callers hear it as soon as no attempt is in doubt, else after the fence."""
         settled = []
         refused = [sent]
@@ -564,14 +559,14 @@ class Session(Generic[WaiterT]):
     def _note_refused(self) -> None:
         self._refused = next((sent for sent in self._unanswered if sent.refusal is not None), None)
 
-    def _on_stale(self, error: ViewstampError) -> tuple[Action, list[Settled[WaiterT]]]:
+    def _on_stale(self, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
         """The session is forgotten: nothing of it is accepted any more. Wait for the answers that are under way."""
         self._stale = error
         if any(sent.open for sent in self._unanswered):
             return Action.GO_ON, []
         return Action.REOPEN, self._end()
 
-    def _end(self) -> list[Settled[WaiterT]]:
+    def _end(self) -> list[Completion[WaiterT]]:
         """End a forgotten session. What was in doubt stays unknown: nobody can tell any more."""
         stale = self._stale
         assert stale is not None
@@ -600,11 +595,11 @@ class Session(Generic[WaiterT]):
 
     def _answer(
         self,
-        sent: Sent[WaiterT],
-        receipt: Receipt | None,
+        sent: InFlightBatch[WaiterT],
+        receipt: BatchReceipt | None,
         error: Callable[[int, int], ViewstampError],
         results: list[bytes] | None = None,
-    ) -> list[Settled[WaiterT]]:
+    ) -> list[Completion[WaiterT]]:
         self._retire(sent)
         if receipt is not None:
             self.applied_index = max(self.applied_index, receipt.first_index + receipt.count - 1)
@@ -614,7 +609,7 @@ class Session(Generic[WaiterT]):
                     error = not_kept
         return self._settle(sent, receipt, error)
 
-    def _retire(self, sent: Sent[WaiterT]) -> None:
+    def _retire(self, sent: InFlightBatch[WaiterT]) -> None:
         """Take a batch out of the session: its sequence is decided."""
         sent.answered = True
         if self._unanswered[0] is sent:
@@ -625,15 +620,15 @@ class Session(Generic[WaiterT]):
             self._note_refused()
 
     def _settle(
-        self, sent: Sent[WaiterT], receipt: Receipt | None, error: Callable[[int, int], ViewstampError]
-    ) -> list[Settled[WaiterT]]:
+        self, sent: InFlightBatch[WaiterT], receipt: BatchReceipt | None, error: Callable[[int, int], ViewstampError]
+    ) -> list[Completion[WaiterT]]:
         if sent.settled:
             return []
         sent.settled = True
         self.held_bytes -= sent.draft.bytes
-        return [Settled(sent.draft, receipt, error)]
+        return [Completion(sent.draft, receipt, error)]
 
-    def _settle_refused(self, sent: Sent[WaiterT]) -> list[Settled[WaiterT]]:
+    def _settle_refused(self, sent: InFlightBatch[WaiterT]) -> list[Completion[WaiterT]]:
         """Tell a refusal to its callers: no attempt is in the log, and none can get there any more.
 
         Where a leader does not know one of many commands, which happens while nodes are upgraded, the others are not to
@@ -655,9 +650,9 @@ class Session(Generic[WaiterT]):
 
     # Ends.
 
-    def fail_drafts(self, error: Callable[[int, int], ViewstampError]) -> list[Settled[WaiterT]]:
+    def fail_drafts(self, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
         """Give up everything that was never sent."""
-        settled: list[Settled[WaiterT]] = [Settled(draft, None, error) for draft in self._ready]
+        settled: list[Completion[WaiterT]] = [Completion(draft, None, error) for draft in self._ready]
         for draft in self._ready:
             self.held_bytes -= draft.bytes
             draft.is_open = False
@@ -666,7 +661,7 @@ class Session(Generic[WaiterT]):
         self._closed = 0
         return settled
 
-    def close(self) -> list[Settled[WaiterT]]:
+    def close(self) -> list[Completion[WaiterT]]:
         """Give up everything: unknown where a batch was sent, "nothing was written" where not."""
         settled = []
         for sent in list(self._unanswered):
@@ -676,20 +671,20 @@ class Session(Generic[WaiterT]):
         self._forget()
         return settled
 
-    def find(self, session: SessionId, sequence: Sequence) -> Draft[WaiterT] | None:
+    def find(self, session: SessionId, sequence: Sequence) -> OpenBatch[WaiterT] | None:
         """Return the batch with this sequence if it is of this session and its waiters do not know yet."""
         if session != self.id:
             return None
         return next((s.draft for s in self._unanswered if s.sequence == sequence and not s.settled), None)
 
-    def token(self, draft: Draft[WaiterT], offset: int, count: int) -> OutcomeToken:
+    def token(self, draft: OpenBatch[WaiterT], offset: int, count: int) -> OutcomeToken:
         """Return what asks for the outcome of records of a batch that was sent."""
         assert draft.sent is not None, "a batch that was not sent has no outcome"
         return OutcomeToken(
             session=self.id, sequence=draft.sent.sequence, topic=draft.topic, offset=offset, count=count
         )
 
-    def _unknown(self, draft: Draft[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:
+    def _unknown(self, draft: OpenBatch[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:
         assert draft.sent is not None
         session, sequence, topic = self.id, draft.sent.sequence, draft.topic
 

@@ -23,7 +23,7 @@ from viewstamp.errors import ConfigError, StorageError, UnavailableError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.sink import SinkInfo
+    from viewstamp.client.sinks import SinkInfo
     from viewstamp.demo.spark_driver import Driver
     from viewstamp.demo.spark_input import Input
     from viewstamp.demo.spark_result import Result

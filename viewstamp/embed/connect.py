@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.host.network import RealNetwork
 
 __all__ = ["connect"]
 
 
-def connect(addresses: str, *, cluster_id: str = "", options: Options | None = None) -> Client:
+def connect(addresses: str, *, cluster_id: str = "", options: ClientOptions | None = None) -> Client:
     """Return a client of a running cluster. Use it with ``async with``; nothing is sent before the first call.
 
     Example::
@@ -32,5 +32,5 @@ def connect(addresses: str, *, cluster_id: str = "", options: Options | None = N
         network=RealNetwork(),
         entropy=random.Random(),
         cluster_id=cluster_id,
-        options=options if options is not None else Options(),
+        options=options if options is not None else ClientOptions(),
     )

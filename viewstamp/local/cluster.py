@@ -35,7 +35,7 @@ from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from viewstamp.client.roster import Identity
+    from viewstamp.client.routing import ExpectedNode
 
 __all__ = ["LocalCluster", "LocalNode", "is_process_of"]
 
@@ -89,11 +89,11 @@ class LocalNode:
         return None
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ExpectedNode:
         """Who has to answer at the node's address, as its settings and its control file say."""
-        from viewstamp.client.roster import Identity
+        from viewstamp.client.routing import ExpectedNode
 
-        return Identity(node=str(self.id), incarnation=self._incarnation(), file=self.file)
+        return ExpectedNode(node=str(self.id), incarnation=self._incarnation(), file=self.file)
 
     def _incarnation(self) -> str:
         """Return the incarnation of the data directory; "" = it has none, or none that can be read."""

@@ -12,8 +12,8 @@ from viewstamp.terminal.loop import run_async
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.options import Options
-    from viewstamp.client.roster import Identity
+    from viewstamp.client.options import ClientOptions
+    from viewstamp.client.routing import ExpectedNode
 
 __all__ = ["Target"]
 
@@ -33,13 +33,13 @@ class Target:
     addresses: list[str]
     cluster_id: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
-    expected: dict[str, Identity] | None = None
+    expected: dict[str, ExpectedNode] | None = None
     where: str = ""
 
-    def connect(self, timeout: float | None = None, options: Options | None = None) -> Client:
+    def connect(self, timeout: float | None = None, options: ClientOptions | None = None) -> Client:
         """Return a client of the cluster; use it as ``async with``. ``timeout`` is for calls that name none."""
         from viewstamp.client.aio import Client
-        from viewstamp.client.options import Options
+        from viewstamp.client.options import ClientOptions
         from viewstamp.host.network import RealNetwork
 
         return Client(
@@ -48,7 +48,7 @@ class Target:
             entropy=random.Random(),
             cluster_id=self.cluster_id,
             options=replace(
-                options or (Options() if timeout is None else Options(timeout=timeout)),
+                options or (ClientOptions() if timeout is None else ClientOptions(timeout=timeout)),
                 expected=self.expected,
                 doctor=f"{program()} doctor{self.where}",
             ),

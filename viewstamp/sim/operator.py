@@ -8,8 +8,8 @@ import random
 from typing import TYPE_CHECKING
 
 from viewstamp.client.aio import Client
-from viewstamp.client.members import Members
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import Members
 from viewstamp.errors import OutcomeUnknownError, RequestError, StorageFullError, UnavailableError
 from viewstamp.ids import NodeId, name_of
 
@@ -90,7 +90,7 @@ class Operator:
             self._world.addresses,
             network=self._world.network.view("operator"),
             entropy=self._entropy,
-            options=Options(timeout=2.0),
+            options=ClientOptions(timeout=2.0),
         )
 
     # -- What it does ----------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
-from viewstamp.client.sink import Sealed, SinkCommit, SinkInfo
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.sinks import Sealed, SinkCommit, SinkInfo
 from viewstamp.errors import (
     FencedError,
     OutcomeUnknownError,
@@ -190,7 +190,7 @@ class SinkWorkload:
             self.world.addresses,
             network=self.world.network.view(name),
             entropy=self.world.loop.entropy(f"client {name}"),
-            options=Options(timeout=self.world.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
+            options=ClientOptions(timeout=self.world.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
         )
 
     async def _supervise(self, sink: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Receipt
 from viewstamp.errors import (
     OutcomeUnknownError,
@@ -137,7 +137,7 @@ class Workload:
             self._world.addresses,
             network=self._world.network.view(name),
             entropy=self._world.loop.entropy(f"client {name}"),
-            options=Options(timeout=swarm.timeout, batch_bytes=2048),
+            options=ClientOptions(timeout=swarm.timeout, batch_bytes=2048),
         )
         async with client:
             callers = [

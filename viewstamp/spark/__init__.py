@@ -19,7 +19,7 @@ How the sink does it
 The parts
   * ``java.py``, ``local_spark.py``: a Java, also where there is none; a quiet session for one machine; ``register``.
   * ``options.py``: every option, checked on the driver. ``data_source.py``: what Spark talks to.
-  * ``connection.py``: one client a process and cluster, for code that is not async.
+  * ``blocking_client.py``: one client a process and cluster, for code that is not async.
   * ``rows.py``: rows to records; ``sink.py``: the writers.
   * ``records.py``: records to rows, without a copy; ``source.py``, ``stream_source.py``: the readers.
   * ``progress.py``: how far a query is behind. ``installed.py``: whether Spark is there, and new enough.

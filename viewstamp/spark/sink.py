@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from viewstamp.client.sink import Sealed, Sink, SinkCommit
+from viewstamp.client.sinks import Sealed, Sink, SinkCommit
 from viewstamp.errors import RequestError, ViewstampError
-from viewstamp.spark.connection import connection
+from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.rows import Rows, check_schema
@@ -166,7 +166,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.txn_id and self._options.batch_id is None:
             with _only_helps("forgetting the sink of this write"), contextlib.suppress(RequestError):
                 # A RequestError means that there is no such sink: no task came as far as beginning an attempt.
-                link = connection(self._options.cluster)
+                link = blocking_client(self._options.cluster)
                 link.run(link.client.forget_sink, self._target().sink, timeout=_CLEANING_SECONDS)
 
 
@@ -192,7 +192,7 @@ def batch_writer(options: SinkOptions, schema: StructType) -> BatchWriter:
 def _check(options: SinkOptions, schema: StructType) -> None:
     with remedies():
         check_schema(schema, options.topic, options.format, options.filled_in)
-    link = connection(options.cluster)
+    link = blocking_client(options.cluster)
     link.reach(options.connect_seconds)
     known = options.cluster, options.topic
     if options.topic and known not in _known_topics:
@@ -206,7 +206,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
     assert context is not None, "rows are written in tasks"
     partition = context.partitionId()
     name = f"{context.taskAttemptId()}:{partition}:{uuid.uuid4().hex}"
-    link = connection(options.cluster)
+    link = blocking_client(options.cluster)
     with remedies():
         first = next(iterator, None)
         if first is None:
@@ -246,7 +246,7 @@ def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
     sealed = [message.sealed for message in sorted(staged, key=_partition) if message.sealed is not None]
     if sealed:
         target = staged[0].target
-        connection(options.cluster).run(_sink(options, target).commit, target.batch, sealed)
+        blocking_client(options.cluster).run(_sink(options, target).commit, target.batch, sealed)
     return bool(sealed)
 
 
@@ -258,11 +258,11 @@ def _abort(options: SinkOptions, target: Target | None) -> None:
     """
     if target is not None:
         with _only_helps("dropping what was staged"):
-            connection(options.cluster).run(_sink(options, target).abort, target.batch, timeout=_CLEANING_SECONDS)
+            blocking_client(options.cluster).run(_sink(options, target).abort, target.batch, timeout=_CLEANING_SECONDS)
 
 
 def _sink(options: SinkOptions, target: Target) -> Sink:
-    return connection(options.cluster).client.sink(
+    return blocking_client(options.cluster).client.sink(
         target.sink,
         owner=target.owner,
         run=target.run,

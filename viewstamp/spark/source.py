@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from viewstamp.client.aio import Client
 from viewstamp.errors import PeerError, TrimmedError
-from viewstamp.spark.connection import connection
+from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.filters import EVERYTHING, Cut, push
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, split, starting_position
@@ -54,7 +54,7 @@ class BatchReader(DataSourceReader):
           UnknownTopicError, TrimmedError, ConfigError: a topic, or a position, that was asked for does not exist.
         """
         with remedies():
-            link = connection(self.options.cluster)
+            link = blocking_client(self.options.cluster)
             link.reach(self.options.connect_seconds)
             return link.run(_plan, link.client, self.options, self.cut)
 
@@ -103,7 +103,7 @@ def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBa
 
 def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
     """Yield them as they were appended, batch by batch."""
-    link = connection(options.cluster)
+    link = blocking_client(options.cluster)
     position = part.start
     with remedies():
         while position < part.end:

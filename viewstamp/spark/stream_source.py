@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError
-from viewstamp.spark.connection import Connection, connection
+from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe, end_of, estimate, kept, reach, split, starting_position
 from viewstamp.spark.remedies import remedies
@@ -65,9 +65,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, int] | None = None
         """The ends, by topic, as they were last asked for."""
 
-    def _link(self) -> Connection:
+    def _link(self) -> BlockingClient:
         """Return the connection, once the cluster may be reached."""
-        link = connection(self.options.cluster)
+        link = blocking_client(self.options.cluster)
         link.reach(self.options.connect_seconds)
         return link
 

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import Member, World
@@ -35,7 +35,7 @@ class SimulatedCluster:
             self._world.addresses,
             network=self._world.network.view(name),
             entropy=self._world.loop.entropy(f"client {name}"),
-            options=Options(timeout=timeout),
+            options=ClientOptions(timeout=timeout),
         )
         self._clients.append(client)
         return client

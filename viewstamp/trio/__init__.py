@@ -4,7 +4,7 @@ What it promises
   * **connect** and **open_node** are context managers with a nursery of their own. Leaving one ends all that it
     began; what the body raises leaves as it is, without an exception group around it.
   * **The same guarantees as on asyncio**: the rules of a client are the same code (``viewstamp/client``: the
-    specification), which imports neither library. ``shell.py`` gives it futures, timers and tasks, ``network.py``
+    specification), which imports neither library. ``runtime.py`` gives it futures, timers and tasks, ``network.py``
     bytes; nothing is decided here.
   * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
     yields is one for cancellation, and each batch of them one for scheduling.
@@ -25,7 +25,7 @@ What fails inside
     body is cancelled, and the mistake leaves in a group. Lost connections and silent nodes are no mistakes.
 
 What it deliberately lacks: ``local_cluster`` (its nodes are for asyncio programs; use ``viewstamp cluster start``), a
-shell for trio in guest mode.
+runtime for trio in guest mode.
 """
 
 from viewstamp.trio.client import Client, connect

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from viewstamp.client.client import BaseClient
-from viewstamp.client.options import Options
-from viewstamp.client.reader import Reader
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Change
-from viewstamp.client.shell import Dialer
+from viewstamp.client.runtime import Dialer
 from viewstamp.client.watcher import Watcher
 from viewstamp.trio.items import Items
 from viewstamp.trio.network import TrioNetwork
 from viewstamp.trio.nursery import inner_nursery
-from viewstamp.trio.shell import TrioShell
+from viewstamp.trio.runtime import TrioRuntime
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.commands import Stale
 
@@ -33,17 +33,17 @@ class Client(BaseClient):
 
     def __init__(
         self,
-        shell: TrioShell,
+        runtime: TrioRuntime,
         addresses: str | Sequence[str],
         *,
         network: Dialer,
         cluster_id: str = "",
-        options: Options | None = None,
+        options: ClientOptions | None = None,
     ) -> None:
-        self._runs = shell
+        self._runs = runtime
         super().__init__(
             addresses,
-            shell=shell,
+            runtime=runtime,
             network=network,
             entropy=random.Random(),
             cluster_id=cluster_id,
@@ -84,7 +84,7 @@ class Client(BaseClient):
         """
         return self._records(self._reader(topic, start, end=end, follow=follow, node=node))
 
-    def _records(self, reader: Reader) -> Items[Record]:  # type: ignore[override]  # as ``read``
+    def _records(self, reader: TopicReader) -> Items[Record]:  # type: ignore[override]  # as ``read``
         batches = Items(reader.next_chunk, reader.close)
 
         async def fetch() -> list[Record] | None:
@@ -141,7 +141,7 @@ class Client(BaseClient):
 
 @asynccontextmanager
 async def connect(
-    addresses: str | Sequence[str], *, cluster_id: str = "", options: Options | None = None
+    addresses: str | Sequence[str], *, cluster_id: str = "", options: ClientOptions | None = None
 ) -> AsyncIterator[Client]:
     """Run a client of the cluster whose nodes stand in ``addresses`` while the context is open.
 
@@ -157,20 +157,20 @@ async def connect(
       ConfigError: an address has another shape.
     """
 
-    def make(shell: TrioShell, network: Dialer) -> Client:
-        return Client(shell, addresses, network=network, cluster_id=cluster_id, options=options)
+    def make(runtime: TrioRuntime, network: Dialer) -> Client:
+        return Client(runtime, addresses, network=network, cluster_id=cluster_id, options=options)
 
     async with run_client(make) as client:
         yield client
 
 
 @asynccontextmanager
-async def run_client(make: Callable[[TrioShell, Dialer], ClientT]) -> AsyncIterator[ClientT]:
+async def run_client(make: Callable[[TrioRuntime, Dialer], ClientT]) -> AsyncIterator[ClientT]:
     """Run the client that ``make`` returns, in a nursery of its own."""
     async with inner_nursery() as nursery:
-        shell = TrioShell(nursery)
-        client = make(shell, TrioNetwork(nursery))
-        nursery.start_soon(shell.run)
+        runtime = TrioRuntime(nursery)
+        client = make(runtime, TrioNetwork(nursery))
+        nursery.start_soon(runtime.run)
         try:
             yield client
         finally:

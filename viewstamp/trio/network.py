@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from viewstamp.client.shell import Wire
+from viewstamp.client.runtime import Wire
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Buffer, ConnectionHandler
 
@@ -19,7 +19,7 @@ _CHUNK = 256 * 1024
 
 
 class TrioNetwork:
-    """Connects by trio's sockets; a :class:`viewstamp.client.shell.Dialer`. What it opens ends with the nursery."""
+    """Connects by trio's sockets; a :class:`viewstamp.client.runtime.Dialer`. What it opens ends with the nursery."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery

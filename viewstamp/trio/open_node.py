@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from viewstamp.client.shell import Dialer, Wire
+from viewstamp.client.runtime import Dialer, Wire
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.bridge import bridge
@@ -21,7 +21,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.node.node import Node
 from viewstamp.trio.client import Client, run_client
 from viewstamp.trio.nursery import inner_nursery
-from viewstamp.trio.shell import TrioShell
+from viewstamp.trio.runtime import TrioRuntime
 
 __all__ = ["EmbeddedNode", "open_node"]
 
@@ -32,11 +32,11 @@ class EmbeddedNode(Client):
     Calls go to this member first, without a socket; where another one leads, appends are handed to it.
     """
 
-    def __init__(self, shell: TrioShell, outside: Dialer, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, runtime: TrioRuntime, outside: Dialer, node: Node, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
         others = [address for address in node.options.members.values() if address != node.address]
-        network = _Bridge(shell, outside, node, loop)
-        super().__init__(shell, [node.address, *others], network=network, cluster_id=node.options.cluster)
+        network = _Bridge(runtime, outside, node, loop)
+        super().__init__(runtime, [node.address, *others], network=network, cluster_id=node.options.cluster)
 
     @property
     def id(self) -> str:
@@ -95,7 +95,7 @@ async def open_node(
 
     async with (
         _run_node(make, timeout) as (node, loop),
-        run_client(lambda shell, outside: EmbeddedNode(shell, outside, node, loop)) as embedded,
+        run_client(lambda runtime, outside: EmbeddedNode(runtime, outside, node, loop)) as embedded,
     ):
         yield embedded
 
@@ -188,8 +188,8 @@ class _NodeThread:
 class _Bridge:
     """Connects to the node in this process without a socket, and to everybody else by sockets."""
 
-    def __init__(self, shell: TrioShell, outside: Dialer, node: Node, loop: asyncio.AbstractEventLoop) -> None:
-        self._shell = shell
+    def __init__(self, runtime: TrioRuntime, outside: Dialer, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._runtime = runtime
         self._outside = outside
         self._node = node
         self._loop = loop
@@ -200,4 +200,4 @@ class _Bridge:
             return await self._outside.connect(address, accept)
         await trio.lowlevel.checkpoint()
         assert self._node.server is not None, "a started node has a server"
-        return bridge(self._shell, accept, self._loop, self._node.server.accept)
+        return bridge(self._runtime, accept, self._loop, self._node.server.accept)

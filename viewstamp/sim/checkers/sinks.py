@@ -25,7 +25,7 @@ from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.fate import Fate
 
 if TYPE_CHECKING:
-    from viewstamp.client.sink import SinkCommit
+    from viewstamp.client.sinks import SinkCommit
     from viewstamp.sim.sinks import Batch, Commit, Observed, SinkWorkload, TaskAttempt
 
 __all__ = ["check_sinks"]

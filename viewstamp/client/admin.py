@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from viewstamp.client.checks import as_seconds, as_staleness, as_text, as_whole
-from viewstamp.client.members import Members, members_of
-from viewstamp.client.results import SnapshotInfo, TopicInfo, snapshot_info, topic_info
+from viewstamp.client.results import Members, SnapshotInfo, TopicInfo, members_of, snapshot_info, topic_info
 from viewstamp.client.sender import Sender
-from viewstamp.client.sink import SinkInfo, sink_info
+from viewstamp.client.sinks import SinkInfo, sink_info
 from viewstamp.errors import NoQuorumError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.frame import Frame
@@ -64,19 +63,19 @@ class Administrator(Sender):
           RequestError: no such node.
         """
         self._start()
-        end = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
         node = node or await self._leader(end)
-        seconds = max(0.0, end - self._shell.time())
-        _, frame = await self._links.ask_any(FrameKind.CREATE_SNAPSHOT, {}, seconds=seconds, wait=seconds, node=node)
+        seconds = max(0.0, end - self._runtime.time())
+        _, frame = await self._pool.ask_any(FrameKind.CREATE_SNAPSHOT, {}, seconds=seconds, wait=seconds, node=node)
         return snapshot_info(frame.body["snapshot"])
 
     async def list_snapshots(self, node: str | None = None, *, timeout: float | None = None) -> list[SnapshotInfo]:
         """List the snapshots on a member's disk, the newest first. As :meth:`create_snapshot` otherwise."""
         self._start()
-        end = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
         node = node or await self._leader(end)
-        seconds = max(0.0, end - self._shell.time())
-        _, frame = await self._links.ask_any(FrameKind.LIST_SNAPSHOTS, {}, seconds=seconds, node=node)
+        seconds = max(0.0, end - self._runtime.time())
+        _, frame = await self._pool.ask_any(FrameKind.LIST_SNAPSHOTS, {}, seconds=seconds, node=node)
         return [snapshot_info(snapshot) for snapshot in frame.body["snapshots"]]
 
     async def _leader(self, deadline: float) -> str:
@@ -89,7 +88,7 @@ class Administrator(Sender):
 
         Who was removed may know no leader, or one that was removed too: one node after the other is asked.
         """
-        time, options = self._shell.time, self._options
+        time, options = self._runtime.time, self._options
         named: str | None = None
         avoid: set[str] = set()
         while True:
@@ -98,21 +97,21 @@ class Administrator(Sender):
             if named is not None:
                 seconds = min(seconds, options.connect_timeout + options.silence)
             try:
-                link, frame = await self._links.ask_any(FrameKind.STATUS, {}, seconds=seconds, node=named, avoid=avoid)
+                link, frame = await self._pool.ask_any(FrameKind.STATUS, {}, seconds=seconds, node=named, avoid=avoid)
             except (UnavailableError, RequestError):
                 if named is None or self._is_closed:
                     raise
-                self._links.check_member(named)
+                self._pool.check_member(named)
             else:
                 leader = frame.body["status"].get("leader")
                 if leader == link.node:
                     return str(leader), frame.body["status"]
                 avoid.add(link.address)
             named = str(leader) if leader and named is None else None
-            if named is None and avoid.issuperset(self._links.addresses.all):
-                await self._shell.sleep(min(options.back_off_max, max(0.0, deadline - time())))
+            if named is None and avoid.issuperset(self._pool.addresses.all):
+                await self._runtime.sleep(min(options.back_off_max, max(0.0, deadline - time())))
             if time() >= deadline:
-                raise self._links.unanswered("no node leads")
+                raise self._pool.unanswered("no node leads")
 
     async def _members(self) -> list[str]:
         return [str(status["id"]) for status in await self.status() if status["reachable"]]
@@ -126,7 +125,7 @@ class Administrator(Sender):
           UnavailableError: nobody leads, or nobody answered in time.
         """
         self._start()
-        end = self._shell.time() + as_seconds(timeout, self._options.timeout)
+        end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
         _, status = await self._ask_leader_status(end)
         return members_of(status["membership"])
 
@@ -171,7 +170,7 @@ class Administrator(Sender):
                 now = await self.list_members(timeout=timeout)
             except UnavailableError as error:
                 # An earlier copy of the request may have removed it: only the members could say.
-                raise self._links.unanswered("no node leads", is_unknown=True) from error
+                raise self._pool.unanswered("no node leads", is_unknown=True) from error
             if node in before.addresses and node not in now.addresses:
                 return now  # It was asked for twice, because the first answer was lost.
             raise
@@ -343,7 +342,7 @@ class Administrator(Sender):
     async def _ask_any(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
         """Ask any node, until one answers."""
         self._start()
-        _, frame = await self._links.ask_any(kind, body, seconds=as_seconds(timeout, self._options.timeout))
+        _, frame = await self._pool.ask_any(kind, body, seconds=as_seconds(timeout, self._options.timeout))
         return frame
 
     async def status(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
@@ -352,6 +351,6 @@ class Administrator(Sender):
         Members that are named by a node that answers are asked too. Never raises for nodes that are away.
         """
         self._start()
-        return await self._links.status(
+        return await self._pool.status(
             min(as_seconds(timeout, self._options.timeout), self._options.connect_timeout + self._options.silence)
         )

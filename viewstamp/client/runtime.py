@@ -1,6 +1,6 @@
 """What a client stands on, whichever library runs it: waiting, timers and bytes. Protocols only.
 
-The rules of a client are written once, against this seam, and import neither asyncio nor trio. A shell is small:
+The rules of a client are written once, against this seam, and import neither asyncio nor trio. A runtime is small:
 ``aio.py`` hands out what asyncio's event loop has; ``viewstamp.trio`` brings its own.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from viewstamp.host.interfaces import Buffer, ConnectionHandler
 
-__all__ = ["Dialer", "Future", "Shell", "Timer", "Wire"]
+__all__ = ["Dialer", "Future", "Runtime", "Timer", "Wire"]
 
 ResultT = TypeVar("ResultT")
 
@@ -65,10 +65,10 @@ class Timer(Protocol):
         ...
 
 
-class Shell(Protocol):
+class Runtime(Protocol):
     """The turns of an event loop.
 
-    Whatever is called back is called between the steps of tasks, never inside a call to the shell. All of it belongs
+    Whatever is called back is called between the steps of tasks, never inside a call to the runtime. All of it belongs
     to one thread. ``begin`` comes before everything else, and may come again.
     """
 

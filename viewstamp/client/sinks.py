@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from viewstamp.client.batches import Headers, record_size
 from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole
-from viewstamp.client.draft import Headers, record_size
-from viewstamp.client.line import Place
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.runtime import Runtime
+from viewstamp.client.send_queue import Ticket
 from viewstamp.client.sender import Sender
-from viewstamp.client.shell import Shell
 from viewstamp.errors import (
     OutcomeUnknownError,
     PeerError,
@@ -122,8 +122,8 @@ class Sink:
     def __init__(
         self,
         client: Sender,
-        shell: Shell,
-        options: Options,
+        runtime: Runtime,
+        options: ClientOptions,
         entropy: random.Random,
         name: str,
         *,
@@ -144,7 +144,7 @@ class Sink:
         self._forget_seconds = 0 if forget_seconds == math.inf else math.ceil(forget_seconds)
         self._keep_seconds = math.ceil(keep_seconds)
         self._client = client
-        self._shell = shell
+        self._runtime = runtime
         self._options = options
         self._entropy = entropy
 
@@ -180,7 +180,7 @@ class Sink:
         frame = await self._client.ask_leader(FrameKind.BEGIN_ATTEMPT, body, timeout)
         attempt, commit = frame.body["attempt"], frame.body.get("commit")
         if attempt:
-            return Attempt(self, self._client, self._shell, self._options, batch, attempt)
+            return Attempt(self, self._client, self._runtime, self._options, batch, attempt)
         if commit is None:
             raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, and not how")
         return _commit(commit)
@@ -233,19 +233,21 @@ class Attempt:
 
     Invariants:
       * what is sealed is complete: an attempt in which a call has failed, or was cancelled, can only be given up
-      * at most ``Options.stage_bytes_in_flight`` bytes are unacknowledged, or one block
+      * at most ``ClientOptions.stage_bytes_in_flight`` bytes are unacknowledged, or one block
     """
 
-    def __init__(self, sink: Sink, client: Sender, shell: Shell, options: Options, batch: int, attempt: int) -> None:
+    def __init__(
+        self, sink: Sink, client: Sender, runtime: Runtime, options: ClientOptions, batch: int, attempt: int
+    ) -> None:
         self.id = attempt
         self._sink = sink
         self._batch = batch
         self._what = f"attempt {attempt} at batch {batch} of sink {sink.name!r}"
         self._client = client
-        self._shell = shell
+        self._runtime = runtime
         self._options = options
-        self._turn = shell.create_lock()
-        self._places: deque[Place] = deque()
+        self._turn = runtime.create_lock()
+        self._places: deque[Ticket] = deque()
         """The blocks that are unacknowledged, as far as is known, in order."""
         self._in_flight = 0
         """Their bytes."""
@@ -367,13 +369,13 @@ class Attempt:
         await self._receive(self._options.stage_bytes_in_flight - size, timeout)
         self._places.append(self._client.begin_staging(topic, columns, self.id, timeout))
         self._in_flight += size
-        await self._shell.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
+        await self._runtime.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
 
     async def _receive(self, bytes_max: int, timeout: float | None) -> None:
         """Take the receipts that are there, and wait for more until at most so many bytes are unacknowledged."""
         seconds = as_seconds(timeout, self._options.timeout)
         try:
-            await self._shell.within(seconds, self._take_receipts(bytes_max))
+            await self._runtime.within(seconds, self._take_receipts(bytes_max))
         except TimeoutError:
             raise UnavailableError(
                 f"{self._what} misses the receipts of {len(self._places)} blocks after {seconds:g} s", remedy=_AGAIN

@@ -7,22 +7,27 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgpack
 
-from viewstamp.errors import ViewstampError
+from viewstamp.errors import PeerError, StaleSessionError, UnavailableError, ViewstampError
 from viewstamp.ids import Sequence, TopicId
 from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.commands import decode_command
+from viewstamp.wire.requests import FrameKind
 
 __all__ = [
     "COMMANDS",
     "RECORD_COST",
-    "Draft",
+    "BatchReceipt",
+    "Completion",
     "Headers",
-    "Receipt",
-    "Sent",
-    "Settled",
+    "InFlightBatch",
+    "OpenBatch",
+    "Request",
     "Waiter",
     "WaiterT",
+    "check_results",
     "divide",
+    "fenced",
+    "not_kept",
     "record_size",
 ]
 
@@ -36,7 +41,7 @@ Headers = Mapping[str, bytes]
 
 
 class Waiter(Protocol):
-    """Who waits for a record: a future of the shell."""
+    """Who waits for a record: a future of the runtime."""
 
     def done(self) -> bool:
         """Say whether it needs no answer any more: told already, or cancelled."""
@@ -46,7 +51,16 @@ class Waiter(Protocol):
 WaiterT = TypeVar("WaiterT", bound=Waiter)
 
 
-class Receipt(NamedTuple):
+class Request(NamedTuple):
+    """A frame to send to the leader now."""
+
+    id: int
+    kind: FrameKind
+    body: dict[str, object]
+    payload: tuple[Buffer, ...]
+
+
+class BatchReceipt(NamedTuple):
     """The receipt of a batch, as the node sends it."""
 
     first_position: int
@@ -56,7 +70,7 @@ class Receipt(NamedTuple):
     log_time: int
 
 
-class Draft(Generic[WaiterT]):
+class OpenBatch(Generic[WaiterT]):
     """Records of a topic, or commands, that will be one batch, and who waits for each.
 
     Or a block that is staged: columns that are one batch as they stand, with one waiter, who wants the batch's receipt.
@@ -109,14 +123,14 @@ class Draft(Generic[WaiterT]):
         self.count = 0
         """Records in the batch; 0 until it is built."""
         self.tick = 0
-        """The shell's mark of when it began."""
+        """The runtime's mark of when it began."""
         self.is_open = True
         """More records may join."""
         self.cancelled = False
         """A waiter has gone before the batch was built: its records need not be sent."""
-        self.parts: list[Draft[WaiterT]] = []
+        self.parts: list[OpenBatch[WaiterT]] = []
         """Where its callers are after it was divided."""
-        self.sent: Sent[WaiterT] | None = None
+        self.sent: InFlightBatch[WaiterT] | None = None
         """Set once the batch has a sequence: from then on it may have been written."""
         self.results: list[bytes] | None = None
         """Of commands that were applied: a packed result for each, to be decoded by its caller; None = not kept."""
@@ -158,12 +172,12 @@ class Draft(Generic[WaiterT]):
                 yield offset, self.groups.get(offset, 1), waiter
 
 
-class Sent(Generic[WaiterT]):
+class InFlightBatch(Generic[WaiterT]):
     """A batch with a sequence: it has been handed to a connection at least once and is not answered for good."""
 
     __slots__ = ("answered", "doubtful", "draft", "open", "payload", "refusal", "request_id", "sequence", "settled")
 
-    def __init__(self, draft: Draft[WaiterT], sequence: Sequence, payload: Buffer) -> None:
+    def __init__(self, draft: OpenBatch[WaiterT], sequence: Sequence, payload: Buffer) -> None:
         self.draft = draft
         self.sequence = sequence
         self.payload = payload
@@ -186,28 +200,28 @@ class Sent(Generic[WaiterT]):
         return not self.doubtful and self.open == 0
 
 
-class Settled(NamedTuple, Generic[WaiterT]):
+class Completion(NamedTuple, Generic[WaiterT]):
     """What became of a draft: a receipt, and ``draft.results``; or ``error(offset, count)`` for each of its callers.
 
     Commands with a receipt and without results were applied, and their callers are told ``error``.
     """
 
-    draft: Draft[WaiterT]
-    receipt: Receipt | None
+    draft: OpenBatch[WaiterT]
+    receipt: BatchReceipt | None
     error: Callable[[int, int], ViewstampError]
 
 
-def divide(sent: Sent[WaiterT]) -> list[Draft[WaiterT]]:
+def divide(sent: InFlightBatch[WaiterT]) -> list[OpenBatch[WaiterT]]:
     """Divide a batch of commands into a draft for each kind of command, with those whose callers still wait.
 
     Whoever has gone may have a token that names this batch, and may ask the cluster what became of it: its command
     must not come again in another one. [] = there is only one kind.
     """
-    parts: dict[tuple[str, str, int], Draft[WaiterT]] = {}
+    parts: dict[tuple[str, str, int], OpenBatch[WaiterT]] = {}
     values = Batch.decode(sent.payload, verify=False).values()
     for value, waiter in zip(values, sent.draft.waiters, strict=True):
         command = decode_command(value)
-        part = parts.setdefault((command.actor, command.method, command.version), Draft(COMMANDS))
+        part = parts.setdefault((command.actor, command.method, command.version), OpenBatch(COMMANDS))
         if waiter is not None and not waiter.done():
             part.values.append(value)
             part.waiters.append(waiter)
@@ -223,3 +237,26 @@ def record_size(value: bytes, key: bytes | None, headers: Headers | None) -> int
     if headers:
         size += len(msgpack.packb(dict(headers)))
     return size
+
+
+def check_results(draft: OpenBatch[WaiterT], results: list[bytes] | None) -> None:
+    """Compare the results of commands with the batch that they answer. Raises PeerError."""
+    if results is not None and (draft.topic != COMMANDS or len(results) != draft.count):
+        raise PeerError(f"{len(results)} results answer a batch of {draft.count} for topic {draft.topic}")
+
+
+def fenced(offset: int, count: int) -> ViewstampError:
+    """Return what is told of records that somebody else has fenced."""
+    return UnavailableError(
+        "somebody asked for the outcome of this before it was applied, so it was fenced: nothing was written",
+        remedy="append or call again",
+    )
+
+
+def not_kept(offset: int, count: int) -> ViewstampError:
+    """Return what is told of a command that was applied, and whose result is gone."""
+    return StaleSessionError(
+        "the command was applied, but so long ago that its result is not kept any more, or the results of its batch are"
+        " too large for one answer",
+        remedy="do not call again: ask the actor by a query what the command has done",
+    )

@@ -6,20 +6,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from viewstamp.client.draft import Draft
-from viewstamp.client.shell import Future, Shell, Timer
+from viewstamp.client.batches import OpenBatch
+from viewstamp.client.runtime import Future, Runtime, Timer
 from viewstamp.errors import ViewstampError
 
-__all__ = ["Line", "Place"]
+__all__ = ["SendQueue", "Ticket"]
 
 
-class Place:
+class Ticket:
     """One append or command, which may have to wait."""
 
     __slots__ = ("act", "draft", "size", "timer", "topic", "waiter")
 
     def __init__(
-        self, topic: str, size: int, waiter: Future[Any], act: Callable[[], Draft[Future[Any]] | None]
+        self, topic: str, size: int, waiter: Future[Any], act: Callable[[], OpenBatch[Future[Any]] | None]
     ) -> None:
         self.topic = topic
         self.size = size
@@ -28,13 +28,13 @@ class Place:
         """Who is told what became of it."""
         self.act = act
         """Puts it into a draft; None = there is nothing to send. Raises ViewstampError where it never can be."""
-        self.draft: Draft[Future[Any]] | None = None
+        self.draft: OpenBatch[Future[Any]] | None = None
         """Where it was put; None = it waits."""
         self.timer: Timer | None = None
         """When it expires; None = never, or by the default timeout of its draft."""
 
 
-class Line:
+class SendQueue:
     """First come, first served.
 
     The line itself acts for those whose turn has come, and wakes nobody for it: in which order tasks run is not
@@ -45,19 +45,19 @@ class Line:
       * it acts from the event loop, never inside ``join``, ``leave`` or ``fail``
     """
 
-    def __init__(self, shell: Shell, may_go: Callable[[Place], bool]) -> None:
-        self.places: deque[Place] = deque()
+    def __init__(self, runtime: Runtime, may_go: Callable[[Ticket], bool]) -> None:
+        self.places: deque[Ticket] = deque()
         """Who stands in the line; read only, empty = nobody."""
-        self._shell = shell
+        self._runtime = runtime
         self._may_go = may_go
         self._is_serving = False
 
-    def join(self, place: Place) -> None:
+    def join(self, place: Ticket) -> None:
         """Stand at the end."""
         self.places.append(place)
         self.serve()
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: Ticket) -> None:
         """Go without having been let in: the waiter has been told, or was cancelled. Nothing where it was let in."""
         if place in self.places:
             self.places.remove(place)
@@ -67,7 +67,7 @@ class Line:
         """Let in soon who may go: something has changed."""
         if self.places and not self._is_serving:
             self._is_serving = True
-            self._shell.call_soon(self._serve)
+            self._runtime.call_soon(self._serve)
 
     def _serve(self) -> None:
         self._is_serving = False

@@ -10,28 +10,28 @@ import trio.testing
 
 from viewstamp.errors import ClosedError, RequestError
 from viewstamp.trio.nursery import inner_nursery
-from viewstamp.trio.shell import TrioShell
+from viewstamp.trio.runtime import TrioRuntime
 
 
-def run(test: Callable[[TrioShell], Awaitable[Any]]) -> Any:
-    """Run a test with a shell, in simulated time."""
+def run(test: Callable[[TrioRuntime], Awaitable[Any]]) -> Any:
+    """Run a test with a runtime, in simulated time."""
 
     async def main() -> Any:
         async with inner_nursery() as nursery:
-            shell = TrioShell(nursery)
-            nursery.start_soon(shell.run)
-            return await test(shell)
+            runtime = TrioRuntime(nursery)
+            nursery.start_soon(runtime.run)
+            return await test(runtime)
 
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_a_future_wakes_who_waits_with_its_result() -> None:
-    async def test(shell: TrioShell) -> None:
-        future = shell.create_future()
-        shell.call_later(3.0, future.set_result, "there")
+    async def test(runtime: TrioRuntime) -> None:
+        future = runtime.create_future()
+        runtime.call_later(3.0, future.set_result, "there")
         with trio.testing.assert_checkpoints():
             assert await future == "there"
-        assert shell.time() == trio.current_time()
+        assert runtime.time() == trio.current_time()
         with trio.testing.assert_checkpoints():
             assert await future == "there"
 
@@ -39,8 +39,8 @@ def test_a_future_wakes_who_waits_with_its_result() -> None:
 
 
 def test_a_cancelled_waiter_cancels_its_future() -> None:
-    async def test(shell: TrioShell) -> None:
-        future = shell.create_future()
+    async def test(runtime: TrioRuntime) -> None:
+        future = runtime.create_future()
         with trio.move_on_after(1.0) as scope:
             await future
         assert scope.cancelled_caught
@@ -51,15 +51,15 @@ def test_a_cancelled_waiter_cancels_its_future() -> None:
 
 
 def test_an_answer_that_came_before_the_cancellation_is_not_lost() -> None:
-    async def test(shell: TrioShell) -> None:
-        future = shell.create_future()
+    async def test(runtime: TrioRuntime) -> None:
+        future = runtime.create_future()
         with trio.CancelScope() as scope:
 
             def answer() -> None:
                 future.set_result("receipt")
                 scope.cancel()
 
-            shell.call_soon(answer)
+            runtime.call_soon(answer)
             assert await future == "receipt"
         assert not future.cancelled()
 
@@ -67,15 +67,15 @@ def test_an_answer_that_came_before_the_cancellation_is_not_lost() -> None:
 
 
 def test_calls_come_in_the_order_of_asking_and_timers_in_the_order_of_time() -> None:
-    async def test(shell: TrioShell) -> list[str]:
+    async def test(runtime: TrioRuntime) -> list[str]:
         calls: list[str] = []
-        shell.call_later(2.0, calls.append, "late")
-        shell.call_later(1.0, calls.append, "early")
-        shell.call_later(1.0, calls.append, "early too")
-        shell.call_later(1.5, calls.append, "never").cancel()
-        shell.call_soon(calls.append, "first")
-        shell.call_soon(lambda: shell.call_soon(calls.append, "in the turn after"))
-        shell.call_soon(calls.append, "second")
+        runtime.call_later(2.0, calls.append, "late")
+        runtime.call_later(1.0, calls.append, "early")
+        runtime.call_later(1.0, calls.append, "early too")
+        runtime.call_later(1.5, calls.append, "never").cancel()
+        runtime.call_soon(calls.append, "first")
+        runtime.call_soon(lambda: runtime.call_soon(calls.append, "in the turn after"))
+        runtime.call_soon(calls.append, "second")
         await trio.sleep(2.5)
         return calls
 
@@ -83,44 +83,44 @@ def test_calls_come_in_the_order_of_asking_and_timers_in_the_order_of_time() -> 
 
 
 def test_a_timer_that_is_due_before_all_others_comes_before_them() -> None:
-    async def test(shell: TrioShell) -> float:
-        fired = shell.create_future()
-        shell.call_later(1000.0, lambda: None)
+    async def test(runtime: TrioRuntime) -> float:
+        fired = runtime.create_future()
+        runtime.call_later(1000.0, lambda: None)
         await trio.sleep(1)
-        began = shell.time()
-        shell.call_later(1.0, lambda: fired.set_result(shell.time() - began))
+        began = runtime.time()
+        runtime.call_later(1.0, lambda: fired.set_result(runtime.time() - began))
         return float(await fired)
 
     assert run(test) == 1.0
 
 
 def test_work_that_takes_too_long_is_cancelled() -> None:
-    async def test(shell: TrioShell) -> None:
-        future = shell.create_future()
-        began = shell.time()
+    async def test(runtime: TrioRuntime) -> None:
+        future = runtime.create_future()
+        began = runtime.time()
         with pytest.raises(TimeoutError):
-            await shell.within(2.0, future)
-        assert shell.time() - began == 2.0
+            await runtime.within(2.0, future)
+        assert runtime.time() - began == 2.0
         assert future.cancelled()
-        shell.call_later(2.0, (answered := shell.create_future()).set_result, 1)
-        assert await shell.within(math.inf, answered) == 1
+        runtime.call_later(2.0, (answered := runtime.create_future()).set_result, 1)
+        assert await runtime.within(math.inf, answered) == 1
 
     run(test)
 
 
 def test_an_error_of_ours_is_the_result_of_a_task() -> None:
-    async def test(shell: TrioShell) -> None:
+    async def test(runtime: TrioRuntime) -> None:
         async def work() -> None:
             raise RequestError("no")
 
         with pytest.raises(RequestError, match="no"):
-            await shell.spawn(work())
+            await runtime.spawn(work())
 
     run(test)
 
 
 def test_cancelling_what_is_awaited_cancels_the_work() -> None:
-    async def test(shell: TrioShell) -> list[str]:
+    async def test(runtime: TrioRuntime) -> list[str]:
         ends: list[str] = []
 
         async def work() -> None:
@@ -130,9 +130,9 @@ def test_cancelling_what_is_awaited_cancels_the_work() -> None:
                 ends.append("cancelled")
 
         with trio.move_on_after(1.0):
-            await shell.spawn(work())
+            await runtime.spawn(work())
         await trio.testing.wait_all_tasks_blocked()
-        shell.spawn(work()).cancel()
+        runtime.spawn(work()).cancel()
         await trio.testing.wait_all_tasks_blocked()
         return ends
 
@@ -140,15 +140,15 @@ def test_cancelling_what_is_awaited_cancels_the_work() -> None:
 
 
 def test_a_mistake_in_a_call_or_a_task_ends_the_program_and_not_just_itself() -> None:
-    async def calls(shell: TrioShell) -> None:
-        shell.call_soon(lambda: [][1])
+    async def calls(runtime: TrioRuntime) -> None:
+        runtime.call_soon(lambda: [][1])
         await trio.sleep_forever()
 
-    async def works(shell: TrioShell) -> None:
+    async def works(runtime: TrioRuntime) -> None:
         async def work() -> None:
             raise IndexError
 
-        await shell.spawn(work())
+        await runtime.spawn(work())
 
     for test in (calls, works):
         with pytest.raises(ExceptionGroup) as raised:
@@ -162,14 +162,14 @@ def test_nobody_waits_for_work_that_ends_with_the_client() -> None:
             await trio.sleep_forever()
 
         async with inner_nursery() as nursery:
-            shell = TrioShell(nursery)
-            future = shell.spawn(work())
+            runtime = TrioRuntime(nursery)
+            future = runtime.spawn(work())
             await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(ClosedError):
             await future
-        shell.close()
+        runtime.close()
         with pytest.raises(ClosedError):
-            await shell.spawn(work())
+            await runtime.spawn(work())
 
     trio.run(main)
 

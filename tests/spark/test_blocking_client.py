@@ -17,34 +17,34 @@ import pytest
 
 from tests.spark.cluster import RunningCluster
 from viewstamp.errors import ClosedError, ConfigError, UnavailableError, UnknownTopicError
-from viewstamp.spark import connection as connection_module
-from viewstamp.spark.connection import Connection, connection
+from viewstamp.spark import blocking_client as module
+from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 
 CHILD = """
 import os, sys
-from viewstamp.spark.connection import connection
+from viewstamp.spark.blocking_client import blocking_client
 
 cluster, topic = sys.argv[1:]
-link = connection(cluster)
+link = blocking_client(cluster)
 link.run(link.client.append, topic, b"parent")
 child = os.fork()
 if not child:
-    own = connection(cluster)
+    own = blocking_client(cluster)
     assert own is not link
     own.run(own.client.append, topic, b"child")
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-assert connection(cluster) is link
+assert blocking_client(cluster) is link
 link.run(link.client.append, topic, b"parent again")
 """
 
 
 def test_everybody_in_a_process_shares_one_client(cluster: RunningCluster, topic: str) -> None:
     """It keeps what it has learnt: a task costs no handshake."""
-    link = connection(cluster.addresses)
+    link = blocking_client(cluster.addresses)
 
     def append(number: int) -> None:
-        mine = connection(cluster.addresses)
+        mine = blocking_client(cluster.addresses)
         assert mine is link
         mine.run(mine.client.append, topic, str(number).encode())
 
@@ -64,7 +64,7 @@ def test_a_forked_process_gets_a_client_of_its_own(cluster: RunningCluster, topi
 
 
 def test_an_error_shows_its_remedy_where_spark_looks(cluster: RunningCluster) -> None:
-    link = connection(cluster.addresses)
+    link = blocking_client(cluster.addresses)
     with pytest.raises(UnknownTopicError) as caught:
         link.run(link.client.describe_topic, "nowhere")
     text = "".join(traceback.format_exception(caught.value))
@@ -74,7 +74,7 @@ def test_an_error_shows_its_remedy_where_spark_looks(cluster: RunningCluster) ->
 
 def test_a_closed_connection_leaves_no_thread_and_says_that_it_is_closed(cluster: RunningCluster, topic: str) -> None:
     threads = threading.active_count()
-    link = Connection(cluster.addresses)
+    link = BlockingClient(cluster.addresses)
     link.run(link.client.append, topic, b"x")
     assert threading.active_count() == threads + 1
     link.close()
@@ -86,13 +86,13 @@ def test_a_closed_connection_leaves_no_thread_and_says_that_it_is_closed(cluster
 
 def test_nothing_runs_before_it_is_used() -> None:
     threads = threading.active_count()
-    Connection("127.0.0.1:1").close()
+    BlockingClient("127.0.0.1:1").close()
     assert threading.active_count() == threads
 
 
 def test_a_wrong_address_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="nonsense"):
-        connection("nonsense")
+        blocking_client("nonsense")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> None:
     """A task that is killed while it waits must not go on staging."""
-    link = Connection(cluster.addresses)
+    link = BlockingClient(cluster.addresses)
     started, ended = threading.Event(), threading.Event()
 
     async def work() -> None:
@@ -138,7 +138,7 @@ def free_address() -> str:
 def test_a_cluster_that_refuses_is_given_up_soon(cluster: RunningCluster) -> None:
     """A client goes on trying for as long as its timeout, a minute for planning; a mistyped port needs no minute."""
     one, other = free_address(), free_address()
-    link = Connection(f"{one},{other}")
+    link = BlockingClient(f"{one},{other}")
     try:
         with pytest.raises(UnavailableError) as raised:
             link.reach(0)
@@ -146,13 +146,13 @@ def test_a_cluster_that_refuses_is_given_up_soon(cluster: RunningCluster) -> Non
         assert "connectSeconds" in raised.value.remedy
     finally:
         link.close()
-    link = Connection("nowhere.invalid:7001")
+    link = BlockingClient("nowhere.invalid:7001")
     try:
         with pytest.raises(UnavailableError, match=r"nowhere.invalid:7001 \(host not found\)"):
             link.reach(0)
     finally:
         link.close()
-    link = Connection(f"{one},{cluster.addresses}")
+    link = BlockingClient(f"{one},{cluster.addresses}")
     try:
         link.reach(0)
     finally:
@@ -161,9 +161,9 @@ def test_a_cluster_that_refuses_is_given_up_soon(cluster: RunningCluster) -> Non
 
 def test_a_cluster_that_is_being_restarted_is_waited_for() -> None:
     address = free_address()
-    link = Connection(address)
+    link = BlockingClient(address)
     refused = threading.Event()
-    asked = connection_module._refusal
+    asked = module._refusal
 
     async def watched(host: str, port: int) -> str:
         answer = await asked(host, port)
@@ -171,7 +171,7 @@ def test_a_cluster_that_is_being_restarted_is_waited_for() -> None:
         return answer
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
-        patch.setattr(connection_module, "_refusal", watched)
+        patch.setattr(module, "_refusal", watched)
         reached = pool.submit(link.reach, 60)
         assert refused.wait(10)
         host, _, port = address.rpartition(":")

@@ -12,25 +12,25 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from viewstamp.client.links import closed_error
+from viewstamp.client.routing import closed_error
 from viewstamp.errors import ViewstampError
 
-__all__ = ["Future", "Timer", "TrioShell"]
+__all__ = ["TrioFuture", "TrioRuntime", "TrioTimer"]
 
 ResultT = TypeVar("ResultT")
 
 
-class Future(Generic[ResultT]):
-    """A result that is not there yet; see :class:`viewstamp.client.shell.Future`. Awaiting one is a checkpoint.
+class TrioFuture(Generic[ResultT]):
+    """A result that is not there yet; see :class:`viewstamp.client.runtime.Future`. Awaiting one is a checkpoint.
 
     Invariants:
       * an answered future is not cancelled any more: whoever was cancelled too late gets the answer
     """
 
-    __slots__ = ("_callbacks", "_error", "_is_cancelled", "_is_done", "_result", "_shell", "_task")
+    __slots__ = ("_callbacks", "_error", "_is_cancelled", "_is_done", "_result", "_runtime", "_task")
 
-    def __init__(self, shell: TrioShell) -> None:
-        self._shell = shell
+    def __init__(self, runtime: TrioRuntime) -> None:
+        self._runtime = runtime
         self._is_done = False
         self._is_cancelled = False
         self._result: ResultT
@@ -82,7 +82,7 @@ class Future(Generic[ResultT]):
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """Have ``callback`` called in a later turn than that in which it is done."""
         if self._is_done:
-            self._shell.call_soon(partial(callback, self))
+            self._runtime.call_soon(partial(callback, self))
         else:
             self._callbacks.append(callback)
 
@@ -110,16 +110,16 @@ class Future(Generic[ResultT]):
             task, self._task = self._task, None
             trio.lowlevel.reschedule(task)
         for callback in self._callbacks:
-            self._shell.call_soon(partial(callback, self))
+            self._runtime.call_soon(partial(callback, self))
 
 
-class _Work(Future[ResultT]):
+class _Work(TrioFuture[ResultT]):
     """A task in the client's nursery, and its result."""
 
     __slots__ = ("_scope", "_work")
 
-    def __init__(self, shell: TrioShell, work: Coroutine[Any, Any, ResultT]) -> None:
-        super().__init__(shell)
+    def __init__(self, runtime: TrioRuntime, work: Coroutine[Any, Any, ResultT]) -> None:
+        super().__init__(runtime)
         self._work = work
         self._scope = trio.CancelScope()
 
@@ -143,7 +143,7 @@ class _Work(Future[ResultT]):
                 self.set_exception(error)
 
 
-class Timer:
+class TrioTimer:
     """A call that is going to be made."""
 
     __slots__ = ("call", "when")
@@ -158,8 +158,8 @@ class Timer:
         self.call = None
 
 
-class TrioShell:
-    """A nursery as a :class:`viewstamp.client.shell.Shell`.
+class TrioRuntime:
+    """A nursery as a :class:`viewstamp.client.runtime.Shell`.
 
     One task, ``run``, makes the calls; a mistake of ours in one of them ends the nursery, as it should.
 
@@ -173,7 +173,7 @@ class TrioShell:
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._soon: deque[Callable[[], object]] = deque()
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, TrioTimer]] = []
         self._order = count()
         self._woken = trio.Event()
         self._sleep = trio.CancelScope()
@@ -204,9 +204,9 @@ class TrioShell:
             if self._soon:
                 self._woken.set()
 
-    def create_future(self) -> Future[Any]:
+    def create_future(self) -> TrioFuture[Any]:
         """Return a new future."""
-        return Future(self)
+        return TrioFuture(self)
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> None:
         """Call back in the next turn."""
@@ -218,16 +218,16 @@ class TrioShell:
         """Call back in a turn, in the order of asking; from any thread. Raises RuntimeError once trio has ended."""
         self._token.run_sync_soon(partial(self.call_soon, callback, *args))
 
-    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> TrioTimer:
         """Call back after ``seconds``."""
-        timer = Timer(self.time() + seconds, partial(callback, *args))
+        timer = TrioTimer(self.time() + seconds, partial(callback, *args))
         if not self._is_closed:
             heapq.heappush(self._timers, (timer.when, next(self._order), timer))
             if timer.when < self._sleep.deadline:
                 self._sleep.deadline = timer.when
         return timer
 
-    def spawn(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
+    def spawn(self, work: Coroutine[Any, Any, ResultT]) -> TrioFuture[ResultT]:
         """Run ``work`` in a task of the nursery."""
         task = _Work(self, work)
         if self._is_closed:

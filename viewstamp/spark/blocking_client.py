@@ -17,13 +17,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from viewstamp.client.aio import Client
-from viewstamp.client.options import Options
+from viewstamp.client.options import ClientOptions
 from viewstamp.errors import ClosedError, UnavailableError
 from viewstamp.host.address import format_address, parse_address
 from viewstamp.host.network import RealNetwork
 from viewstamp.spark.remedies import remedies
 
-__all__ = ["Connection", "connection"]
+__all__ = ["BlockingClient", "blocking_client"]
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -39,24 +39,24 @@ _ANSWER_SECONDS = 1.0
 _REFUSED_SECONDS = 0.2
 """Between two rounds over addresses that refuse."""
 
-_connections: dict[tuple[int, str], Connection] = {}
+_clients: dict[tuple[int, str], BlockingClient] = {}
 """By process id, because Spark forks its workers: a thread does not come along, and a socket would be shared. What
 was inherited is never used, and never dropped either: closing its loop would disturb the parent's. So a child has to
 end without clearing up, by ``os._exit``, as Spark's workers and multiprocessing's do."""
 
 
-def connection(cluster: str) -> Connection:
-    """Return this process's connection to the cluster at ``cluster`` (``host:port,host:port``); nothing is sent yet.
+def blocking_client(cluster: str) -> BlockingClient:
+    """Return this process's client of the cluster at ``cluster`` (``host:port,host:port``); nothing is sent yet.
 
     Raises:
       ConfigError: an address has another shape.
     """
     key = os.getpid(), cluster
-    found = _connections.get(key)
-    return found if found is not None else _connections.setdefault(key, Connection(cluster))
+    found = _clients.get(key)
+    return found if found is not None else _clients.setdefault(key, BlockingClient(cluster))
 
 
-class Connection:
+class BlockingClient:
     """A client and the event loop that it lives on. May be used by several threads.
 
     Invariants:
@@ -69,7 +69,7 @@ class Connection:
             cluster,
             network=RealNetwork(),
             entropy=random.Random(),
-            options=Options(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
+            options=ClientOptions(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
         )
         """Its coroutine functions are for :meth:`run` alone: they belong to the loop."""
         self._process = os.getpid()
@@ -98,7 +98,7 @@ class Connection:
         """Run ``work(*arguments, **named)`` on the loop, and wait for its end. Interrupted, it cancels the work.
 
         Raises:
-          ClosedError: the connection has been closed.
+          ClosedError: the client has been closed.
           ViewstampError: as the work does; the remedy stands in the traceback, which is all that Spark shows.
         """
         loop = self._start()
@@ -130,7 +130,7 @@ class Connection:
     def _start(self) -> asyncio.AbstractEventLoop:
         with self._starting:
             if self._is_closed:
-                raise ClosedError("the connection has been closed")
+                raise ClosedError("the client has been closed")
             if self._loop is None:
                 self._loop = _new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="viewstamp", daemon=True)
