@@ -228,7 +228,8 @@ def _tear(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     path, offset = place
     inode = member.disk.volume.find(path)
     start = offset // _SECTOR * _SECTOR
-    end = min(start + entropy.choice((1, 1, 4)) * _SECTOR, log.written(path))
+    written = log.written(path) if path in log.paths() else len(inode.data)
+    end = min(start + entropy.choice((1, 1, 4)) * _SECTOR, written)
     inode.spoil(start, bytes(max(0, end - start)))
     return True
 

@@ -39,6 +39,7 @@ class Faults:
         self.counts: dict[str, int] = {}
         self._world = world
         self._entropy = entropy
+        self._task: asyncio.Task[None] | None = None
         self.operator = Operator(world, world.loop.entropy("operator"))
         self.stranger = Stranger(world, world.loop.entropy("stranger"))
         self._kinds: dict[str, Callable[[Member], None]] = {
@@ -64,8 +65,24 @@ class Faults:
             **{kind: partial(self._damage, kind) for kind in DAMAGES},
         }
 
-    async def run(self) -> None:
-        """Break something now and then. To be cancelled."""
+    def start(self) -> None:
+        """Inject faults until :meth:`stop`.
+
+        A fault that raises ends the run, because a run without faults proves little.
+        """
+        self._task = self._world.loop.create_task(self._run())
+        self._task.add_done_callback(self._look)
+
+    def stop(self) -> None:
+        """Inject no more faults. What they have begun, such as a restart that is due, still happens."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _look(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._world.fail(error)
+
+    async def _run(self) -> None:
         swarm = self._world.swarm
         weights = {kind: swarm.faults[kind] for kind in self._kinds if swarm.faults.get(kind, 0) > 0}
         if not weights:

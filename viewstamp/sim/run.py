@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -79,7 +80,7 @@ def run_seed(
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
-        invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')}"
+        invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')} {_where(error)}"
     verdict = Verdict(
         seed=seed,
         steps=steps,
@@ -105,9 +106,9 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     for member in world.members:
         world.bring_up(member)
     workload.start()
-    breaking = loop.create_task(faults.run())
+    faults.start()
     loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
-    breaking.cancel()
+    faults.stop()
     is_lossy = world.swarm.majority_loses_power
     if not is_lossy:
         replay_and_compare(world, workload)
@@ -134,6 +135,12 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     committed = check_sinks(workload.sinks, {topic: held.first for topic, held in kept.items()})
     check_calls(workload.calls, journals)
     return _check_history(history_of(workload, committed, kept, journals))
+
+
+def _where(error: BaseException) -> str:
+    """Return the file and line that raised, because an assertion without a message says nothing else."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def _check_history(history: Sequence[Operation]) -> bool:

@@ -150,9 +150,9 @@ class Run:
             world.bring_up(member)
         for number, scenario in enumerate(self._plan.scenarios, 1):
             self._start(scenario, f"scenario-{number}")
-        breaking = loop.create_task(self._faults.run())
+        self._faults.start()
         loop.run_until(self._is_done, seconds=world.swarm.seconds)
-        breaking.cancel()
+        self._faults.stop()
         world.calm()
         self._faults.operator.finish()
         operator = self._faults.operator
