@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from viewstamp.client.aio import Client
+from viewstamp.ids import NodeId
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import World
+from viewstamp.sim.world import Member, World
+
+
+def add(world: World, *, replaces: str = "") -> Member:
+    """Begin one more machine, and have it added."""
+    newcomer = world.join()
+    assert newcomer is not None
+    world.bring_up(newcomer)
+
+    async def work() -> None:
+        addresses = [member.address for member in world.members if member is not newcomer]
+        network = world.network.view("client")
+        async with Client(addresses, network=network, entropy=world.loop.entropy("client")) as client:
+            await client.add_member(newcomer.name, newcomer.address, replaces=replaces)
+
+    world.loop.create_task(work())
+    return newcomer
 
 
 def test_a_disk_that_was_lost_before_any_record_named_it_leaves_no_damage_behind() -> None:
@@ -28,4 +46,63 @@ def test_a_disk_that_was_lost_before_any_record_named_it_leaves_no_damage_behind
     assert world.loop.run_until(lambda: world.has_settled, seconds=20), world.describe()
     assert n2.id not in world.damages
     assert [member.id for member in world.members] == ["n1", "n2", "n3"]
+    world.close()
+
+
+def test_a_membership_that_only_a_lagging_member_still_holds_has_no_budget() -> None:
+    world = World(3, Swarm(nodes=4, faults={}))
+    _, n2, n3, n4 = world.members
+    for member in world.members:
+        world.bring_up(member)
+    assert world.loop.run_until(lambda: world.leader is not None and world.has_settled, seconds=10)
+
+    def is_joint_and_not_committed() -> bool:
+        assert n2.node is not None
+        assert n2.node.replica is not None
+        core = n2.node.replica.raft.core
+        return core.memberships[-1].membership.is_joint and core.memberships[-1].index >= core.log.commit_end
+
+    n5 = add(world)
+    assert world.loop.run_until(is_joint_and_not_committed, seconds=10)
+    world.take_down(n2, power=False)
+
+    def is_made() -> bool:
+        membership = world.durability.membership
+        return membership is not None and n5.id in membership.voters and not membership.is_joint
+
+    assert world.loop.run_until(is_made, seconds=10)
+    world.loop.run_for(1.0)
+    for member in (n3, n4):  # Two of five.
+        world.take_down(member, power=False)
+        assert world.damages.do("lose-tail", member, world.loop.entropy(member.name))
+    world.bring_up(n2)
+    world.loop.run_for(1.0)
+    assert {NodeId("n3"), NodeId("n4")} == set(world.damages.present)
+    for member in (n3, n4):
+        world.bring_up(member)
+    assert world.loop.run_until(lambda: world.has_settled, seconds=20), world.describe()
+    world.close()
+
+
+def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None:
+    """Its settings name it alone, so it takes itself for the only voter: nobody has a copy of what it lost."""
+    world = World(3, Swarm(nodes=1, faults={}))
+    (n1,) = world.members
+    world.bring_up(n1)
+    assert world.loop.run_until(lambda: world.leader is not None, seconds=10)
+    n2 = add(world, replaces="n1")
+    assert world.loop.run_until(lambda: world.leader is n2, seconds=10)
+    world.loop.run_for(1.0)
+    world.take_down(n1, power=False)
+
+    def lose_all() -> bool:
+        for path in world.durability.logs["n1"].paths():
+            n1.disk.volume.find(path).spoil(0, bytes(1 << 16))
+        return True
+
+    assert world.damages.inflict("lose-tail", n1, lambda _: lose_all())
+    world.bring_up(n1)
+    world.loop.run_for(2.0)
+    assert n1.starts > 3, "it refuses, and is started again like any service"
+    assert world.leader is n2
     world.close()

@@ -127,6 +127,15 @@ class Damages:
             is_final or (before is not None and before.is_final),
         )
 
+    def may_refuse(self, member: Member) -> bool:
+        """Say whether a machine may refuse to start for good: it was damaged, and is no member any more.
+
+        What it lost may be the record that removed it. If it then takes itself for the only voter of its group, it
+        must not begin anew, because nobody could tell it from a group that lost its only log.
+        """
+        names = {name_of(each) for membership in self._current() for each in membership.addresses}
+        return member.name in self._damaged_once and member.name not in names
+
     def check_silence(self) -> None:
         """Raise Violation where a member is silent whose disk has never lost anything.
 
@@ -168,22 +177,29 @@ class Damages:
 
     def _sets(self) -> list[frozenset[NodeId]]:
         """Return every set of voters, with the learners that become voters, that counts now or is about to."""
-        memberships = [self._world.durability.membership]
+        sets = [*self.planned]
+        for membership in self._current():
+            replaced = set(membership.joining.values())
+            sets.append(frozenset(membership.voters))
+            sets.append(frozenset((*(each for each in membership.voters if each not in replaced), *membership.joining)))
+            if membership.is_joint:
+                sets.append(frozenset(membership.outgoing))
+        return sets
+
+    def _current(self) -> list[Membership]:
+        """Return the newest committed membership, and those behind it that a log holds and may yet be committed.
+
+        A member whose log lags may hold one as not committed that the newest committed one has replaced, and begin to
+        run with it again. Nobody is elected by that any more.
+        """
+        newest = self._world.durability.entry
+        memberships = [newest.membership] if newest is not None else []
         for member in self._world.members:
             if member.node is not None and member.node.replica is not None:
                 core = member.node.replica.raft.core
-                memberships += [each.membership for each in core.memberships if each.index >= core.log.commit_end]
-        sets = [*self.planned]
-        for membership in memberships:
-            if membership is not None:
-                replaced = set(membership.joining.values())
-                sets.append(frozenset(membership.voters))
-                sets.append(
-                    frozenset((*(each for each in membership.voters if each not in replaced), *membership.joining))
-                )
-                if membership.is_joint:
-                    sets.append(frozenset(membership.outgoing))
-        return sets
+                begin = max(core.log.commit_end, newest.index if newest is not None else 0)
+                memberships += [each.membership for each in core.memberships if each.index >= begin]
+        return memberships
 
     def _may_vote(self, member: NodeId) -> bool:
         """Say whether an id may have a vote: who has none has forgotten none, and may begin anew under the same id."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import RaftOptions
-from viewstamp.errors import ClosedError, ConfigError, StorageError, ViewstampError
+from viewstamp.errors import ClosedError, ConfigError, CorruptionError, StorageError, ViewstampError
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.crowd import CrowdLimits
@@ -276,7 +276,9 @@ class World:
             return
         if isinstance(failure, ConfigError) and member.foreign is not None and member.foreign[0] in failure.message:
             member.put_own_file_back()
-        elif not isinstance(failure, StorageError):
+        elif not isinstance(failure, StorageError) and not (
+            isinstance(failure, CorruptionError) and self.damages.may_refuse(member)
+        ):
             if not isinstance(failure, Violation):
                 violation = Violation("a node fails only when its disk does", f"{member.id}: {failure!r}")
                 violation.__cause__ = failure

@@ -51,7 +51,7 @@ from viewstamp.wire.batch import HEADER_SIZE, Batch
 
 if TYPE_CHECKING:
     from viewstamp.consensus.invariants import Facts
-    from viewstamp.consensus.membership import Membership
+    from viewstamp.consensus.membership import Membership, MembershipEntry
     from viewstamp.ids import NodeId
     from viewstamp.sim.volume import Inode, Volume
     from viewstamp.sim.world import World
@@ -365,12 +365,17 @@ class DurabilityChecker:
     def __init__(self, world: World, facts: Facts) -> None:
         self.logs: dict[str, DiskLog] = {}
         """What stands on each machine's disk, by the machine's name."""
-        self.membership: Membership | None = None
-        """The newest that is committed; None = no node has run yet."""
+        self.entry: MembershipEntry | None = None
+        """The newest committed membership and its place; None = no node has run yet."""
         self._world = world
         self._facts = facts
         self._seen: dict[str, int] = {}
         self._commit_end = 0
+
+    @property
+    def membership(self) -> Membership | None:
+        """The newest that is committed; None = no node has run yet."""
+        return self.entry.membership if self.entry is not None else None
 
     def after_event(self, *, is_changed: bool) -> None:
         """Look at the disks that have changed, and check if anything is different. Raises Violation.
@@ -391,17 +396,17 @@ class DurabilityChecker:
         if not is_changed:
             return
         facts = self._facts
-        if facts.committed_end != self._commit_end or self.membership is None:
+        if facts.committed_end != self._commit_end or self.entry is None:
             self._commit_end = facts.committed_end
             self._learn_membership()
-        if self.membership is None or self._world.swarm.majority_loses_power:
+        if self.entry is None or self._world.swarm.majority_loses_power:
             return
         damages = self._world.damages
         if damages.present:
             damages.settle()
         damages.check_silence()
         logs = {member.id: self.logs[member.name] for member in members}
-        check_durable(self.membership, logs, facts.committed, facts.committed_end, damages.__contains__)
+        check_durable(self.entry.membership, logs, facts.committed, facts.committed_end, damages.__contains__)
 
     def _learn_membership(self) -> None:
         """Take over the newest committed membership, of whom knows most to be committed."""
@@ -410,6 +415,6 @@ class DurabilityChecker:
             if replica is None:
                 continue
             core = replica.raft.core
-            if self.membership is None or core.log.commit_end == self._facts.committed_end:
+            if self.entry is None or core.log.commit_end == self._facts.committed_end:
                 committed = [entry for entry in core.memberships if entry.index < core.log.commit_end]
-                self.membership = (committed or core.memberships)[-1 if committed else 0].membership
+                self.entry = (committed or core.memberships)[-1 if committed else 0]
