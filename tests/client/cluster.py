@@ -35,7 +35,7 @@ from viewstamp.host.interfaces import Connection, Listener, Network
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import NodeId, Position, Sequence, SessionId
 from viewstamp.node.changes import parse_change
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command
@@ -507,7 +507,7 @@ def answered(result: Result) -> dict[str, object]:
     """Return what OK carries of a batch, or of a fence."""
     if isinstance(result, CommandResults):
         return {**answered(result.receipt), "results": result.results}
-    if not isinstance(result, Receipt):
+    if not isinstance(result, Placement):
         return {"receipt": None}
     return {
         "receipt": [result.first_position, result.count, result.term, result.first_index, result.log_time],

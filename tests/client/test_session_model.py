@@ -30,8 +30,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Position, SessionId, TopicId
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Result, Waiting
-from viewstamp.node.state_machine import Receipt as NodeReceipt
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result, Waiting
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command, decode_result, encode_command
@@ -223,7 +222,7 @@ class Chaos:
         receipt = results = None
         if isinstance(answer, CommandResults):
             answer, results = answer.receipt, answer.results
-        if isinstance(answer, NodeReceipt):
+        if isinstance(answer, Placement):
             receipt = BatchReceipt(
                 answer.first_position, answer.count, answer.term, answer.first_index, answer.log_time
             )

@@ -113,8 +113,8 @@ RULES = {
     ),
     18: (
         "node/test_lifecycle.py::test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_votes_under_its_old_name",
-        "node/test_peering.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already",
-        "node/test_peering.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one",
+        "node/test_pool.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already",
+        "node/test_pool.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one",
     ),
     19: (
         "consensus/test_snapshots.py::test_the_log_is_reset_before_the_history_of_the_snapshot_is_stored",

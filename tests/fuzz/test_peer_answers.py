@@ -19,7 +19,7 @@ from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageFul
 from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.peers.peer_client import PeerSession
-from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher
+from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
 from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.sim import loop as sim_loop
@@ -116,7 +116,7 @@ def ask(answer: Answer, work: Callable[[Refetcher, SnapshotStore, PeerSession], 
         disk.make_directory("/data/snapshots")
         store = SnapshotStore.open(disk, "/data/snapshots", ClusterId("c"))
         network = _OnePeer(answer)
-        progress = Progress(sentence="")
+        progress = RepairProgress(sentence="")
         refetcher = Refetcher(
             {PEER: "n2:1"},
             node=NodeId("n1"),

@@ -30,7 +30,7 @@ from viewstamp.errors import FrameError
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 from viewstamp.node.peers.codec import decode_message
-from viewstamp.node.peers.connection import PeerLink
+from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.commands import encode_command
 from viewstamp.wire.frame import Frame
@@ -250,7 +250,7 @@ def test_nobody_is_added_at_what_is_no_address(node: Served, address: str) -> No
 async def test_a_link_to_what_is_no_address_tries_on_and_stops_no_node() -> None:
     """It may stand in a log from before it was checked; and who is not reachable today may have moved tomorrow."""
     for address in [*ADDRESSES, "é:1", "a" * 300 + ":1"]:
-        link = PeerLink(
+        link = PeerConnection(
             NodeId("n2"),
             lambda address=address: address,  # type: ignore[misc]
             hello=dict,

@@ -13,14 +13,14 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.state import Core
 from viewstamp.ids import NodeId
 from viewstamp.node.peers import identity
-from viewstamp.node.peers.pool import Peering
+from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.replica import FromPeer, Replica
 
 __all__ = ["MESSAGE_MUTANTS"]
 
 
 def take_from_anybody() -> AbstractContextManager[None]:
-    return patched(Peering, check_source=lambda self, peer, incarnation: None)
+    return patched(PeerPool, check_source=lambda self, peer, incarnation: None)
 
 
 def offer_by_anybody() -> AbstractContextManager[None]:
@@ -33,7 +33,7 @@ def offer_by_anybody() -> AbstractContextManager[None]:
 
 def greet_without_a_proof() -> AbstractContextManager[None]:
     """A member that the other one does not know yet cannot get its vote: with one of three down they wait for ever."""
-    return patched(Peering, _hello_to=lambda self, peer: self._hello)
+    return patched(PeerPool, _hello_to=lambda self, peer: self._hello)
 
 
 def leap_terms() -> AbstractContextManager[None]:

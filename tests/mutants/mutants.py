@@ -27,7 +27,7 @@ from viewstamp.node.snapshots import choice
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.snapshots.store import StoredSnapshot
-from viewstamp.node.state_machine import Cut
+from viewstamp.node.state_machine import SnapshotView
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.staging import SinkState, Staging
@@ -281,7 +281,7 @@ def keep_history_at_install() -> AbstractContextManager[None]:
 def drop_before_durable() -> AbstractContextManager[None]:
     original = Snapshotter._write
 
-    async def write(self: Snapshotter, cut: Cut, meta: SnapshotMeta) -> StoredSnapshot:
+    async def write(self: Snapshotter, cut: SnapshotView, meta: SnapshotMeta) -> StoredSnapshot:
         keep_from = self._applier.machine.keep_from()
         await self._trim(meta.end if keep_from is None else min(meta.end, keep_from))
         return await original(self, cut, meta)

@@ -17,16 +17,16 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import File
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import log_clock, log_store, replica
-from viewstamp.node.health.headroom import Room
+from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers import identity
-from viewstamp.node.peers.pool import Peering
+from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair import refetch, repair
 from viewstamp.node.repair.refetch import Refetcher
-from viewstamp.node.repair.salvage import Remains
+from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
@@ -46,21 +46,21 @@ __all__ = ["NODE_MUTANTS"]
 
 
 def accept_another_disk() -> AbstractContextManager[None]:
-    def check_disk(self: Peering, peer: NodeId, incarnation: str) -> None:
+    def check_disk(self: PeerPool, peer: NodeId, incarnation: str) -> None:
         pass
 
-    return patched(Peering, check_disk=check_disk)
+    return patched(PeerPool, check_disk=check_disk)
 
 
 def forget_disks() -> AbstractContextManager[None]:
-    original = Peering.connect_all
+    original = PeerPool.connect_all
 
-    def connect_all(self: Peering) -> None:
+    def connect_all(self: PeerPool) -> None:
         for peer in self._raft.core.membership.addresses:
             self._met.pop(peer, None)
         original(self)
 
-    return patched(Peering, connect_all=connect_all)
+    return patched(PeerPool, connect_all=connect_all)
 
 
 def reborn_beside_the_old() -> AbstractContextManager[None]:
@@ -292,13 +292,13 @@ def give_what_is_not_committed() -> AbstractContextManager[None]:
 
 def remains_not_committed() -> AbstractContextManager[None]:
     """A member that repairs its log gives others what may still be cut from it."""
-    original = Remains.read
+    original = SalvagedLog.read
 
-    def read(self: Remains, start: int, end: int, bytes_max: int) -> list[Batch]:
+    def read(self: SalvagedLog, start: int, end: int, bytes_max: int) -> list[Batch]:
         self._commit_end = 1 << 62
         return original(self, start, end, bytes_max)
 
-    return patched(Remains, read=read)
+    return patched(SalvagedLog, read=read)
 
 
 def take_rot() -> AbstractContextManager[None]:
@@ -375,7 +375,7 @@ class _Unsynced:
 
 def full_with_the_others() -> AbstractContextManager[None]:
     """A leader's log is full when it is full, whatever the others' hold."""
-    return patched(Room, spared_bytes=0)
+    return patched(Headroom, spared_bytes=0)
 
 
 def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:

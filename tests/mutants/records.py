@@ -92,7 +92,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "accept-another-disk",
         Case(
-            "tests/node/test_peering.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already"
+            "tests/node/test_pool.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already"
         ),
         "",
         Seed("drawn", 18),
@@ -442,11 +442,11 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "forget-disks",
-        Case("tests/node/test_peering.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one"),
+        Case("tests/node/test_pool.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one"),
     ),
     Record(
         "reborn-beside-the-old",
-        Case("tests/node/test_peering.py::test_a_reborn_node_takes_the_place_of_who_it_was_last"),
+        Case("tests/node/test_pool.py::test_a_reborn_node_takes_the_place_of_who_it_was_last"),
     ),
     Record(
         "cut-before-the-pair",
@@ -531,7 +531,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_refetch.py::test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be"),
     ),
     Record(
-        "remains-not-committed", Case("tests/node/test_remains.py::test_what_is_not_known_to_be_committed_is_not_given")
+        "remains-not-committed", Case("tests/node/test_salvage.py::test_what_is_not_known_to_be_committed_is_not_given")
     ),
     Record("take-rot", Case("tests/node/test_refetch.py::test_a_peer_that_lies_is_passed_over_for_one_that_does_not")),
     Record(
@@ -661,7 +661,9 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "start-anywhere",
-        Case("tests/node/test_moved.py::test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was"),
+        Case(
+            "tests/node/test_address_check.py::test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was"
+        ),
     ),
     Record("take-from-anybody", Case("tests/sim/test_stranger.py::test_what_a_stranger_sends_changes_nothing")),
     Record(
@@ -669,12 +671,12 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "greet-without-a-proof",
-        Case("tests/node/test_peering.py::test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member"),
+        Case("tests/node/test_pool.py::test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member"),
     ),
     Record("leap-terms", Case("tests/consensus/test_refused.py::test_a_term_that_leaps_is_not_taken")),
     Record(
         "join-while-heard",
-        Case("tests/node/test_peering.py::test_nobody_takes_the_place_of_a_member_that_still_answers"),
+        Case("tests/node/test_pool.py::test_nobody_takes_the_place_of_a_member_that_still_answers"),
     ),
     Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_nobody")),
     Record(

@@ -20,7 +20,7 @@ from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
-from viewstamp.node import Node, Options
+from viewstamp.node import Node, NodeOptions
 from viewstamp.streams import Streams
 from viewstamp.wal.budget import WalOptions
 
@@ -119,7 +119,7 @@ class Group:
 
     # -- Members -------------------------------------------------------------------------------------------
 
-    def options(self, name: str, **changes: Any) -> Options:
+    def options(self, name: str, **changes: Any) -> NodeOptions:
         """Return the options of one member."""
         node = NodeId(name)
         values: dict[str, Any] = {
@@ -133,7 +133,7 @@ class Group:
             "wal": SMALL,
             "request_seconds": 5.0,
         }
-        return Options(**{**values, **self._options, **changes})
+        return NodeOptions(**{**values, **self._options, **changes})
 
     def make(self, name: str, **changes: Any) -> Node:
         """Return a node that is not started."""

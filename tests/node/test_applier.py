@@ -9,7 +9,7 @@ from viewstamp.errors import CorruptionError, OutcomeUnknownError, RequestError,
 from viewstamp.host.clock import RealClock
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term
 from viewstamp.node.applier import Applier
-from viewstamp.node.state_machine import Receipt, Result
+from viewstamp.node.state_machine import Placement, Result
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch
 
@@ -48,7 +48,7 @@ def test_a_proposal_is_answered_when_its_batch_is_applied_and_only_then() -> Non
     assert told.answers == []
     run(applier, batches[2:])
     (receipt,) = told.answers
-    assert isinstance(receipt, Receipt)
+    assert isinstance(receipt, Placement)
     assert (receipt.first_position, receipt.count, receipt.first_index) == (1, 3, 3)
     assert applier.applied_end == 7
 

@@ -13,7 +13,7 @@ from viewstamp.consensus.state import RaftOptions
 from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.network import Accept, RealNetwork
 from viewstamp.ids import NodeId
-from viewstamp.node.peers.connection import PeerLink
+from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
@@ -105,7 +105,7 @@ async def test_a_peer_is_lost_when_its_connection_ends_and_nobody_answers_any_mo
     listener = await network.listen("127.0.0.1:0", peer.accept)
     address = listener.address
     await listener.close()
-    link = PeerLink(
+    link = PeerConnection(
         NodeId("n2"),
         lambda: address,
         is_meant=lambda node: node == "n2",

@@ -17,7 +17,7 @@ from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
 from viewstamp.node.health.digests import Digests
-from viewstamp.node.health.headroom import Room
+from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -81,7 +81,7 @@ class Members:
         return Digests(
             raft,
             self.logs[me].machine,
-            Room(raft, lambda: self.left[me]),
+            Headroom(raft, lambda: self.left[me]),
             self.time,
             LogClock(self.time, raft.core, bound_seconds=10, log=Journal().logger()),
             send=lambda peer, body: self.frames.append((me, peer, body)),

@@ -109,7 +109,7 @@ async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_
         leader = group.nodes[NodeId("n1")].replica
         assert leader is not None
         assert leader.is_leading
-        await wait_for(lambda: leader.room.spared_bytes > 0, lambda: f"nobody told: {group.status()}")
+        await wait_for(lambda: leader.headroom.spared_bytes > 0, lambda: f"nobody told: {group.status()}")
         count, error = await append_until_full(client)
         assert count > 15
         assert error is not None

@@ -14,7 +14,7 @@ from viewstamp.host.interfaces import Host
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.node import Node
-from viewstamp.node.options import Options
+from viewstamp.node.options import NodeOptions
 from viewstamp.streams.machine import Streams
 
 
@@ -22,7 +22,7 @@ async def test_a_log_line_says_the_term_of_the_moment_in_which_it_was_written(tm
     """A logger is bound once, for the life of a node; the term rises meanwhile."""
     out = io.StringIO()
     log: Any = structlog.wrap_logger(structlog.WriteLogger(out), processors=[structlog.processors.JSONRenderer()])
-    options = Options(
+    options = NodeOptions(
         node=NodeId("n1"),
         cluster=ClusterId("c"),
         data_dir=str(tmp_path / "n1"),

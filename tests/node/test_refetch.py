@@ -16,7 +16,7 @@ from viewstamp.host.interfaces import Connection
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.peers.peer_client import PeerSession
-from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher, check_batches
+from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress, check_batches
 from viewstamp.node.repair.repair import UNKNOWN_END, recovering_pair
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch
@@ -125,7 +125,7 @@ async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
             node=NodeId("n3"),
             hello=hello_of(group, "n3"),
             network=network,
-            progress=(progress := Progress(sentence="")),
+            progress=(progress := RepairProgress(sentence="")),
             log=group.journal.logger(),
         )
         batches = await refetcher.fetch(1, end, history)
@@ -191,7 +191,7 @@ async def test_when_everybody_has_dropped_it_that_is_said_and_not_waited_for(tmp
             node=NodeId("n3"),
             hello=hello_of(group, "n3"),
             network=RealNetwork(),
-            progress=Progress(sentence=""),
+            progress=RepairProgress(sentence=""),
             log=group.journal.logger(),
         )
         with pytest.raises(GoneError):

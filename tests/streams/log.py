@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
-from viewstamp.node.state_machine import Accepted, Admission, Cut, Receipt, Result
+from viewstamp.node.state_machine import Accepted, Admission, Placement, Result, SnapshotView
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.staged import ENTRY_SIZE, pack_entry
@@ -112,9 +112,9 @@ class Log:
         assert isinstance(described, dict)
         return described
 
-    def append(self, topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Receipt:
+    def append(self, topic: int, session: int, sequence: int, count: int = 1, size: int = 8) -> Placement:
         result = self.run(records(topic, session, sequence, count, size))
-        assert isinstance(result, Receipt)
+        assert isinstance(result, Placement)
         return result
 
 
@@ -123,7 +123,7 @@ def first_position(admission: Admission) -> Position:
     return admission.first_position
 
 
-def pieces(cut: Cut, bytes_max: int = 1000) -> Iterator[bytes]:
+def pieces(cut: SnapshotView, bytes_max: int = 1000) -> Iterator[bytes]:
     """Hand out all that is left of a cut."""
     while (piece := cut.next_piece(bytes_max)) is not None:
         yield piece
@@ -202,7 +202,7 @@ class Stager:
         self.sequence += 1
         batch = staged(attempt, topic, self.session, self.sequence, count, size)
         receipt = self.log.run(batch)
-        assert isinstance(receipt, Receipt)
+        assert isinstance(receipt, Placement)
         assert receipt.first_position == 0
         return batch
 

@@ -19,7 +19,7 @@ from viewstamp.errors import (
     UnknownActorError,
 )
 from viewstamp.ids import Index, Position, Term
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import RECEIPTS_MAX, RESULT_BYTES_MAX, RESULTS_MAX
@@ -51,7 +51,7 @@ def test_commands_are_applied_in_order_and_each_has_its_result(log: Log) -> None
     session = log.session()
     index = log.next_index
     results = run(log, session, 1, call("add", 5), call("take", 9), call("add", 2, key="b"), call("add", 1))
-    assert results.receipt == Receipt(Position(0), 4, Term(1), Index(index), 1000 + index)
+    assert results.receipt == Placement(Position(0), 4, Term(1), Index(index), 1000 + index)
     five, error, two, six = decoded(results.results)
     assert (five, two, six) == (5, 2, 6)
     assert isinstance(error, EmptyError)

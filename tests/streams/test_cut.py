@@ -10,7 +10,7 @@ import pytest
 from tests.streams.actors import CLASSES, call, commands
 from tests.streams.log import Log, configure_topic, fence, open_session, pieces, records, restored, trim_topic
 from viewstamp.errors import CorruptionError, OutdatedCodeError, StaleSessionError, UnavailableError
-from viewstamp.node.state_machine import Cut
+from viewstamp.node.state_machine import SnapshotView
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 
@@ -156,14 +156,14 @@ def test_there_is_one_cut_at_a_time_and_the_next_one_after_it(log: Log) -> None:
 def test_a_cut_that_is_closed_too_early_never_looks_complete(log: Log) -> None:
     """A snapshot of the first half of a state would be written, checksummed and believed."""
 
-    def close(cut: Cut) -> None:
+    def close(cut: SnapshotView) -> None:
         cut.close()
 
-    def adopt_another(cut: Cut) -> None:
+    def adopt_another(cut: SnapshotView) -> None:
         log.machine.stop_leading()
         log.machine.adopt(log.machine.prepare(list(pieces(Streams(CLASSES).begin_snapshot()))))
 
-    endings: list[Callable[[Cut], None]] = [close, adopt_another]
+    endings: list[Callable[[SnapshotView], None]] = [close, adopt_another]
     for end in endings:
         cut = log.machine.begin_snapshot()
         cut.next_piece(1000)

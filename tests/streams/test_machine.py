@@ -25,7 +25,7 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.ids import Index, Position, Term
-from viewstamp.node.state_machine import Accepted, Answered, Receipt, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, Placement, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -63,7 +63,7 @@ def test_a_leader_gives_positions_to_batches_that_are_not_applied_yet(log: Log) 
 def test_a_receipt_says_where_the_batch_stands(log: Log) -> None:
     topic, session = log.topic(), log.session()
     index = log.next_index
-    assert log.append(topic, session, 1, count=5) == Receipt(Position(1), 5, Term(1), Index(index), 1000 + index)
+    assert log.append(topic, session, 1, count=5) == Placement(Position(1), 5, Term(1), Index(index), 1000 + index)
 
 
 def test_a_new_leader_starts_again_from_what_is_applied(log: Log) -> None:
@@ -188,7 +188,7 @@ def test_a_fence_behind_its_batch_in_the_log_answers_the_receipt(log: Log) -> No
     topic, session = log.topic(), log.session()
     log.propose(records(topic, session, 1, count=2))
     result = log.run(fence(session, 1))
-    assert isinstance(result, Receipt)
+    assert isinstance(result, Placement)
     assert result.count == 2
 
 
@@ -400,9 +400,9 @@ def test_a_restored_machine_goes_on_exactly_like_the_original(log: Log) -> None:
     copy = records(topic, session, RECEIPTS_MAX + 12)
     receipt = log.run(batch)
     stamped(copy, batch.first_index, batch.first_position)
-    assert isinstance(receipt, Receipt)
+    assert isinstance(receipt, Placement)
     result = other.apply(copy)
-    assert isinstance(result, Receipt)
+    assert isinstance(result, Placement)
     assert result.first_position == receipt.first_position
     assert other.query("locate", topic=topic, position=200) == log.machine.query("locate", topic=topic, position=200)
 
@@ -460,7 +460,7 @@ def test_a_refusal_decides_its_sequence_and_takes_no_position(log: Log, expected
     log.propose(records(topic, session, 2, expected=expected))
     log.propose(records(topic, session, 3))
     assert mismatch(log) == 2
-    assert isinstance(log.apply(), Receipt)
+    assert isinstance(log.apply(), Placement)
     assert log.describe()["last_position"] == 2
     assert log.propose(fence(session, 2)) == Answered(None)
     with pytest.raises(PositionMismatchError, match=f"'orders' is 2, not {expected}") as refused:

@@ -24,7 +24,7 @@ from tests.streams.log import (
 )
 from viewstamp.errors import PositionMismatchError, RequestError, StaleSessionError, TrimmedError, UnavailableError
 from viewstamp.ids import Position
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Cut, Receipt, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, SnapshotView, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX, RESULTS_MAX
 from viewstamp.streams.sessions import decode_expiry
@@ -83,7 +83,7 @@ class Topic:
 class Copy:
     """A cut on its way, and what the machine was when it was begun."""
 
-    cut: Cut
+    cut: SnapshotView
     digest: bytes
     chain: int
     applied: int
@@ -164,7 +164,7 @@ class History(RuleBasedStateMachine):
                     del self.decided[session]
             case Kind.RECORDS:
                 topic = self.topics[batch.topic]
-                assert isinstance(result, Receipt)
+                assert isinstance(result, Placement)
                 assert result.first_position == len(topic.items) + 1
                 topic.items.extend([(batch.session, batch.sequence)] * batch.count)
                 topic.batches.extend([batch] * batch.count)

@@ -32,7 +32,7 @@ from tests.streams.log import (
     trim_topic,
 )
 from viewstamp.errors import FencedError, OverloadedError, RequestError, StagingError, TrimmedError, UnavailableError
-from viewstamp.node.state_machine import Accepted, Answered, Cut, Receipt, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, Placement, SnapshotView, Waiting
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.staged import ENTRY_SIZE, decode_commit, entries_of, pack_entry
@@ -292,7 +292,7 @@ class Model:
 class Copy:
     """A cut of the leader's machine that is being handed out, and what was applied since it was begun."""
 
-    cut: Cut
+    cut: SnapshotView
     digest: bytes
     pieces: list[bytes] = field(default_factory=list)
     since: list[Batch] = field(default_factory=list)
@@ -380,7 +380,7 @@ class History:
                 assert result == expected
                 self.happened[f"{batch.kind.name} applied"] += 1
             elif batch.kind in (Kind.RECORDS, Kind.STAGED):
-                assert isinstance(result, Receipt)
+                assert isinstance(result, Placement)
                 assert result.first_index == batch.first_index
 
     def apply_some(self) -> None:

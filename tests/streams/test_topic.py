@@ -8,7 +8,7 @@ import pytest
 
 from tests.streams.log import Log, configure_topic, create_topic, open_session, records, restored, trim_topic
 from viewstamp.errors import RequestError, TopicExistsError, TrimmedError, UnknownTopicError
-from viewstamp.node.state_machine import Accepted, Receipt
+from viewstamp.node.state_machine import Accepted, Placement
 from viewstamp.streams import Streams
 
 BATCH = records(1, 1, 1, 1, 1000).size
@@ -21,7 +21,7 @@ def log() -> Log:
     return Log(Streams())
 
 
-def fill(log: Log, count: int, *, seconds: int = 0, name: str = "orders", **settings: object) -> list[Receipt]:
+def fill(log: Log, count: int, *, seconds: int = 0, name: str = "orders", **settings: object) -> list[Placement]:
     """Append batches of one record of 1,000 bytes to a topic, so many seconds apart."""
     topic, session = log.topic(name, **settings), log.session()
     receipts = []

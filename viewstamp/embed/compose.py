@@ -20,7 +20,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.host.network import RealNetwork
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
-from viewstamp.node.options import Options
+from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
@@ -59,10 +59,10 @@ def resolve(settings: str | Path | NodeSettings, actors: Actors = NO_ACTORS) -> 
     return settings, {**import_actors(named, directory), **actors}
 
 
-def node_options(settings: NodeSettings) -> Options:
+def node_options(settings: NodeSettings) -> NodeOptions:
     """Translate settings into what the node's parts are told."""
     timeouts = settings.timeouts
-    return Options(
+    return NodeOptions(
         node=settings.node.id,
         cluster=settings.cluster.id,
         data_dir=settings.node.data_dir,

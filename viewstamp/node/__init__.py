@@ -16,7 +16,7 @@
 | ``changes`` | changes of members and leader, followed to their end for the caller | how they are made |
 | ``crowd``, ``complaints`` | limits and log lines about accepted connections | what is asked over them |
 | ``options``, ``release`` | the settings of a node, and which release it runs | |
-| ``off_loop``, ``present_term`` | blocking work of a start; the term in log lines | |
+| ``off_loop``, ``current_term`` | blocking work of a start; the term in log lines | |
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
@@ -55,6 +55,6 @@ What it lacks, and where it would go
 """
 
 from viewstamp.node.node import Node
-from viewstamp.node.options import Options
+from viewstamp.node.options import NodeOptions
 
-__all__ = ["Node", "Options"]
+__all__ = ["Node", "NodeOptions"]

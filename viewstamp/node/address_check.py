@@ -27,7 +27,7 @@ from typing import Any, Final
 from viewstamp.errors import FrameError, MovedError, ViewstampError
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection, Network
-from viewstamp.node.options import Options
+from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.recovery import Recovered
 from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
 from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
@@ -39,7 +39,7 @@ _AGAIN_SECONDS: Final = 0.1
 _WELCOME_SECONDS: Final = 1.0
 
 
-async def check_address(options: Options, recovered: Recovered, network: Network) -> None:
+async def check_address(options: NodeOptions, recovered: Recovered, network: Network) -> None:
     """Return if the node may start at the address of its settings; cancellable.
 
     Raises:

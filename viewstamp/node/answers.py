@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, NotLeaderError, PositionMismatchError, TrimmedError, ViewstampError
-from viewstamp.node.state_machine import CommandResults, Receipt, Result
+from viewstamp.node.state_machine import CommandResults, Placement, Result
 
 __all__ = ["error_fields", "member_fields", "outcome_fields", "result_fields"]
 
@@ -39,10 +39,10 @@ def outcome_fields(result: Result) -> dict[str, object]:
     """Return the fields of an answer to a batch: its receipt, None = fenced, and what its commands came to."""
     if isinstance(result, CommandResults):
         return {"receipt": _receipt(result.receipt), "results": result.results}
-    return {"receipt": _receipt(result) if isinstance(result, Receipt) else None}
+    return {"receipt": _receipt(result) if isinstance(result, Placement) else None}
 
 
-def _receipt(receipt: Receipt) -> list[int]:
+def _receipt(receipt: Placement) -> list[int]:
     return [receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time]
 
 

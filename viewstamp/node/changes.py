@@ -12,7 +12,7 @@ from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, Una
 from viewstamp.host.address import parse_address
 from viewstamp.ids import Index, NodeId, Term
 
-__all__ = ["ChangeMembers", "Changes", "Transfer", "answered", "check_address", "parse_change"]
+__all__ = ["ChangeMembers", "MembershipChanges", "Transfer", "answered", "check_address", "parse_change"]
 
 Told = Callable[[dict[str, object] | ViewstampError], None]
 
@@ -42,7 +42,7 @@ class _Begun:
     told: Told
 
 
-class Changes:
+class MembershipChanges:
     """What was asked of this member's core and is not over.
 
     Invariants:

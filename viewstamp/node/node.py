@@ -37,16 +37,16 @@ from viewstamp.ids import Index, NodeId
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
+from viewstamp.node.current_term import CurrentTerm
 from viewstamp.node.health.digests import Digests
 from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.off_loop import OffLoop
-from viewstamp.node.options import Options
+from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import Joiner, reborn
 from viewstamp.node.peers.peer_client import LostError
-from viewstamp.node.peers.pool import Peering
-from viewstamp.node.present_term import PresentTerm
+from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.recovery import InitialState, Recovered, recover
 from viewstamp.node.repair.repair import Repairer
@@ -82,14 +82,14 @@ class Node:
       * BOOTSTRAPPING until the log has been replayed: until then every request is refused
     """
 
-    def __init__(self, options: Options, host: Host, machine: StateMachine, log: Logger) -> None:
+    def __init__(self, options: NodeOptions, host: Host, machine: StateMachine, log: Logger) -> None:
         self.options = options
         self.host = host
         self.machine = machine
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = SafeLogger.of(log).bind(node=options.node, term=PresentTerm(lambda: self.replica))
+        self._log = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.replica))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -109,7 +109,7 @@ class Node:
         """Where the core's writes go; others only look."""
         self.me = options.node
         """What this node is called in its group: its name, or another id since its disk was lost."""
-        self._peering: Peering | None = None
+        self._peers: PeerPool | None = None
         self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
         self._initial = InitialState(machine)
@@ -234,7 +234,7 @@ class Node:
 
     async def _stop_parts(self) -> None:
         """Stop what runs. Raises StorageError: what was handed to the log may not be on the disk."""
-        self._replica_ref, self._reading, self._peering = None, None, None
+        self._replica_ref, self._reading, self._peers = None, None, None
         assert self._system is not None, "only a running node starts again"
         assert self.server is not None, "and it listens"
         await self._system.stop()
@@ -361,13 +361,13 @@ class Node:
             recovered.snapshots,
             self.machine,
             hello=self._hello(),
-            address=lambda peer: self._peering.address(peer) if self._peering is not None else None,
+            address=lambda peer: self._peers.address(peer) if self._peers is not None else None,
             network=host.network,
             mark=log_store.mark_installing,
             on_fetched=self._tell_replica,
             log=self._log,
         )
-        self._peering = peering = Peering(
+        self._peers = peers = PeerPool(
             raft,
             self._system,
             hello=self._hello(),
@@ -384,10 +384,10 @@ class Node:
             recovered.log_store,
             wal,
             applier,
-            send=peering.send,
+            send=peers.send,
             fetch=self._fetch,
             on_offer=self.fetcher.offer,
-            pass_on=peering.pass_on,
+            pass_on=peers.pass_on,
             on_install=self._on_install,
             on_superseded=lambda why: self.restart(why, partial(self.repairer.set_log_aside, self.membership)),
             explain_full=self.snapshotter.explain_full,
@@ -397,10 +397,10 @@ class Node:
             tick_seconds=options.tick_seconds,
             log=self._log,
         )
-        room = self.replica.room
-        clock, send, fail = self.replica.log_clock, peering.send_digest, self._system.fail
-        self.digests = Digests(raft, self.machine, room, host.clock, clock, send=send, fail=fail)
-        peering.on_connected = self.digests.report_clock
+        headroom = self.replica.headroom
+        clock, send, fail = self.replica.log_clock, peers.send_digest, self._system.fail
+        self.digests = Digests(raft, self.machine, headroom, host.clock, clock, send=send, fail=fail)
+        peers.on_connected = self.digests.report_clock
         applier.on_applied = self.digests.note
         self.replica.on_change = self._on_change
         self._on_change()
@@ -428,7 +428,7 @@ class Node:
         self._system.spawn(self.scrubber, name="scrubber")
         if self.me != options.node:
             joiner = Joiner(
-                is_member=lambda: self.me in raft.core.memberships[0].membership.addresses, ask=peering.ask_to_join
+                is_member=lambda: self.me in raft.core.memberships[0].membership.addresses, ask=peers.ask_to_join
             )
             self._system.spawn(joiner, name="joiner")
 
@@ -478,8 +478,8 @@ class Node:
 
     def _on_change(self) -> None:
         """Role, term, leader, lifecycle or members changed: keep links, tell clients, wake who waits for RUNNING."""
-        if self._peering is not None and self.server is not None:
-            self._peering.connect_all()
+        if self._peers is not None and self.server is not None:
+            self._peers.connect_all()
             self.server.tell_members()
         for waiter in list(self._changed):
             if not waiter.done():
@@ -555,7 +555,7 @@ class Node:
     def list_snapshots(self, *, to_peer: bool = False) -> list[dict[str, object]]:
         """Return this node's snapshots, the newest first."""
         if self.snapshotter is None:
-            raise LostError("it repairs its log as well") if to_peer and self.repairer.remains else self._not_ready()
+            raise LostError("it repairs its log as well") if to_peer and self.repairer.salvaged else self._not_ready()
         return [
             {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us / 1e6}
             for each in self.snapshotter.store.stored
@@ -576,13 +576,13 @@ class Node:
         """Return committed batches for a member that repairs its log; raises as ``LogReader.read_committed``."""
         if self._reader is not None:
             return await self._reader.read_committed(start, end, bytes_max)
-        if self.repairer.remains is None:
+        if self.repairer.salvaged is None:
             raise self._not_ready()
-        return await in_thread(self.repairer.remains.read, start, end, bytes_max)
+        return await in_thread(self.repairer.salvaged.read, start, end, bytes_max)
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
         """Take what a member says of its state; it may be dropped. Raises LostDiskError, FrameError."""
-        if self.digests and self._peering and self._peering.takes_reports(source, incarnation):
+        if self.digests and self._peers and self._peers.takes_reports(source, incarnation):
             self.digests.on_frame(source, body)
 
     @property
@@ -591,16 +591,16 @@ class Node:
         return self.options.durability
 
     def step(self, message: FromPeer, incarnation: str) -> None:
-        """Take a consensus message; it may be dropped, like any. Raises as ``Peering.check_source``."""
-        if self._peering is not None and self._replica_ref is not None:
-            self._peering.check_source(message.message.source, incarnation)
+        """Take a consensus message; it may be dropped, like any. Raises as ``PeerPool.check_source``."""
+        if self._peers is not None and self._replica_ref is not None:
+            self._peers.check_source(message.message.source, incarnation)
             self._replica_ref.maybe_tell(message)
 
     def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
-        """Check who opens a peer connection; as ``Peering.meet``. Raises UnavailableError while starting."""
-        if self._peering is not None:
-            return self._peering.meet(peer, hello)
-        if hello.get("address") or self.repairer.remains is None:  # Without an address it repairs, and only asks.
+        """Check who opens a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""
+        if self._peers is not None:
+            return self._peers.meet(peer, hello)
+        if hello.get("address") or self.repairer.salvaged is None:  # Without an address it repairs, and only asks.
             raise self._not_ready()
         return True
 
@@ -658,8 +658,8 @@ class Node:
                 "member_id": self.me,
                 "members": dict(self.membership.addresses),
                 "membership": self.replica.raft.core.membership.shown(),
-                "connected": self._peering.connected if self._peering is not None else [],
-                "refused_by": self._peering.refusals if self._peering is not None else {},
+                "connected": self._peers.connected if self._peers is not None else [],
+                "refused_by": self._peers.refusals if self._peers is not None else {},
                 "log_bytes": self.wal.bytes_used,
                 "log_bytes_max": self.wal.bytes_max,
                 "log_bytes_left": self.wal.bytes_left,
@@ -692,8 +692,8 @@ class Node:
 
     def _not_running(self, state: str) -> ViewstampError:
         """Return why the group is not RUNNING as far as this member knows; ``state`` is its own, after some time."""
-        if self.replica is None or self._peering is None:
+        if self.replica is None or self._peers is None:
             reason = self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
             return unanswered([], [], reason, detail=state)
-        away, reason = self._peering.missing
+        away, reason = self._peers.missing
         return unanswered(self.membership.electors, away, reason or "no leader was elected", detail=state)

@@ -15,11 +15,11 @@ from viewstamp.node.server import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.wal.budget import WalOptions
 
-__all__ = ["Options"]
+__all__ = ["NodeOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class NodeOptions:
     """What one node is told. ``members`` and ``learners`` count only where the log holds no membership yet."""
 
     node: NodeId

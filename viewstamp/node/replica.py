@@ -39,13 +39,13 @@ from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.applier import Answer, Applier
-from viewstamp.node.changes import ChangeMembers, Changes, Transfer
-from viewstamp.node.health.headroom import Room
-from viewstamp.node.health.latency import Pace
+from viewstamp.node.changes import ChangeMembers, MembershipChanges, Transfer
+from viewstamp.node.health.headroom import Headroom
+from viewstamp.node.health.latency import LatencyGauge
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers.identity import joining_change
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Receipt, Result
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Kind
 
@@ -249,11 +249,11 @@ class Replica(Actor[Item]):
         """Says what would make room in a full log."""
         self._is_behind = is_behind
         """Says whether a bounded log has to wait for a snapshot."""
-        self.room = Room(raft, lambda: wal.bytes_left if wal.bytes_max else None)
+        self.headroom = Headroom(raft, lambda: wal.bytes_left if wal.bytes_max else None)
         self._explained = (0, "")
         """The tick in which that was asked last, and what it said."""
         self._to_install: InstallSnapshot | None = None
-        self.pace = Pace()
+        self.latency = LatencyGauge()
         """How late this member is; others only look."""
         self._clock = clock
         self.log_clock = LogClock(clock, raft.core, bound_seconds=clock_bound_seconds, log=log)
@@ -275,7 +275,7 @@ class Replica(Actor[Item]):
         self._ticks = 0
         self._turn_bytes = 0
         """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
-        self._changes = Changes(raft)
+        self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, Campaign | None, Term, Lifecycle, Membership] | None = None
         """What ``on_change`` was called for last."""
 
@@ -355,7 +355,7 @@ class Replica(Actor[Item]):
             self.send(message)
         if ready.durable is not None:
             done = _Durable(ready.durable, ready.messages_after_durable)
-            self.pace.began_write(self._clock.monotonic())
+            self.latency.began_write(self._clock.monotonic())
             if ready.writes:
                 self._log_store.persist(ready.writes, lambda error: self._on_written(done, error))
             else:
@@ -380,7 +380,7 @@ class Replica(Actor[Item]):
     def _on_written(self, done: _Durable, error: BaseException | None) -> None:
         """Hear from the writer, on the event loop; a failure stops the whole node by another way."""
         if error is None:
-            self.pace.ended_write(self._clock.monotonic())
+            self.latency.ended_write(self._clock.monotonic())
             self.ref.put(done)
 
     # -- Inputs ---------------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ class Replica(Actor[Item]):
 
     def _on_tick(self) -> None:
         now = self._clock.monotonic()
-        self.pace.ticked(now, now - self._tick_due)
+        self.latency.ticked(now, now - self._tick_due)
         self._schedule_tick()
         self._ticks += 1
         self.raft.tick(self.log_clock.tick(), has_room=self._can_lead())
@@ -480,7 +480,7 @@ class Replica(Actor[Item]):
                     f"{self.raft.core.me} has to take a snapshot before its bounded log grows further",
                     remedy="try again in a moment",
                 )
-            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent, spared=self.room.spared_bytes)
+            self._wal.check_room(self._turn_bytes + batch.size, urgent=is_urgent, spared=self.headroom.spared_bytes)
             admission = self.applier.machine.admit(batch)
         except StorageFullError as error:
             self._note_full(error)
@@ -495,7 +495,7 @@ class Replica(Actor[Item]):
                 self._turn_bytes += batch.size
                 batch.first_position = first_position
                 viewstamp = self.raft.propose(batch)
-                self.room.admit(batch.size)
+                self.headroom.admit(batch.size)
                 self.applier.answer_when_applied(viewstamp.index, answer)
             case Answered(result):
                 answer(result)
@@ -508,7 +508,7 @@ class Replica(Actor[Item]):
             outcome = self.applier.machine.query("outcome", session=batch.session, sequence=batch.sequence)
         except ViewstampError:
             return refusal
-        assert outcome is None or isinstance(outcome, Receipt | CommandResults)
+        assert outcome is None or isinstance(outcome, Placement | CommandResults)
         return outcome
 
     # -- Reads ----------------------------------------------------------------------------------------------
@@ -655,7 +655,7 @@ class Replica(Actor[Item]):
             "lost_power": core.lost_power,
             "full": self._full_now(),
             "clock": self.log_clock.status,
-            **self.pace.status(self._clock.monotonic()),
+            **self.latency.status(self._clock.monotonic()),
         }
 
 

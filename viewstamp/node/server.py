@@ -98,7 +98,7 @@ class Service(Protocol):
         ...
 
     def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
-        """Check who opens a peer connection; return whether it may read the log. As ``Peering.meet``."""
+        """Check who opens a peer connection; return whether it may read the log. As ``PeerPool.meet``."""
         ...
 
     def join(self, join: Join) -> None:

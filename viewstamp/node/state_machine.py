@@ -18,16 +18,16 @@ __all__ = [
     "Admission",
     "Answered",
     "CommandResults",
-    "Cut",
-    "Receipt",
+    "Placement",
     "Result",
+    "SnapshotView",
     "StateMachine",
     "Waiting",
 ]
 
 
 @dataclass(slots=True)
-class Receipt:
+class Placement:
     """What a batch of records got: where it stands, in its topic and in the log.
 
     Nobody changes one. Neither it nor ``Accepted`` is frozen: to make a frozen one takes three times as long, and each
@@ -48,11 +48,11 @@ class CommandResults:
     ``results`` None: applied, but so long ago that its results are not kept any more.
     """
 
-    receipt: Receipt
+    receipt: Placement
     results: list[bytes] | None
 
 
-Result = Receipt | CommandResults | dict[str, object] | None
+Result = Placement | CommandResults | dict[str, object] | None
 """What applying a batch answers: a receipt for records, results for actors' commands, a map for another command, None
 for "not applied, and fenced"."""
 
@@ -136,7 +136,7 @@ class StateMachine(Protocol):
         """Read the state. Raises RequestError where the question has no answer."""
         ...
 
-    def begin_snapshot(self) -> Cut:
+    def begin_snapshot(self) -> SnapshotView:
         """Fix the present state: what the cut hands out is this state, whatever is applied afterwards. Quick."""
         ...
 
@@ -197,7 +197,7 @@ class StateMachine(Protocol):
         ...
 
 
-class Cut(Protocol):
+class SnapshotView(Protocol):
     """A state as it stood at one index, handed out in pieces while the machine goes on."""
 
     def next_piece(self, bytes_max: int) -> bytes | None:

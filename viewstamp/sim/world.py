@@ -19,7 +19,7 @@ from viewstamp.host.interfaces import Host
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
-from viewstamp.node.options import Options
+from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.server import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
@@ -302,8 +302,8 @@ class World:
             self.take_down(member, power=False)
             self.loop.call_later(_RESTART_SECONDS, self.bring_up, member)
 
-    def _options(self, member: Member) -> Options:
-        return Options(
+    def _options(self, member: Member) -> NodeOptions:
+        return NodeOptions(
             node=member.name,
             cluster=ClusterId("simulated"),
             data_dir=member.data_dir,

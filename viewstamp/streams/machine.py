@@ -22,7 +22,16 @@ from viewstamp.errors import (
     UnavailableError,
 )
 from viewstamp.ids import Index, Position, Sequence, SessionId
-from viewstamp.node.state_machine import Accepted, Admission, Answered, CommandResults, Cut, Receipt, Result, Waiting
+from viewstamp.node.state_machine import (
+    Accepted,
+    Admission,
+    Answered,
+    CommandResults,
+    Placement,
+    Result,
+    SnapshotView,
+    Waiting,
+)
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
@@ -283,12 +292,12 @@ class Streams:
             case _:
                 return self._ledger.apply(batch)
 
-    def _apply_records(self, batch: Batch) -> Receipt:
+    def _apply_records(self, batch: Batch) -> Placement:
         session = self._use(batch)
         if batch.sequence != session.last + 1:
             raise diverged(batch, "sequence", session.last + 1, batch.sequence)
         self._ledger.apply(batch)
-        receipt = Receipt(batch.first_position, batch.count, batch.term, batch.first_index, batch.log_time)
+        receipt = Placement(batch.first_position, batch.count, batch.term, batch.first_index, batch.log_time)
         state = self._ledger.state
         state.chain = crc32c(session.applied(receipt), state.chain)
         view = self._view
@@ -312,7 +321,7 @@ class Streams:
         view = self._view
         commands = view.take_commands(batch) if view is not None else None
         results = self._actors.apply(batch, self._decode(batch) if commands is None else commands)
-        receipt = Receipt(Position(0), batch.count, batch.term, batch.first_index, batch.log_time)
+        receipt = Placement(Position(0), batch.count, batch.term, batch.first_index, batch.log_time)
         held = session.result_bytes
         self._state.chain = crc32c(session.applied(receipt, results), self._state.chain)
         self._count_results(session, held, is_newest=True)
@@ -406,7 +415,7 @@ class Streams:
         | describe_sink | name | the sink's map |
         | split_topic | name, start, end, bytes | rising positions from start to end, about so many bytes apart |
         | find_time | name, timestamp | a position at or before the first record of that log time or later |
-        | outcome | session, sequence | a Receipt or CommandResults; None = fenced |
+        | outcome | session, sequence | a Placement or CommandResults; None = fenced |
         | list_actors | | a list of maps: name, class, version, instances, digest |
         | describe_actor | name | the actor's interface, ``Interface.to_wire()`` |
         | call_query | actor, key, method, arguments (packed) | the query's result, packed |
@@ -511,7 +520,7 @@ class Streams:
 
     # Snapshots.
 
-    def begin_snapshot(self) -> Cut:
+    def begin_snapshot(self) -> SnapshotView:
         """Fix the present applied state; what was only admitted is no part of it. One cut at a time.
 
         Takes time by the number of topics and sessions, not by what they hold: 10,000 sessions 0.2 ms.

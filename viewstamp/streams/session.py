@@ -9,7 +9,7 @@ import msgpack
 
 from viewstamp.errors import StaleSessionError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term
-from viewstamp.node.state_machine import CommandResults, Receipt
+from viewstamp.node.state_machine import CommandResults, Placement
 
 __all__ = ["RECEIPTS_MAX", "RESULTS_MAX", "RESULT_BYTES_MAX", "SessionState"]
 
@@ -54,7 +54,7 @@ class SessionState:
         self.result_bytes = 0
         """What the results take that are kept."""
 
-    def applied(self, receipt: Receipt, results: list[bytes] | None = None) -> bytes:
+    def applied(self, receipt: Placement, results: list[bytes] | None = None) -> bytes:
         """Decide the next sequence: it was applied; ``results`` are those of commands. Return the receipt's bytes."""
         slot = _RECEIPT.pack(receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time)
         self._put(slot)
@@ -88,7 +88,7 @@ class SessionState:
         position, count, *_ = _RECEIPT.unpack_from(self._slots, (sequence - 1) % RECEIPTS_MAX * _SIZE)
         return Position(0 if count else position)
 
-    def result(self, sequence: Sequence) -> Receipt | CommandResults | None:
+    def result(self, sequence: Sequence) -> Placement | CommandResults | None:
         """Return what became of a decided sequence; None = it was fenced.
 
         Raises:
@@ -104,7 +104,7 @@ class SessionState:
         position, count, term, index, log_time = _RECEIPT.unpack_from(self._slots, at)
         if count == 0:
             return None
-        receipt = Receipt(Position(position), count, Term(term), Index(index), log_time)
+        receipt = Placement(Position(position), count, Term(term), Index(index), log_time)
         if position:
             return receipt
         # Only commands have no position.

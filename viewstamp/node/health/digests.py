@@ -32,7 +32,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, NodeId
-from viewstamp.node.health.headroom import Room
+from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
@@ -73,7 +73,7 @@ class Digests(AsyncActor[None]):
         self,
         raft: Raft,
         machine: StateMachine,
-        room: Room,
+        headroom: Headroom,
         clock: Clock,
         log_clock: LogClock,
         *,
@@ -83,7 +83,7 @@ class Digests(AsyncActor[None]):
         self._raft = raft
         self._me = raft.core.me
         self._machine = machine
-        self._room = room
+        self._headroom = headroom
         self._clock = clock
         self._log_clock = log_clock
         self._send = send
@@ -124,11 +124,11 @@ class Digests(AsyncActor[None]):
         if not self._chains:
             return
         end, chain, lineage = self._chains[-1]
-        left = self._room.left()
+        left = self._headroom.left()
         if self._reported != (leader, end, left):
             self._reported = (leader, end, left)
             report: dict[str, object] = {"end": end, "chain": chain, "lineage": lineage}
-            self._send(leader, report if left is None else {**report, "left": left, "log_end": self._room.end})
+            self._send(leader, report if left is None else {**report, "left": left, "log_end": self._headroom.end})
 
     def report_clock(self, member: NodeId) -> None:
         """Tell a member the time here; beside it stands a report, without which an older version ends the connection.
@@ -184,7 +184,7 @@ class Digests(AsyncActor[None]):
                 if "clock" in body:
                     self._log_clock.heard(source, _time(body["clock"]))
                 if "left" in body:
-                    self._room.heard(source, int(body["left"]), Index(int(body["log_end"])))
+                    self._headroom.heard(source, int(body["left"]), Index(int(body["log_end"])))
                 return
             odd, end = str(body["odd"]), int(body["end"])
             trail = [(int(index), int(chain)) for index, chain in body["trail"]]

@@ -18,13 +18,13 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.standing import majority
 from viewstamp.ids import Index, NodeId, Term
 
-__all__ = ["Room"]
+__all__ = ["Headroom"]
 
 _REMEMBERED = 4096
 """Batches whose ends are remembered: a member that is further behind is taken for one that is just so far behind."""
 
 
-class Room:
+class Headroom:
     """What members with a bounded log have left, as far as the leader has heard; who has not told lacks nothing.
 
     Invariants:

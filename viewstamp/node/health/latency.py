@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-__all__ = ["Pace"]
+__all__ = ["LatencyGauge"]
 
 _WINDOW_SECONDS: Final = 5.0
 
 
-class Pace:
+class LatencyGauge:
     """The worst of the last moments: between 5 and 10 seconds of them.
 
     Times are the host's monotonic clock's.

@@ -16,7 +16,7 @@ from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import FrameDecoder, encode_frame
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["PeerLink"]
+__all__ = ["PeerConnection"]
 
 _RETRY_SECONDS_FIRST = 0.02
 _RETRY_SECONDS_MAX = 0.5
@@ -25,7 +25,7 @@ _LOSSES_MAX = 4
 """So often it is told that a peer is lost: what it had said before may be read and believed behind the first time."""
 
 
-class PeerLink(AsyncActor[None]):
+class PeerConnection(AsyncActor[None]):
     """The connection to one peer, for messages *to* it; what it says comes by its own link to us.
 
     Messages are dropped while there is no connection, or too much is unsent: the core repeats what matters.

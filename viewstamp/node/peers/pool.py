@@ -31,12 +31,12 @@ from viewstamp.host.interfaces import Buffer, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, name_of
 from viewstamp.node.peers.codec import encode_message
-from viewstamp.node.peers.connection import PeerLink
+from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.wire.frame import encode_frame
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["Peering"]
+__all__ = ["PeerPool"]
 
 _STRANGERS_MAX = 64
 """How many are remembered that opened a connection and are no members as far as this node knows."""
@@ -50,7 +50,7 @@ class _Met(NamedTuple):
     is_proven: bool
 
 
-class Peering:
+class PeerPool:
     """The other members, as this one reaches them.
 
     Invariants:
@@ -97,7 +97,7 @@ class Peering:
         self._entropy = entropy
         self._unsent_bytes_max = unsent_bytes_max
         self._log = log
-        self._links: dict[NodeId, PeerLink] = {}
+        self._links: dict[NodeId, PeerConnection] = {}
         self._numbers = itertools.count(1)
         self._noted: dict[NodeId, str] = {}
         """Incarnations that ``remember`` was told; it may take a moment until the core knows them."""
@@ -159,10 +159,10 @@ class Peering:
         met = self._met.get(peer)
         return met.address or None if met is not None and (met.is_proven or core.is_newcomer) else None
 
-    def _link(self, peer: NodeId) -> PeerLink:
+    def _link(self, peer: NodeId) -> PeerConnection:
         link = self._links.get(peer)
         if link is None or link.is_over:
-            link = PeerLink(
+            link = PeerConnection(
                 peer,
                 lambda: self.address(peer),
                 is_meant=lambda found: self._is_meant(peer, found),

@@ -22,7 +22,7 @@ from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.requests import FrameKind
 
-__all__ = ["GoneError", "Progress", "Refetcher", "check_batches", "is_described"]
+__all__ = ["GoneError", "Refetcher", "RepairProgress", "check_batches", "is_described"]
 
 _PIECE_BYTES = 1024 * 1024
 _RETRY_SECONDS_FIRST = 0.1
@@ -36,7 +36,7 @@ class GoneError(TrimmedError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class RepairProgress:
     """How far a repair is, for ``status`` and for whoever is told to wait.
 
     ``bytes_total`` is an estimate, 0 = not known. ``ranges`` are the indices (half-open) that are missing. ``waits``:
@@ -76,7 +76,7 @@ class Refetcher:
         node: NodeId,
         hello: dict[str, object],
         network: Network,
-        progress: Progress,
+        progress: RepairProgress,
         log: Logger,
     ) -> None:
         """Know the other members, who are at ``addresses``."""

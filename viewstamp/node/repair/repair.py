@@ -36,8 +36,8 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.peers.identity import name_of, reborn
 from viewstamp.node.repair.recovery import Recovered
-from viewstamp.node.repair.refetch import GoneError, Progress, Refetcher
-from viewstamp.node.repair.salvage import Remains
+from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
+from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.running_mark import UNKNOWN_END, lost_power, recovering_pair
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
@@ -117,11 +117,11 @@ class Repairer:
           hello: what this node says of itself to another member, but for what stands in the control file.
           log: where is told what was found and done.
         """
-        self.progress: Progress | None = None
+        self.progress: RepairProgress | None = None
         """How far a repair is; None = there is none under way."""
         self.suspicion: CorruptionError | None = None
         """Rot that was met while the node ran: looked for, and repaired, before the next recovery."""
-        self.remains: Remains | None = None
+        self.salvaged: SalvagedLog | None = None
         """What can be given to others while a repair is under way; None = nothing, or not known yet."""
         self._begins_for_good: Index | None = None
         """Where a log begins before which nothing can be put, whoever has it."""
@@ -178,7 +178,7 @@ class Repairer:
         if keep_from is None or keep_from >= first_index or first_index == self._begins_for_good:
             return None
         state = recovered.log_store.state
-        refetcher = self._refetcher(state, membership, Progress(sentence=""))
+        refetcher = self._refetcher(state, membership, RepairProgress(sentence=""))
         try:
             if not await refetcher.has(keep_from, first_index):
                 return None
@@ -243,7 +243,7 @@ class Repairer:
                 raise ClosedError(f"{self._node} is stopping", remedy="ask another node") from None
             raise
 
-    def _refetcher(self, state: ControlState, membership: Membership, progress: Progress) -> Refetcher:
+    def _refetcher(self, state: ControlState, membership: Membership, progress: RepairProgress) -> Refetcher:
         own = _id_of(state)
         return Refetcher(
             {peer: at for peer, at in membership.addresses.items() if peer != own},
@@ -256,7 +256,7 @@ class Repairer:
         )
 
     async def _repair(self, error: CorruptionError) -> bool:
-        self.progress = Progress(sentence=f"{self._node} is repairing: it looks what is left of its log")
+        self.progress = RepairProgress(sentence=f"{self._node} is repairing: it looks what is left of its log")
         aside = Quarantine(self._host.disk, self._data_dir)
         try:
             if await in_thread(is_control_lost, self._host.disk, self._data_dir):
@@ -265,7 +265,7 @@ class Repairer:
             if look is None:
                 return False
             self._log.error("! damaged", reason=error.message, gaps=str(look.found.gaps), end=look.found.end)
-            self.remains = self._remains_of(look)
+            self.salvaged = self._salvage(look)
             refetcher = self._refetcher(look.state, look.membership, self.progress)
             try:
                 await self._mend(look, refetcher, aside)
@@ -277,12 +277,12 @@ class Repairer:
             self._say_repaired(aside)
             return True
         finally:
-            self.progress = self.remains = None
+            self.progress = self.salvaged = None
 
-    def _remains_of(self, look: _Look) -> Remains:
+    def _salvage(self, look: _Look) -> SalvagedLog:
         # Not what a snapshot says: a log that it is about to replace may hold something else there.
         commit_end = max(look.state.commit_hint, look.found.commit_hint)
-        return Remains(self._host.disk, look.found.parts, commit_end=commit_end, history=look.history)
+        return SalvagedLog(self._host.disk, look.found.parts, commit_end=commit_end, history=look.history)
 
     def _say_repaired(self, aside: Quarantine) -> None:
         assert self.progress is not None, "a repair is under way"
@@ -290,7 +290,7 @@ class Repairer:
 
     async def _repair_beginning(self, begin: Index) -> bool:
         """Fetch what is missing from index ``begin`` on to the first one of an intact log; False = nobody has it."""
-        self.progress = Progress(sentence=f"{self._node} looks for the beginning of its log")
+        self.progress = RepairProgress(sentence=f"{self._node} looks for the beginning of its log")
         error = CorruptionError(f"the records of {self._wal} from index {begin} on are in use")
         try:
             look = await in_thread(self._look, error, begin)
@@ -306,7 +306,7 @@ class Repairer:
                 if not await refetcher.has(region.start, first_index):
                     return False
                 self._log.error("! the beginning of the log is lost", start=region.start, end=first_index)
-                self.remains = self._remains_of(look)
+                self.salvaged = self._salvage(look)
                 await self._rebuild(look, region, None, refetcher, aside)
             except GoneError:
                 self._begins_for_good = Index(first_index)
@@ -316,7 +316,7 @@ class Repairer:
             self._say_repaired(aside)
             return True
         finally:
-            self.progress = self.remains = None
+            self.progress = self.salvaged = None
 
     def _look(self, error: CorruptionError, begin_max: int | None = None) -> _Look | None:
         """Read everything that is there; None = there is nothing to repair, or nobody to repair it from. Blocking."""

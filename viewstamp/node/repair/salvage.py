@@ -16,10 +16,10 @@ from viewstamp.node.repair.refetch import is_described
 from viewstamp.wal.assessment import SegmentAssessment, salvage
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Remains"]
+__all__ = ["SalvagedLog"]
 
 
-class Remains:
+class SalvagedLog:
     """The parts of a damaged log, as they were found; the repair goes on meanwhile.
 
     Invariants:

@@ -39,7 +39,7 @@ from viewstamp.node.applier import Applier
 from viewstamp.node.replica import LogTrimmed
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
-from viewstamp.node.state_machine import Cut
+from viewstamp.node.state_machine import SnapshotView
 from viewstamp.wal.log import Wal
 
 __all__ = ["SnapshotOptions", "Snapshotter"]
@@ -112,7 +112,7 @@ class Snapshotter(AsyncActor[None]):
         self._load_bytes = load_bytes
         self._load_seconds = load_seconds
         self._log = log
-        self._cut: Cut | None = None
+        self._cut: SnapshotView | None = None
         self._wanted: list[asyncio.Future[StoredSnapshot]] = []
         self._wake = asyncio.Event()
         self._sent: dict[StoredSnapshot, float] = {}
@@ -328,7 +328,7 @@ class Snapshotter(AsyncActor[None]):
             self._wal.drop_replaced()  # What this node holds now is its own again, and applied.
         self._tell(result, asked)
 
-    async def _write(self, cut: Cut, meta: SnapshotMeta) -> StoredSnapshot:
+    async def _write(self, cut: SnapshotView, meta: SnapshotMeta) -> StoredSnapshot:
         file = await self.store.create(meta)
         try:
             while (piece := self._next_piece(cut)) is not None:
@@ -346,11 +346,11 @@ class Snapshotter(AsyncActor[None]):
         """
         await self._store_hint()
 
-    def _next_piece(self, cut: Cut) -> bytes | None:
+    def _next_piece(self, cut: SnapshotView) -> bytes | None:
         self._check(cut)
         return cut.next_piece(_PIECE_BYTES)
 
-    def _check(self, cut: Cut) -> None:
+    def _check(self, cut: SnapshotView) -> None:
         if self._cut is not cut:
             raise UnavailableError("the state was replaced by a leader's snapshot", remedy="try again")
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from viewstamp.node.replica import Replica
 
-__all__ = ["PresentTerm"]
+__all__ = ["CurrentTerm"]
 
 
-class PresentTerm:
+class CurrentTerm:
     """The node's term, as a value to bind to a logger: whatever is logged says the term of that moment."""
 
     def __init__(self, replica: Callable[[], Replica | None]) -> None:

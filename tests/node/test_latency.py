@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from viewstamp.node.health.latency import Pace
+from viewstamp.node.health.latency import LatencyGauge
 
 
-def told(pace: Pace, now: float) -> tuple[object, object]:
+def told(pace: LatencyGauge, now: float) -> tuple[object, object]:
     status = pace.status(now)
     return status["loop_lag_ms"], status["write_ms"]
 
 
 def test_the_worst_of_the_last_seconds_is_told_and_then_forgotten() -> None:
-    pace = Pace()
+    pace = LatencyGauge()
     pace.ticked(100.0, 0.001)
     pace.ticked(100.1, 0.25)
     pace.ticked(100.2, 0.002)
@@ -24,7 +24,7 @@ def test_the_worst_of_the_last_seconds_is_told_and_then_forgotten() -> None:
 
 
 def test_a_write_that_has_not_ended_counts_for_as_long_as_it_takes_so_far() -> None:
-    pace = Pace()
+    pace = LatencyGauge()
     pace.began_write(10.0)
     pace.began_write(10.5)
     assert told(pace, 13.0) == (0.0, 3000.0)

@@ -14,7 +14,7 @@ from viewstamp.consensus.membership import AddMember, Membership, MembershipEntr
 from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.ids import NodeId
 from viewstamp.node.peers.identity import joining_change
-from viewstamp.node.peers.pool import Peering
+from viewstamp.node.peers.pool import PeerPool
 from viewstamp.wire.identity_proof import fingerprint
 
 
@@ -22,11 +22,11 @@ def hello(peer: NodeId, incarnation: str) -> dict[str, object]:
     return {"cluster": "c", "node": peer, "incarnation": incarnation, "address": f"at-{peer}"}
 
 
-def at(cores: Cores, me: str, known: dict[str, str]) -> Peering:
+def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
     """Return the peering of a member; what it wants remembered is put into ``known``."""
     raft = cores[me].raft
     assert raft is not None
-    return Peering(
+    return PeerPool(
         raft,
         System(me),
         hello={"cluster": "c", "node": me, "incarnation": f"disk-of-{me}", "address": me},

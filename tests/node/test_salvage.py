@@ -7,7 +7,7 @@ import pytest
 from tests.wal.logs import DIRECTORY, contents, make_batches, new_disk, write_log
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import UnavailableError
-from viewstamp.node.repair.salvage import Remains
+from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.assessment import assess
 from viewstamp.wire.batch import Batch
@@ -28,8 +28,8 @@ def damaged_log() -> tuple[SimulatedDisk, list[Batch], int]:
     return disk, batches, lost.first_index or 0
 
 
-def remains(disk: SimulatedDisk, *, commit_end: int = 401, history: TermHistory = ONE_TERM) -> Remains:
-    return Remains(disk, assess(disk, DIRECTORY).parts, commit_end=commit_end, history=history)
+def remains(disk: SimulatedDisk, *, commit_end: int = 401, history: TermHistory = ONE_TERM) -> SalvagedLog:
+    return SalvagedLog(disk, assess(disk, DIRECTORY).parts, commit_end=commit_end, history=history)
 
 
 def test_what_is_intact_is_given_as_far_as_it_goes_in_pieces() -> None:

@@ -19,7 +19,7 @@ def three(**left: int) -> Members:
 def spared(members: Members) -> int:
     """Let all tell the leader; return what it leaves free."""
     members.compare()
-    return members.digests[N1]._room.spared_bytes
+    return members.digests[N1]._headroom.spared_bytes
 
 
 def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_majority() -> None:
@@ -34,13 +34,13 @@ def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_ma
 def test_what_was_admitted_since_a_member_told_is_reckoned_with_and_so_is_what_was_dropped_here() -> None:
     members = three(n1=1000, n2=700, n3=700)
     assert spared(members) == 300
-    room = members.digests[N1]._room
+    headroom = members.digests[N1]._headroom
     members.group.propose("n1", b"x")
-    room.admit(100)
+    headroom.admit(100)
     members.left[N1] = 900
-    assert room.spared_bytes == 300, "both have got it"
+    assert headroom.spared_bytes == 300, "both have got it"
     members.left[N1] = 1400
-    assert room.spared_bytes == 800, "this one has dropped a part of its log, of the others that is not known"
+    assert headroom.spared_bytes == 800, "this one has dropped a part of its log, of the others that is not known"
 
 
 def test_who_has_not_told_lacks_nothing() -> None:
@@ -62,20 +62,20 @@ def test_what_was_told_in_an_earlier_term_does_not_count() -> None:
     assert spared(members) == 300
     members.group.elect("n2")
     members.group.elect("n1")
-    assert members.digests[N1]._room.spared_bytes == 0
+    assert members.digests[N1]._headroom.spared_bytes == 0
     members.run(2, 10)
     assert spared(members) == 300
 
 
 def test_what_was_admitted_in_an_earlier_term_and_was_cut_does_not_count() -> None:
     members = three(n1=1000, n2=700, n3=700)
-    group, room = members.group, members.digests[N1]._room
+    group, headroom = members.group, members.digests[N1]._headroom
     for _ in range(5):
         group.propose("n1", b"x")
-        room.admit(100)
+        headroom.admit(100)
     group.elect("n2", "n2", "n3")
     group.run(20)  # What was not committed is cut from the first one's log.
     group.elect("n1")
     group.propose("n1", b"y")
-    room.admit(100)
+    headroom.admit(100)
     assert spared(members) == 400, "the last one is on its way to them; left is what it was"
