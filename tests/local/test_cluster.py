@@ -7,7 +7,8 @@ from pathlib import Path
 from viewstamp.client.routing import ExpectedNode
 from viewstamp.config import create_cluster
 from viewstamp.host.disk import RealDisk
-from viewstamp.local.cluster import LocalCluster, is_process_of
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.local.node import is_process_of
 from viewstamp.wal.control_file import ControlFile, ControlState
 
 

@@ -27,7 +27,8 @@ from viewstamp.host.chaos import Chaos, Fault, FaultKind, write_faults
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId, name_of
 from viewstamp.local import damage
-from viewstamp.local.cluster import LocalCluster, LocalNode
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.local.node import LocalNode
 from viewstamp.local.target import Target
 from viewstamp.wal.format import parse_segment_name
 from viewstamp.wal.offline import verify

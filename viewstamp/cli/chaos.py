@@ -21,8 +21,9 @@ from viewstamp.terminal.output import Output, print_json, say
 
 if TYPE_CHECKING:
     from viewstamp.host.chaos import Fault
-    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.damage import Damage
+    from viewstamp.local.node import LocalNode
 
 __all__ = ["app", "in_force"]
 

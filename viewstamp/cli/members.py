@@ -24,7 +24,8 @@ from viewstamp.terminal.output import Output, print_json, print_table, say
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import Members
-    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node import LocalNode
     from viewstamp.terminal.show import Show
 
 __all__ = ["app", "member_rows", "resolve"]
@@ -300,10 +301,10 @@ class _Change:
 
     async def _wait_answers(self, client: Client, node: LocalNode) -> None:
         """Wait until a node that was started says something."""
-        from viewstamp.client.options import ClientOptions
+        from viewstamp.client.options import Options
 
         target = Target([node.address], self._target.cluster_id, expected={node.address: node.identity})
-        async with target.connect(options=ClientOptions(connect_timeout=1, silence=1)) as newcomer:
+        async with target.connect(options=Options(connect_timeout=1, silence=1)) as newcomer:
             while not (await newcomer.status())[0]["reachable"]:
                 self._check_lives(node)
                 self._check_time(f"{node.id} does not answer at {node.address}")

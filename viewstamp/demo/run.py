@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from viewstamp.client.results import Receipt
     from viewstamp.demo.result import Kill, Result
     from viewstamp.demo.source import Source
-    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node import LocalNode
     from viewstamp.terminal.bulk import Appended
     from viewstamp.terminal.show import Show
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from viewstamp.demo.spark_input import Input
     from viewstamp.demo.spark_result import Result
     from viewstamp.demo.spark_watch import Watch
-    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node import LocalNode
     from viewstamp.terminal.show import Show
 
 __all__ = ["SparkDemo", "check_demo"]

@@ -24,7 +24,8 @@ from viewstamp.terminal.show import Show
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node import LocalNode
 
 __all__ = ["failover", "lost_and_duplicated"]
 

@@ -21,7 +21,8 @@ from viewstamp.terminal.output import Output, print_table, say
 from viewstamp.terminal.show import Show
 
 if TYPE_CHECKING:
-    from viewstamp.local.cluster import LocalCluster, LocalNode
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node import LocalNode
 
 __all__ = ["restart"]
 
