@@ -121,3 +121,53 @@ enough = 2 * present > len(membership.voters)
         "line 3: the number of voters",
         "line 3: voters",
     ]
+
+
+MAJORITIES = {
+    "consensus/standing.py": "their home",
+    "errors.py": "words an error for a thin client, which may not import consensus",
+}
+"""Files under ``viewstamp/`` that may compute a majority, and why."""
+
+
+def majorities(module: ast.Module) -> Iterator[str]:
+    """Where half of a number is rounded as for a majority: ``n // 2 + 1``, ``(n - 1) // 2``, or an own ``majority``."""
+
+    def is_half(node: ast.AST) -> bool:
+        return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and ast.unparse(node.right) == "2"
+
+    for node in ast.walk(module):
+        match node:
+            case ast.BinOp(left=left, op=ast.Add(), right=ast.Constant(value=1)) if is_half(left):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+            case ast.BinOp(left=ast.BinOp(op=ast.Sub(), right=ast.Constant(value=1))) if is_half(node):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+            case ast.FunctionDef(name="majority" | "is_majority" | "quorum"):
+                yield f"line {node.lineno}: def {node.name}"
+            case ast.Name(id="majority" | "quorum", ctx=ast.Store()):
+                yield f"line {node.lineno}: {node.id} ="
+
+
+def test_majorities_are_computed_in_one_place() -> None:
+    """The doctor, the benchmarks and the demo once did so by themselves, and the doctor forgot a rule of elections."""
+
+    def rule(path: Path) -> Iterator[str]:
+        if place(path) not in MAJORITIES:
+            yield from majorities(tree(path))
+
+    assert offenders(MODULES, rule) == []
+    assert [each for each in MAJORITIES if not list(majorities(tree(PACKAGE / each)))] == []
+
+
+def test_the_rule_about_majorities_sees_them() -> None:
+    source = """
+needed = len(voters) // 2 + 1
+spare = (voters - 1) // 2
+majority = half(nodes)
+middle = (low + high) // 2
+"""
+    assert sorted(majorities(ast.parse(source))) == [
+        "line 2: len(voters) // 2 + 1",
+        "line 3: (voters - 1) // 2",
+        "line 4: majority =",
+    ]

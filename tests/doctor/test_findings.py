@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.standing import wins
 from viewstamp.doctor.findings import CODES, Finding, Process, Report, findings
 from viewstamp.doctor.status import summary
+from viewstamp.ids import NodeId
 
 MIB = 1024 * 1024
 NAMES = ("n1", "n2", "n3")
@@ -263,7 +267,38 @@ def test_members_that_lost_power_wait_for_every_voter() -> None:
     assert found[0].remedy.startswith("bring back n1: ")
     assert "acknowledged records may be lost" in found[0].remedy
     assert found[2].sentence.startswith("n2 lost power in interval mode and may lack acknowledged records")
-    assert leaderless(*(node(name, **silent) for name in NAMES))[0].remedy.startswith("wait; after [wal] interval_wait")
+    everybody = leaderless(*(node(name, **silent) for name in NAMES))
+    assert everybody[0].sentence.startswith("nobody leads, because an election is under way")
+
+
+STATES: dict[str, dict[str, Any]] = {
+    "well": {},
+    "silent": {"silent_until": [3, 91]},
+    "lost power": {"silent_until": [3, 1 << 62], "lost_power": True},
+    "away": {"reachable": False},
+}
+"""What a voter may be like, and how its status says so."""
+
+
+@pytest.mark.parametrize("outgoing", [(), ("n1", "n2", "n4", "n5")], ids=["simple", "joint"])
+def test_the_doctor_misses_voters_exactly_where_the_core_would_elect_nobody(outgoing: tuple[str, ...]) -> None:
+    """Its own arithmetic did not know that voters which lost power count where every voter is there."""
+    membership = {**MEMBERSHIP, "outgoing": {name: ADDRESSES[name] for name in outgoing}}
+    names = sorted({*NAMES, *outgoing})
+    voters = {NodeId(name): ADDRESSES[name] for name in NAMES}
+    group = Membership(voters, outgoing={NodeId(name): ADDRESSES[name] for name in outgoing})
+    for states in itertools.product(STATES, repeat=len(names)):
+        nodes = [
+            node(name, role="candidate", connected=names, membership=membership, **STATES[state])
+            for name, state in zip(names, states, strict=True)
+        ]
+        if "well" not in states and "lost power" not in states and "silent" not in states:
+            continue  # Nobody answers, so nobody says who votes.
+        votes = [NodeId(name) for name, state in zip(names, states, strict=True) if state in ("well", "lost power")]
+        recovering = [NodeId(name) for name, state in zip(names, states, strict=True) if state == "lost power"]
+        told = next(each for each in findings(Report(nodes=summary(nodes, {})["nodes"])) if each.code == "no_leader")
+        is_short = "and it takes" in told.sentence
+        assert is_short != wins(group, votes, recovering, has_waited=False), (states, told.sentence)
 
 
 def test_a_node_that_is_silent_says_until_when() -> None:

@@ -67,8 +67,10 @@ def list_members(
         ["node", "role", "address", "behind", "state"],
         [(row["node"], _role(row), row["address"], _behind(row), row["state"]) for row in rows],
     )
+    from viewstamp.consensus.standing import majority
+
     voters = len(members.voters)
-    spare = (voters - 1) // 2
+    spare = voters - majority(voters)
     print(
         f"{voters} voter{'s' if voters > 1 else ''}: {spare} may be down"
         + (f", as with {voters - 1}" if voters > 1 and not voters % 2 else "")
@@ -301,10 +303,10 @@ class _Change:
 
     async def _wait_answers(self, client: Client, node: LocalNode) -> None:
         """Wait until a node that was started says something."""
-        from viewstamp.client.options import Options
+        from viewstamp.client.options import ClientOptions
 
         target = Target([node.address], self._target.cluster_id, expected={node.address: node.identity})
-        async with target.connect(options=Options(connect_timeout=1, silence=1)) as newcomer:
+        async with target.connect(options=ClientOptions(connect_timeout=1, silence=1)) as newcomer:
             while not (await newcomer.status())[0]["reachable"]:
                 self._check_lives(node)
                 self._check_time(f"{node.id} does not answer at {node.address}")

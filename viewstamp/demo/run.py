@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from viewstamp.consensus.standing import majority
 from viewstamp.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -149,8 +150,8 @@ class Demo:
         from viewstamp.demo.result import Kill
 
         leader, term = await self._find_leader()
-        others = [node for node in self._cluster.nodes.values() if node is not leader]
-        doomed = [leader, *others[: (len(others)) // 2 - 1]]
+        nodes = [leader, *(node for node in self._cluster.nodes.values() if node is not leader)]
+        doomed = nodes[: len(nodes) - majority(len(nodes))]
         moment = time.monotonic()
         for node in doomed:
             node.send_signal(signal.SIGKILL)

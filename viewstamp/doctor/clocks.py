@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median_low
 from typing import Any, Final
 
 __all__ = ["CLOCK_SECONDS", "Trouble", "clock_trouble", "in_words", "log_time_trouble", "offset", "seconds_ahead"]
@@ -33,7 +34,7 @@ def clock_trouble(nodes: Sequence[Mapping[str, Any]], seconds: float) -> Iterato
     clocks = sorted((node["clock_us"] / 1e6, str(node["id"])) for node in nodes if node.get("clock_us"))
     if len(clocks) < 2:
         return
-    middle = clocks[(len(clocks) - 1) // 2]
+    middle = median_low(clocks)
     for shown, name in clocks:
         difference = shown - middle[0]
         if abs(difference) > CLOCK_SECONDS + seconds:

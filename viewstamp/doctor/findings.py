@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.standing import majority, wins
 from viewstamp.doctor.clocks import clock_trouble, log_time_trouble
 from viewstamp.doctor.report import CODES, Finding, Process, Report, leader_of, node_name
 from viewstamp.doctor.status import FULL, divergences, member_id
@@ -20,6 +22,7 @@ MIB: Final = 1024 * 1024
 LATE_MS: Final = 250
 """A loop or a disk that was later than this is near an election timeout, which is 300 ms by default."""
 
+_LOST_POWER: Final = "lost power in interval mode, so its vote counts only if every voter grants one"
 _NOBODY_HAS_IT: Final = (
     "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes left them, and "
     "restart these (viewstamp replay reads what is left of several nodes together); or wait, where a log is only being "
@@ -59,21 +62,19 @@ def _no_leader(report: Report) -> Iterator[Finding]:
 
 def _why_no_leader(report: Report) -> tuple[str, str]:
     """Return what stands in the way, and the remedy; where nobody knows the members yet, by all nodes asked."""
+    returned = _returned_voters(report)
     for kind, voters in _voter_sets(report.membership) or [("nodes", [node_name(node) for node in report.nodes])]:
-        able = [name for name in voters if not _unable(report, name)]
-        needed = len(voters) // 2 + 1
+        unable = [name for name in voters if name not in returned and _unable(report, name)]
+        able = [name for name in voters if name not in unable]
+        needed = majority(len(voters))
         if len(able) < needed:
-            unable = [name for name in voters if name not in able]
             who = f"only {_and(able)} can vote" if able else "none can vote"
             why = _and(f"{name} {_unable(report, name)}" for name in unable)
             return (
                 f"of the {kind} {_and(voters)} {who}, and it takes {needed}: {why}",
                 _to_have_votes(report, unable, needed - len(able)),
             )
-    for kind, voters in _voter_sets(report.membership):
-        able = [name for name in voters if not _unable(report, name)]
         heard = {name: [other for other in able if other == name or _hear(report, name, other)] for name in able}
-        needed = len(voters) // 2 + 1
         if all(len(others) < needed for others in heard.values()):
             lines = [
                 f"{name} hears {_and(other for other in others if other != name) or 'nobody'}"
@@ -95,6 +96,15 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
         "wait a moment; where the term keeps rising, the members hear each other too late: raise [timeouts] election_ms"
         " on all of them",
     )
+
+
+def _returned_voters(report: Report) -> list[str]:
+    """Return the members that lost power and whose votes count all the same, because every voter is there again."""
+    sets = [dict.fromkeys(map(NodeId, report.membership.get(key) or ()), "") for key in ("voters", "outgoing")]
+    group = Membership(sets[0], outgoing=sets[1])
+    recovering = [name for name in group.electors if _unable(report, name) == _LOST_POWER]
+    votes = [name for name in group.electors if name in recovering or not _unable(report, name)]
+    return list(map(str, recovering)) if wins(group, votes, recovering, has_waited=False) else []
 
 
 def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
@@ -134,7 +144,7 @@ def _change_stuck(report: Report) -> Iterator[Finding]:
         return
     for kind, voters in _voter_sets(membership):
         missing = [name for name in voters if _unable(report, name)]
-        if len(voters) - len(missing) < len(voters) // 2 + 1:
+        if len(voters) - len(missing) < majority(len(voters)):
             yield Finding(
                 code="change_stuck",
                 node="",
@@ -572,7 +582,7 @@ def _unable(report: Report, name: str) -> str:
         return "asks in vain for what its log has lost" if _waits(node) else "is repairing its log"
     if node.get("silent_until"):
         if node.get("lost_power"):
-            return "lost power in interval mode, so its vote counts only if every voter grants one"
+            return _LOST_POWER
         return "is silent until it is repaired"
     if node["lifecycle"] == "bootstrapping":
         return "is still reading its log"
@@ -593,7 +603,7 @@ def _hear(report: Report, one: str, other: str) -> bool:
 def _cost(report: Report, name: str) -> str:
     """Say what the absence of a member costs, to be put behind a sentence about it."""
     for _, voters in _voter_sets(report.membership):
-        spare = sum(not _unable(report, voter) for voter in voters) - (len(voters) // 2 + 1)
+        spare = sum(not _unable(report, voter) for voter in voters) - majority(len(voters))
         if name in [name_of(voter) for voter in voters]:
             if spare < 0:
                 return "; without it there is no majority"

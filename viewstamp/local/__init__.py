@@ -15,8 +15,8 @@ A local cluster's directory::
     DIR/cluster.lock      held while processes are started
     DIR/spark/ ...        of demo-spark: its input, Spark's checkpoints, and driver.log, all that Spark printed
 
-The pieces: ``cluster.py`` is the cluster in a directory, ``node.py`` one of its nodes; ``process.py`` says who a process
-is; ``node_process.py`` is a node's own process, and starts without the parser of the commands; ``target.py`` is a
-cluster to which a client connects; ``find.py`` finds the one that a command means; ``damage.py`` damages a node's
+The pieces: ``cluster.py`` is the cluster in a directory and ``node.py`` one of its nodes; ``process.py`` says who a
+process is; ``node_process.py`` is a node's own process, and starts without the parser of the commands; ``target.py`` is
+a cluster to which a client connects; ``find.py`` finds the one that a command means; ``damage.py`` damages a node's
 files, for chaos; ``offline.py`` reads a topic out of them.
 """

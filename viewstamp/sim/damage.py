@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from viewstamp.consensus.standing import majority
 from viewstamp.ids import NodeId, name_of
 from viewstamp.sim.checkers.violation import Violation
 from viewstamp.wal.control_file import CONTROL_NAMES, decode_copy
@@ -223,7 +224,7 @@ class Damages:
         return memberships
 
     def _is_within(self, damaged: Iterable[NodeId], voters: frozenset[NodeId]) -> bool:
-        return sum(member in voters for member in damaged) <= (len(voters) - 1) // 2
+        return sum(member in voters for member in damaged) <= len(voters) - majority(len(voters))
 
 
 def _flip(member: Member, log: DiskLog, entropy: random.Random) -> bool:

@@ -16,6 +16,7 @@ from viewstamp.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesyste
 from viewstamp.bench.fill import fill, value_of
 from viewstamp.bench.report import print_result
 from viewstamp.cli.options import OutputOption
+from viewstamp.consensus.standing import majority
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_table, say
 from viewstamp.terminal.show import Show
@@ -110,12 +111,12 @@ async def _restart(cluster: LocalCluster, value: bytes) -> _Restart:
     locked = sorted(os.stat(os.path.join(node.directory, "lock")).st_mtime for node in nodes)
     started = sorted(filter(None, (_logged(node, "= node started") for node in nodes)))
     led = sorted(filter(None, (_logged(node, "= state", role="leader") for node in nodes)))
-    majority = len(nodes) // 2
+    last = majority(len(nodes)) - 1
 
     def since(moments: list[float], at: int) -> float | None:
         return round(moments[at] - began, 3) if at < len(moments) else None
 
-    return _Restart(since(locked, majority), since(started, majority), since(led, 0), round(wrote - began, 3))
+    return _Restart(since(locked, last), since(started, last), since(led, 0), round(wrote - began, 3))
 
 
 def _logged(node: LocalNode, event: str, **fields: str) -> float | None:
