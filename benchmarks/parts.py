@@ -25,8 +25,7 @@ from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.applier import Applier
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.frame import FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
 _RUNS, _LOOPS = 100, 100
 _ANSWER = {"id": 12_345, "receipt": [123_456, 1, 3, 123_456, 1_700_000_000_000_000]}

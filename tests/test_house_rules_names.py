@@ -110,17 +110,6 @@ STILL_UNNAMED = {
         "nursery",
         "open_node",
     },
-    "wire": {
-        "batch",
-        "brief_repr",
-        "commands",
-        "frame",
-        "identity_proof",
-        "names",
-        "requests",
-        "staged",
-        "values",
-    },
 }
 """For each package the modules that its docstring does not name yet; never add one."""
 

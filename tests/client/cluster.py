@@ -39,9 +39,8 @@ from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Pla
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 CLUSTER = "c1"
 FOR_THE_LEADER = (

@@ -26,7 +26,7 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.wire.commands import Interface, Stale
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 class OutOfStockError(CommandError):

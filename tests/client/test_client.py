@@ -34,7 +34,7 @@ from viewstamp.host.interfaces import Connection, Listener
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import SessionId, Viewstamp
 from viewstamp.streams.session import RECEIPTS_MAX
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -10,8 +10,7 @@ from viewstamp.client.aio import AsyncioRuntime
 from viewstamp.client.connection import NodeConnection
 from viewstamp.errors import PeerError
 from viewstamp.host.interfaces import Buffer, Connection
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 
 
 class Pipe(Connection):

@@ -20,7 +20,7 @@ from viewstamp.errors import (
     UnavailableError,
 )
 from viewstamp.node.answers import error_fields
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 async def ready(cluster: Cluster, **options: Any) -> Client:

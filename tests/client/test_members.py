@@ -7,7 +7,7 @@ import pytest
 from tests.client.cluster import Cluster
 from viewstamp.client.results import Members
 from viewstamp.errors import ConfigError, RequestError, UnavailableError
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 def addresses(cluster: Cluster) -> dict[str, str]:

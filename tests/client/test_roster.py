@@ -10,8 +10,8 @@ from tests.client.cluster import Cluster
 from viewstamp.client.connection import check_identity
 from viewstamp.client.routing import ExpectedNode, Roster
 from viewstamp.errors import UnavailableError, WrongNodeError
+from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.identity_proof import identity_proof
-from viewstamp.wire.requests import FrameKind
 
 CHALLENGE = bytes(range(16))
 N1 = ExpectedNode(node="n1", incarnation="aa", file="d/n1.toml")

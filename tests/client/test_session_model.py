@@ -34,7 +34,7 @@ from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Pla
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command, decode_result, encode_command
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 TOPICS = 2
 STAGED = -1

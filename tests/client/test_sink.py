@@ -28,7 +28,7 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.wire.batch import Batch, Column, Columns, Kind, build_batch
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.staged import StagedBatch, entries_of
 
 ROOM = 10_000

@@ -13,7 +13,7 @@ from tests.client.test_actors import Inventory
 from viewstamp.client import Client
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.wire.commands import Stale
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from viewstamp.client import checks
 from viewstamp.client.checks import read_receipt, read_results
 from viewstamp.client.connection import NodeConnection, error_from
 from viewstamp.errors import FrameError, PeerError, ViewstampError
-from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.frame import PROTOCOL_VERSION, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 WELCOME = {
     "cluster": "c1",

@@ -18,8 +18,7 @@ from viewstamp.consensus.term_history import TermHistory, common_point
 from viewstamp.errors import FrameError, PeerError
 from viewstamp.ids import Index, NodeId
 from viewstamp.node.peers.codec import decode_message
-from viewstamp.wire.frame import Frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameKind
 
 
 def as_sent(body: object, payload: bytes = b"") -> Frame:

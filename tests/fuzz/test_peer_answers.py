@@ -24,8 +24,7 @@ from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 
 PEER = NodeId("n2")
 HELLO: dict[str, object] = {"cluster": "c", "node": "n1", "incarnation": "i", "version": 1, "address": ""}

@@ -33,8 +33,7 @@ from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.commands import encode_command
-from viewstamp.wire.frame import Frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameKind
 from viewstamp.wire.staged import pack_entry
 from viewstamp.wire.values import pack
 

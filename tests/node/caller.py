@@ -10,8 +10,7 @@ from typing import Any
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, Group
 from viewstamp.ids import NodeId
 from viewstamp.wire.batch import Buffer
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 
 HELLO: dict[str, object] = {"cluster": CLUSTER, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
 

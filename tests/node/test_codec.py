@@ -15,8 +15,7 @@ from viewstamp.errors import FrameError
 from viewstamp.ids import Index, NodeId, Position, Term
 from viewstamp.node.peers.codec import decode_message, encode_message
 from viewstamp.wire.batch import Batch, build_batch
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 
 SENT = [kind for kind in MESSAGES if kind is not BatchesRead]
 """BatchesRead goes from a node to its own core and has no business on a connection."""

@@ -16,8 +16,7 @@ from tests.node.group import Group, wait_for
 from viewstamp.ids import NodeId
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.server import Limits, Server
-from viewstamp.wire.frame import encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind, encode_frame
 
 CROWD = CrowdLimits(
     clients_max=4, handshakes_max=3, hello_seconds=0.2, buffered_bytes_max=100_000, requests_max=5, one_peer_max=2

@@ -14,8 +14,7 @@ from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.network import Accept, RealNetwork
 from viewstamp.ids import NodeId
 from viewstamp.node.peers.connection import PeerConnection
-from viewstamp.wire.frame import encode_frame
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.frame import PROTOCOL_VERSION, FrameKind, encode_frame
 
 PATIENT = RaftOptions(election_timeout_ticks=100_000, heartbeat_ticks=3)
 """Nobody stands because it has waited."""

@@ -10,7 +10,7 @@ from tests.node.caller import body_of, call
 from tests.node.group import Group
 from viewstamp.ids import Sequence, SessionId, TopicId
 from viewstamp.wire.batch import build_batch
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from viewstamp.errors import OutcomeUnknownError, StorageFullError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 from viewstamp.wire.batch import build_batch
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 SEGMENT_BYTES = 512 * 1024
 THREE_SEGMENTS = replace(

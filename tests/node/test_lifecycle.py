@@ -29,7 +29,7 @@ from viewstamp.errors import (
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import ClusterId, NodeId
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 ELECTION_SECONDS = 0.24
 """The longest that a member of a test's group waits before it stands for election."""

@@ -14,8 +14,7 @@ from tests.node.group import PATIENCE_SECONDS, Group, wait_for
 from viewstamp.client import Client
 from viewstamp.ids import NodeId
 from viewstamp.node.server import Limits
-from viewstamp.wire.frame import Frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameKind
 
 
 @pytest.fixture

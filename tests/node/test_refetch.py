@@ -20,8 +20,7 @@ from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress, 
 from viewstamp.node.repair.repair import UNKNOWN_END, recovering_pair
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch
-from viewstamp.wire.frame import FrameDecoder, encode_frame
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
 
 HISTORY = TermHistory(((0, 1), (1, 1), (3, 20)))
 N9 = NodeId("n9")

@@ -14,7 +14,7 @@ from viewstamp.errors import StorageError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node import Node
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,8 @@ from tests.node.group import Group, wait_for
 from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.server import Limits
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
-from viewstamp.wire.requests import FrameKind
 
 REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.APPEND: {},

@@ -14,7 +14,7 @@ from viewstamp.errors import OutcomeToken, PositionMismatchError, UnavailableErr
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import build_batch
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 IDLE_SECONDS = 0.3
 

@@ -15,7 +15,7 @@ from tests.node.group import PATIENCE_SECONDS, Group
 from tests.node.switchboard import CLIENT
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import NodeId
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 
 @pytest.fixture

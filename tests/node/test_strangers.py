@@ -10,9 +10,8 @@ from viewstamp.consensus.messages import HeartbeatRequest, Message, TermResponse
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import Node
 from viewstamp.node.peers.codec import encode_message
-from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.identity_proof import hello_proof
-from viewstamp.wire.requests import FrameKind
 
 
 def frame_of(message: Message) -> bytes:

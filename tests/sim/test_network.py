@@ -11,8 +11,7 @@ import pytest
 from viewstamp.host.interfaces import Connection, Listener
 from viewstamp.sim.loop import Process, SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork, is_peer_frame
-from viewstamp.wire.frame import FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
 
 class Heard:

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.soak.proxy import CLIENT, Switchboard
-from viewstamp.wire.frame import FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
 PATIENCE_SECONDS = 20
 

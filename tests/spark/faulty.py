@@ -21,7 +21,7 @@ from viewstamp.client import Client
 from viewstamp.host.network import RealNetwork
 from viewstamp.spark import blocking_client as clients
 from viewstamp.spark.data_source import ViewstampDataSource
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

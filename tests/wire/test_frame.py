@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from viewstamp.errors import FrameError
 from viewstamp.wire.batch import Buffer
-from viewstamp.wire.frame import FRAME_BYTES_MAX, FrameDecoder, TooLarge, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FRAME_BYTES_MAX, FrameDecoder, FrameKind, TooLarge, encode_frame
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=8) | st.binary(max_size=8)
 BODIES = st.recursive(

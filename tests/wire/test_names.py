@@ -3,9 +3,8 @@
 import pytest
 
 from viewstamp.errors import RequestError
-from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.names import check_encodable, check_new_sink, check_new_topic, check_topic
-from viewstamp.wire.requests import FrameKind
 
 
 @pytest.mark.parametrize("name", ["orders", "_x", "7", "a.b-c_D", "x" * 128])

@@ -10,9 +10,8 @@ from viewstamp.client.sender import Sender
 from viewstamp.client.sinks import SinkInfo, sink_info
 from viewstamp.errors import NoQuorumError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
-from viewstamp.wire.frame import Frame
+from viewstamp.wire.frame import Frame, FrameKind
 from viewstamp.wire.names import check_topic
-from viewstamp.wire.requests import FrameKind
 
 __all__ = ["Administrator"]
 

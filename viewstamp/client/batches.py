@@ -11,7 +11,7 @@ from viewstamp.errors import PeerError, StaleSessionError, UnavailableError, Vie
 from viewstamp.ids import Sequence, TopicId
 from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.commands import decode_command
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 __all__ = [
     "COMMANDS",

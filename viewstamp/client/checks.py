@@ -11,8 +11,8 @@ from viewstamp.client.batches import BatchReceipt
 from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.names import check_encodable
-from viewstamp.wire.requests import FrameKind
 
 __all__ = [
     "as_bytes",

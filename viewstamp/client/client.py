@@ -49,7 +49,7 @@ from viewstamp.errors import (
 )
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.commands import Interface, Stale, decode_result, encode_arguments
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 __all__ = ["BaseClient"]
 

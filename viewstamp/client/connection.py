@@ -32,9 +32,8 @@ from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import NodeId, name_of
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
-from viewstamp.wire.frame import Frame, FrameDecoder, TooLarge, encode_frame
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 __all__ = [
     "ERRORS",

@@ -23,9 +23,8 @@ from viewstamp.errors import (
     unanswered,
 )
 from viewstamp.ids import ClusterId, SessionId, name_of
-from viewstamp.wire.frame import Frame
+from viewstamp.wire.frame import Frame, FrameKind
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
-from viewstamp.wire.requests import FrameKind
 
 __all__ = ["ConnectionPool", "LeaderConnection", "Owner"]
 

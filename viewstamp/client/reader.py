@@ -13,8 +13,7 @@ from viewstamp.client.runtime import Future, Runtime
 from viewstamp.errors import PeerError, RequestError, TrimmedError
 from viewstamp.ids import Position, TopicId
 from viewstamp.wire.batch import Batch, Kind, Record
-from viewstamp.wire.frame import Frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameKind
 
 __all__ = ["TopicReader"]
 

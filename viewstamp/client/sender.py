@@ -23,8 +23,7 @@ from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, Requ
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.commands import Interface
-from viewstamp.wire.frame import Frame, TooLarge
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameKind, TooLarge
 
 __all__ = ["Sender", "Waiter", "actor_place"]
 

@@ -46,7 +46,7 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import Sequence, SessionId, TopicId
 from viewstamp.wire.batch import HEADER_SIZE, Columns, Kind, build_batch, build_columns
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 __all__ = ["Action", "Session"]
 

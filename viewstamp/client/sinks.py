@@ -27,7 +27,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.wire.batch import Columns, Kind, build_batch
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.staged import StagedBatch, pack_entry
 
 __all__ = [

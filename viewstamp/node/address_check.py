@@ -29,8 +29,7 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection, Network
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.recovery import Recovered
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 
 __all__ = ["check_address"]
 

@@ -67,7 +67,7 @@ from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
-from viewstamp.wire.requests import PROTOCOL_VERSION
+from viewstamp.wire.frame import PROTOCOL_VERSION
 
 __all__ = ["Node"]
 

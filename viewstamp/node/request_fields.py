@@ -6,8 +6,8 @@ from typing import Any
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
-from viewstamp.wire.requests import FrameKind
 
 __all__ = ["check_challenge", "check_fields", "max_staleness"]
 

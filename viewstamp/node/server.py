@@ -36,9 +36,8 @@ from viewstamp.node.request_fields import check_challenge, check_fields, max_sta
 from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
 
 __all__ = ["Limits", "Server", "Service"]
 

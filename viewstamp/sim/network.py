@@ -37,8 +37,7 @@ from viewstamp.errors import ConfigError
 from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import format_address, parse_address
 from viewstamp.sim.loop import Process, SimulatedCrash, SimulatedLoop, current_process
-from viewstamp.wire.frame import FRAME_HEADER_SIZE
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FRAME_HEADER_SIZE, FrameKind
 
 __all__ = ["LinkOptions", "NodeNetwork", "SimulatedNetwork", "is_peer_frame"]
 

@@ -41,8 +41,7 @@ from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.ids import Index, NodeId, Position, Term, name_of
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.wire.batch import build_batch
-from viewstamp.wire.frame import FrameDecoder, encode_frame
-from viewstamp.wire.requests import PROTOCOL_VERSION, FrameKind
+from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import Member, World

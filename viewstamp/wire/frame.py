@@ -12,22 +12,38 @@ A frame, little-endian::
 
 The length fields are covered by the checksum, so that a damaged one is found before it is believed for
 longer than one frame; a limit bounds what a decoder holds.
+
+Bodies are msgpack maps with short string keys, so that a reader of a capture understands them and a newer release may
+add keys. The body of a PEER frame is a list instead (``node/peers/codec.py``).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum, unique
 from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
 
+from viewstamp.enums import fast_members
 from viewstamp.errors import FrameError, RequestError
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["FRAME_BYTES_MAX", "FRAME_HEADER_SIZE", "Frame", "FrameDecoder", "TooLarge", "encode_frame"]
+__all__ = [
+    "FRAME_BYTES_MAX",
+    "FRAME_HEADER_SIZE",
+    "PROTOCOL_VERSION",
+    "Frame",
+    "FrameDecoder",
+    "FrameKind",
+    "TooLarge",
+    "encode_frame",
+]
+
+PROTOCOL_VERSION = 2
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """The default limit of one frame, header included."""
@@ -42,6 +58,59 @@ assert FRAME_HEADER_SIZE == 20
 
 _HEAD = 64
 """Bytes of the body of a frame that is too large that are looked at: the request's id stands first in it."""
+
+
+@unique
+@fast_members
+class FrameKind(IntEnum):
+    """The kinds of frames; a number never changes its meaning.
+
+    ``wire/handshake.py`` describes HELLO, WELCOME, REFUSED and MEMBERS, ``node/peers/codec.py`` PEER and
+    ``node/health/digests.py`` DIGEST. OK and ERROR answer a request; all other kinds are requests and stand, with what
+    their OK carries, in ``wire/requests.py``.
+    """
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSED = 3
+    PEER = 4
+    DIGEST = 5
+    APPEND = 10
+    OPEN_SESSION = 11
+    OUTCOME = 12
+    CREATE_TOPIC = 13
+    LIST_TOPICS = 14
+    DESCRIBE_TOPIC = 15
+    READ = 16
+    STATUS = 17
+    CALL = 18
+    QUERY = 19
+    WATCH = 20
+    LIST_ACTORS = 21
+    DESCRIBE_ACTOR = 22
+    TRIM_TOPIC = 23
+    CONFIGURE_TOPIC = 24
+    CREATE_SNAPSHOT = 25
+    LIST_SNAPSHOTS = 26
+    READ_SNAPSHOT = 27
+    STAGE = 40
+    BEGIN_ATTEMPT = 41
+    SEAL_ATTEMPT = 42
+    ABORT_ATTEMPTS = 43
+    COMMIT = 44
+    LIST_SINKS = 45
+    DESCRIBE_SINK = 46
+    FORGET_SINK = 47
+    SPLIT_TOPIC = 48
+    FIND_TIME = 49
+    CHANGE_MEMBERS = 50
+    TRANSFER_LEADERSHIP = 51
+    READ_LOG = 52
+    JOIN = 53
+    APPEND_AT = 54
+    MEMBERS = 55
+    OK = 30
+    ERROR = 31
 
 
 class TooLarge(NamedTuple):

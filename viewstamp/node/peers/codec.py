@@ -21,8 +21,7 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError, PeerError
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import Frame, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameKind, encode_frame
 
 __all__ = ["decode_message", "encode_message"]
 

@@ -13,8 +13,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId
 from viewstamp.node.peers.peer_client import text_of
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
 __all__ = ["PeerConnection"]
 

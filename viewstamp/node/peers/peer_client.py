@@ -9,8 +9,7 @@ from viewstamp.errors import FrameError, PeerError, TrimmedError, UnavailableErr
 from viewstamp.host.interfaces import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import Frame, FrameDecoder, encode_frame
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 
 __all__ = ["LostError", "PeerSession", "text_of"]
 

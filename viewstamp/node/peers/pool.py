@@ -32,9 +32,8 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, name_of
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
-from viewstamp.wire.frame import encode_frame
+from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
-from viewstamp.wire.requests import FrameKind
 
 __all__ = ["PeerPool"]
 

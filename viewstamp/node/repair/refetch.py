@@ -20,7 +20,7 @@ from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 __all__ = ["GoneError", "Refetcher", "RepairProgress", "check_batches", "is_described"]
 

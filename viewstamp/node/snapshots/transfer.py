@@ -34,7 +34,7 @@ from viewstamp.node.replica import InstallSnapshot
 from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.requests import FrameKind
+from viewstamp.wire.frame import FrameKind
 
 __all__ = ["SnapshotFetcher", "receive_piece"]
 

@@ -1,0 +1,116 @@
+"""The bytes of every request that a client sends are those on record: a release of another age has to read them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgpack
+import pytest
+from viewstamp.client.sink import Attempt
+
+from tests.client.cluster import Act, Cluster, Peer
+from tests.client.test_actors import Inventory
+from viewstamp.errors import OutcomeUnknownError, UnavailableError
+from viewstamp.wire.frame import Frame, FrameKind
+
+RECORD = Path(__file__).with_name("request_bytes.txt")
+"""Kind and body of each request as hexadecimal digits, with the id 7; ``RECORD=1`` writes it anew."""
+
+PEER_KINDS = {"PEER", "DIGEST", "READ_SNAPSHOT", "READ_LOG", "JOIN"}
+ANSWERS = {"WELCOME", "REFUSED", "MEMBERS", "OK", "ERROR"}
+
+
+async def use_everything(cluster: Cluster) -> None:
+    """Use every verb of a client, with and without its options."""
+    client = cluster.client()
+    await client.create_topic("orders")
+    await client.create_topic("bills", retain_bytes=100_000, retain_seconds=2.5)
+    await client.create_topic("parcels", retain_seconds=3)
+    for value in (b"a", b"b", b"c"):
+        await client.append("orders", value, key=b"k")
+    await client.append("orders", b"d", expected_position=4)
+    await client.configure_topic("bills", retain_bytes=5)
+    await client.configure_topic("bills", retain_seconds=7)
+    await client.trim_topic("orders", 2)
+    for options in ({}, {"stale": True}, {"max_staleness": 5}, {"max_staleness": 2.5}):
+        await client.describe_topic("orders", **options)
+        await client.list_topics(**options)
+        await client.query("inventory", "available", "A", **options)
+    assert [record.value async for record in client.read("orders", 2)] == [b"b", b"c", b"d"]
+    following = client.read("orders", 3, follow=True)
+    await anext(following)
+    await following.aclose()
+    for unanswered in (
+        client.split_topic("orders", 2, 4, 1000, timeout=0.1),
+        client.find_time("orders", 5, timeout=0.1),
+    ):
+        with suppress(UnavailableError):  # These nodes do not know it.
+            await unanswered
+    await client.status()
+    await client.call("inventory", "put", "A", 2, key="shelf")
+    for key, index in ((None, 1), ("shelf", 1)):
+        watching = client.watch("inventory", key=key, index=index)
+        await anext(watching)
+        await watching.aclose()
+    await client.list_actors()
+    await client.list_actors(stale=True)
+    await client.describe_actor("inventory")
+    await client.create_snapshot("n1")
+    await client.list_snapshots("n1")
+    for sink in (
+        client.sink("lake", owner="query", run="r1"),
+        client.sink("pond", owner="query", run="r2", reset=True, keep_seconds=9, forget_seconds=60),
+    ):
+        attempt = await sink.begin(0, "part-1")
+        assert isinstance(attempt, Attempt)
+        await attempt.stage_records("orders", [b"x", b"y"])
+        await sink.commit(0, [await attempt.seal()])
+        given_up = await sink.begin(1, "part-2")
+        assert isinstance(given_up, Attempt)
+        await given_up.abort()
+        await sink.abort(1)
+    for stale in (False, True):
+        await client.list_sinks(stale=stale)
+        await client.describe_sink("lake", stale=stale)
+    await client.forget_sink("pond")
+    await client.add_member("n4", "127.0.0.1:4", voter=False)
+    await client.add_member("n5", "127.0.0.1:5")
+    await client.remove_member("n5")
+    cluster.script.append(Act.APPLY_AND_HOLD)
+    with pytest.raises(OutcomeUnknownError) as caught:
+        await client.append("orders", b"e", timeout=0.05)
+    assert caught.value.token is not None
+    await cluster.client().outcome(caught.value.token)
+    await client.transfer_leadership("n2")
+    await client.transfer_leadership()
+
+
+async def test_every_request_of_a_client_has_the_bytes_on_record() -> None:
+    """Its keys, their order and which of them are left out are part of the format."""
+    cluster = Cluster(actors={"inventory": Inventory})
+    sent: dict[str, None] = {}
+    on_frame = Peer.on_frame
+
+    def observe(peer: Peer, frame: Frame) -> None:
+        body = dict(frame.body)
+        if "id" in body:
+            body["id"] = 7
+        sent.setdefault(f"{FrameKind(frame.kind).name} {msgpack.packb(body).hex()}")
+        on_frame(peer, frame)
+
+    Peer.on_frame = observe  # type: ignore[method-assign]
+    try:
+        await cluster.start(2)
+        await asyncio.wait_for(use_everything(cluster), 20)
+    finally:
+        Peer.on_frame = on_frame  # type: ignore[method-assign]
+        await cluster.close()
+    lines = sorted(sent)
+    if "RECORD" in os.environ:
+        RECORD.write_text("\n".join(lines) + "\n")
+    assert lines == RECORD.read_text().split("\n")[:-1]
+    kinds = {line.split()[0] for line in lines}
+    assert {kind.name for kind in FrameKind} - kinds - ANSWERS == PEER_KINDS

@@ -1,0 +1,134 @@
+"""How a dataclass describes the body of a frame: its fields are encoded, decoded and checked by one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from viewstamp.errors import RequestError
+from viewstamp.wire.batch import Kind
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.frame import FrameKind
+
+__all__ = ["REQUESTS", "BodyField", "Range", "RequestBody", "request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Inclusive bounds of a number, or of the length of bytes, and what to do about a value outside."""
+
+    least: float = 0
+    most: float = (1 << 63) - 1
+    remedy: str = "give a number from 0 to 2^63 - 1"
+
+    def holds(self, value: float | bytes) -> bool:
+        """Return whether a value is within the bounds; NaN is not."""
+        return self.least <= (len(value) if isinstance(value, bytes) else value) <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class BodyField:
+    """One key of a body.
+
+    A field may be missing if it may be None or has a default. A field whose value is its default is not sent.
+    """
+
+    name: str
+    types: tuple[type, ...]
+    range: Range
+    default: Any
+
+    def read(self, kind: FrameKind, body: Mapping[str, Any]) -> Any:
+        """Return the value of this field.
+
+        Raises:
+          RequestError: it is missing, of another type or out of range.
+        """
+        if self.default is not MISSING and self.name not in body:
+            return self.default
+        value: Any = body.get(self.name)
+        if type(value) not in self.types:
+            raise RequestError(
+                f"a {kind.name} whose {self.name} is {brief_repr(value)}", remedy="run the same release on both sides"
+            )
+        if type(value) in (int, float, bytes) and not self.range.holds(value):
+            raise RequestError(f"a {kind.name} whose {self.name} is {brief_repr(value)}", remedy=self.range.remedy)
+        return value
+
+
+class RequestBody:
+    """What a client asks of a node, or a peer of a peer; each subclass is one row of the table of requests."""
+
+    __slots__ = ()
+
+    kind: ClassVar[FrameKind]
+    record: ClassVar[Kind | None]
+    """The kind of batch that holds the body as its record, for requests that the leader writes into the log."""
+    fields: ClassVar[tuple[BodyField, ...]]
+
+    @classmethod
+    def decode(cls, body: Mapping[str, Any]) -> Self:
+        """Read and check a body. Keys that are not named here are ignored: a newer release may have added them.
+
+        Raises:
+          RequestError: a field is missing, of another type or out of range.
+        """
+        kind = cls.kind
+        return cls(**{field.name: field.read(kind, body) for field in cls.fields})
+
+    def to_map(self) -> dict[str, object]:
+        """Return the fields to send, in their order, without the id."""
+        body: dict[str, object] = {}
+        for field in self.fields:
+            value = getattr(self, field.name)
+            if field.default is MISSING or value != field.default:
+                body[field.name] = value
+        return body
+
+
+REQUESTS: dict[int, type[RequestBody]] = {}
+"""The request of each kind of frame that is one; ``wire/requests.py`` fills it."""
+RequestT = TypeVar("RequestT", bound=RequestBody)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def request(kind: FrameKind, *, record: Kind | None = None) -> Callable[[type[RequestT]], type[RequestT]]:
+    """Make a class the row of the requests of this kind: a frozen dataclass whose annotations are the body's fields."""
+
+    def decorate(cls: type[RequestT]) -> type[RequestT]:
+        hints = get_type_hints(cls, include_extras=True)
+        made: Any = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+        assert kind not in REQUESTS, f"{kind.name} has a row already"
+        REQUESTS[kind] = made
+        made.kind = kind
+        made.record = record
+        made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
+        return cast("type[RequestT]", made)
+
+    return decorate
+
+
+def _field_of(name: str, hint: Any, default: Any) -> BodyField:
+    bounds = Range()
+    types: list[type] = []
+    for each in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+        if get_origin(each) is Annotated:
+            each, bounds = get_args(each)
+        types.append(get_origin(each) or each)
+    if float in types:
+        types.append(int)
+    return BodyField(name, tuple(types), bounds, default)
