@@ -165,6 +165,30 @@ async def test_a_log_that_lost_its_beginning_below_a_snapshot_gets_it_back(tmp_p
         check_same_bytes(group)
 
 
+async def test_a_log_that_lost_what_only_a_new_member_needs_gets_it_back(tmp_path: Path) -> None:
+    """No topic keeps the lost records, but the log cannot follow the only snapshot that a new member may start from."""
+    async with Group(tmp_path, 3, scrub=NEVER) as group:
+        await group.run()
+        await fill(group, 2)
+        await group.caught_up()
+        for node in group.nodes.values():
+            await node.create_snapshot()
+        await fill(group, 16, 2)
+        await group.client().trim_topic("orders", 16)
+        await group.caught_up()
+        for node in group.nodes.values():
+            await node.create_snapshot()
+        await group.stop("n3")
+        for path in segments(tmp_path / "n3")[:3]:
+            path.unlink()
+        await group.run("n3")
+        node = group.nodes[NodeId("n3")]
+        assert node.wal is not None
+        assert node.snapshotter is not None
+        assert group.journal.of("! the beginning of the log is lost", node="n3"), node.wal.first_index
+        assert not node.snapshotter.is_base_lost
+
+
 async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_the_rest_too(tmp_path: Path) -> None:
     """No number is left before the first file, so what is in use below the snapshot goes into it."""
     async with Group(tmp_path, 3, scrub=NEVER) as group:

@@ -39,6 +39,7 @@ from viewstamp.node.repair.recovery import Recovered
 from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
 from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.running_mark import UNKNOWN_END, lost_power, recovering_pair
+from viewstamp.node.snapshots.choice import find_first_missing
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
@@ -159,35 +160,32 @@ class Repairer:
                 if not await self._run(self._repair(error)):
                     raise
                 continue
-            keep_from = recovered.applier.machine.keep_from()
-            if keep_from is None or keep_from >= recovered.stored.first_index:
-                return recovered
-            # A file that was lost from the beginning of a log cannot be told from one that was dropped; the state can.
-            if not await self._run(self._repair_beginning(keep_from)):
+            begin = _first_missing(recovered, recovered.stored.first_index)
+            if begin is None or not await self._run(self._repair_beginning(begin)):
                 return recovered
         return await recover()
 
     async def find_lost_beginning(
         self, recovered: Recovered, membership: Membership, first_index: Index
     ) -> CorruptionError | None:
-        """Say whether a running node's log, from ``first_index`` on, lacks records that its state refers to.
+        """Say whether a running node's log, from ``first_index`` on, lacks records that it must hold.
 
         Only where another member still has them: what was trimmed since is missing too, and not missed.
         """
-        keep_from = recovered.applier.machine.keep_from()
-        if keep_from is None or keep_from >= first_index or first_index == self._begins_for_good:
+        begin = _first_missing(recovered, first_index)
+        if begin is None or first_index == self._begins_for_good:
             return None
         state = recovered.log_store.state
         refetcher = self._refetcher(state, membership, RepairProgress(sentence=""))
         try:
-            if not await refetcher.has(keep_from, first_index):
+            if not await refetcher.has(begin, first_index):
                 return None
         finally:
             refetcher.close()
         return CorruptionError(
-            f"the log in {self._wal} begins at index {first_index}, its records from index {keep_from} on are in use",
+            f"the log in {self._wal} begins at index {first_index}, its records from index {begin} on are needed",
             path=self._wal,
-            expected=f"a log that begins at index {keep_from} or below",
+            expected=f"a log that begins at index {begin} or below",
             found=f"one that begins at {first_index}",
             remedy="nothing: it is repaired from the other members",
         )
@@ -472,6 +470,11 @@ class Repairer:
 def _id_of(state: ControlState) -> NodeId:
     """Return what a node is called in its group."""
     return NodeId(state.member_id or state.node_id)
+
+
+def _first_missing(recovered: Recovered, first_index: Index) -> Index | None:
+    ends = [each.end for each in recovered.snapshots.stored]
+    return find_first_missing(ends, recovered.applier.machine.keep_from(), log_begin=first_index)
 
 
 def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:

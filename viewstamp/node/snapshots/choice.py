@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from viewstamp.ids import Index
 
-__all__ = ["choose_base", "choose_dropped"]
+__all__ = ["choose_base", "choose_dropped", "find_first_missing"]
 
 
 def choose_base(
@@ -58,3 +58,18 @@ def choose_dropped(
         dropped.append(min(gaps)[1])
         kept.remove(dropped[-1])
     return sorted(dropped)
+
+
+def find_first_missing(ends: Sequence[Index], keep_from: Index | None, *, log_begin: Index) -> Index | None:
+    """Return the first index that a log lacks although it must hold it; None = it lacks nothing.
+
+    A log must hold every record that the state refers to (``keep_from`` on), and every record behind its base, because
+    a new member starts from the base. A lost first segment looks like one that was dropped; only these two tell.
+    """
+    if keep_from is None or log_begin == 1:
+        return None
+    if keep_from < log_begin:
+        return keep_from
+    if choose_base(ends, keep_from, log_begin=log_begin) is not None:
+        return None
+    return max((end for end in ends if end < log_begin), default=None)
