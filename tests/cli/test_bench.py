@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from array import array
@@ -12,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.bench.load import Figures
 from viewstamp.bench.plot import curve
 from viewstamp.bench.report import print_result
 from viewstamp.cli import main
 from viewstamp.cli.bench.failover import lost_and_duplicated
-from viewstamp.local.cluster import LocalCluster
 from viewstamp.terminal.output import Output
 
 LATENCIES = ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"]
@@ -43,12 +42,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = str(tmp_path_factory.mktemp("bench") / "cluster")
-    try:
+    with none_left(Path(directory)):
         assert main.run(["cluster", "start", "--dir", directory]) == 0
         yield directory
-    finally:
-        for node in LocalCluster.open(directory).nodes.values():
-            asyncio.run(node.kill())
 
 
 def rises(values: list[float]) -> bool:

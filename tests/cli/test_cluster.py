@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.doctor.status import KEYS
 from viewstamp.local.cluster import LocalCluster
@@ -27,29 +28,14 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("cli") / "a cluster"
-    try:
+    with none_left(path):
         yield path
-    finally:
-        for node in LocalCluster.open(path).nodes.values():
-            asyncio.run(node.kill())
 
 
 @pytest.fixture
-def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command against the cluster, which is started if it is not there; return what it printed as JSON."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
-        captured = capfd.readouterr()
-        if code:
-            told = json.loads(captured.err)
-            assert told["message"]
-            return told
-        lines = [json.loads(line) for line in captured.out.splitlines()]
-        return lines if arguments[0] == "read" else lines[0]
-
-    main.run(["cluster", "start", "--dir", str(directory)])
-    capfd.readouterr()
+def run(run: Run, directory: Path) -> Run:
+    """Run a command against the cluster, which is started if it is not there."""
+    assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
     return run
 
 

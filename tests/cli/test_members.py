@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import signal
 import subprocess
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.config import free_addresses
 from viewstamp.ids import NodeId
@@ -28,25 +27,9 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("members") / "cluster"
-    try:
+    with none_left(path):
         assert main.run(["cluster", "start", "--dir", str(path)]) == 0
         yield path
-    finally:
-        for node in LocalCluster.open(path).nodes.values():
-            asyncio.run(node.kill())
-
-
-@pytest.fixture
-def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command against the cluster; return what it prints as JSON, or its error."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        capfd.readouterr()
-        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
-        captured = capfd.readouterr()
-        return json.loads(captured.err if code > 1 else captured.out)
-
-    return run
 
 
 def follower(run: Run) -> str:

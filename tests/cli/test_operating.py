@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.terminal.flags import program
@@ -33,27 +33,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("operating") / "cluster"
     lines = path.parent / "lines"
     lines.write_bytes(b"".join(b"%0100d\n" % number for number in range(5_000)))
-    try:
+    with none_left(path):
         assert main.run(["cluster", "start", "--dir", str(path), "--set", "wal.segment_bytes=65536"]) == 0
         for command in (["topic", "create", "t"], ["append", "t", str(lines)]):
             assert main.run([*command, "--dir", str(path)]) == 0
         yield path
-    finally:
-        for node in LocalCluster.open(path).nodes.values():
-            asyncio.run(node.kill())
-
-
-@pytest.fixture
-def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command against the cluster; return what it prints as JSON, or its error."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        capfd.readouterr()
-        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
-        captured = capfd.readouterr()
-        return json.loads(captured.err if code > 1 else captured.out)
-
-    return run
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.cli import main
-from viewstamp.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 
@@ -52,25 +51,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path.mkdir()
     # Beside the settings: the nodes find it wherever they are started.
     (path / "stock_of_a_test.py").write_text(MODULE)
-    try:
+    with none_left(path):
         yield path
-    finally:
-        for node in LocalCluster.open(path).nodes.values():
-            asyncio.run(node.kill())
 
 
 @pytest.fixture
-def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command against the cluster, which is started if it is not there; return what it printed as JSON."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        assert main.run([*arguments, "--dir", str(directory), "--output", "json"]) == code, capfd.readouterr().err
-        captured = capfd.readouterr()
-        lines = [json.loads(line) for line in (captured.err if code else captured.out).splitlines()]
-        return lines if arguments[0] == "read" and not code else lines[-1]
-
+def run(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command against the cluster, which is started if it is not there."""
     assert main.run(["cluster", "start", "--dir", str(directory), *SETTINGS]) == 0, capfd.readouterr().err
-    capfd.readouterr()
     return run
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -12,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.config import create_cluster
-from viewstamp.local.cluster import LocalCluster
 from viewstamp.wal.format import SegmentHeader
 
 pytestmark = pytest.mark.slow
@@ -29,12 +28,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stream.write("[wal]\nsegment_bytes = 65536\n")
     lines = directory / "lines"
     lines.write_bytes(b"".join(b"%0100d\n" % number for number in range(20_000)))
-    try:
+    with none_left(directory):
         for command in (["cluster", "start"], ["topic", "create", "t"], ["append", "t", str(lines)]):
             assert main.run([*command, "--dir", str(directory)]) == 0
         assert main.run(["cluster", "stop", "--dir", str(directory)]) == 0
-    finally:
-        asyncio.run(LocalCluster.open(directory).node("n1").kill())
     return directory
 
 
@@ -124,11 +121,9 @@ def test_a_torn_tail_is_told_and_cut_by_the_node_which_then_runs(
     assert (code, found["verdict"], found["damage"]) == (0, "torn-tail", [])
     assert found["torn_bytes"] > 0
     records = found["records"]
-    try:
+    with none_left(directory):
         assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
         assert main.run(["cluster", "stop", "--dir", str(directory)]) == 0
-    finally:
-        asyncio.run(LocalCluster.open(directory).node("n1").kill())
     code, found = verify(directory, capfd)
     assert (code, found["verdict"]) == (0, "clean")
     assert found["records"] >= records

@@ -10,10 +10,9 @@ from typing import TypeVar
 import pytest
 
 import viewstamp
-from tests.integration.test_kill import kill, processes, start
+from tests.processes import Processes, running
 from viewstamp.client import Attempt, Client, Sealed, Sink, SinkCommit
 from viewstamp.errors import FencedError, StagingError
-from viewstamp.local.cluster import LocalCluster
 from viewstamp.wire.batch import Kind, build_batch
 
 pytestmark = pytest.mark.slow
@@ -129,7 +128,7 @@ async def test_the_quota_makes_writers_wait_for_the_commits_of_others() -> None:
 
 
 async def test_leaders_are_killed_while_batches_are_staged_sealed_and_committed(tmp_path: Path) -> None:
-    async with processes(tmp_path, 3) as cluster, cluster.target.connect() as client:
+    async with running(tmp_path) as cluster, cluster.connect() as client:
         for topic in ("orders", "bills"):
             await client.create_topic(topic)
         sink = client.sink("lake", owner="query", run="run1")
@@ -160,7 +159,7 @@ async def test_leaders_are_killed_while_batches_are_staged_sealed_and_committed(
 
 
 async def while_the_leader_is_killed(
-    cluster: LocalCluster, client: Client, work: Callable[[], Awaitable[ResultT]], *, when: bool
+    cluster: Processes, client: Client, work: Callable[[], Awaitable[ResultT]], *, when: bool
 ) -> ResultT:
     """Do something; where ``when``, kill the leader while it is being done, and start it again."""
     if not when:
@@ -168,7 +167,7 @@ async def while_the_leader_is_killed(
     leader = next(str(status["leader"]) for status in await client.status() if status.get("leader"))
     doing = asyncio.ensure_future(work())
     await asyncio.sleep(0)
-    await kill(cluster, leader)
+    await cluster.kill(leader)
     result = await doing
-    await start(cluster)
+    await cluster.run()
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.guides.guide import pattern, run_guide, without_numbers
-from viewstamp.local.cluster import LocalCluster
+from tests.processes import none_left
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,10 +21,8 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     """An empty directory with the examples in it; whatever a guide leaves running there is ended."""
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
-    yield tmp_path
-    for file in tmp_path.glob("*/n1.toml"):
-        for node in LocalCluster.open(file.parent).nodes.values():
-            asyncio.run(node.kill())
+    with none_left(tmp_path):
+        yield tmp_path
 
 
 @pytest.mark.slow

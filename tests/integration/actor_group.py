@@ -1,16 +1,20 @@
-"""A group of real nodes that run replicated actors."""
+"""Real nodes that run a ledger each: in this event loop, or as processes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.integration import ledger
 from tests.integration.ledger import Ledger
 from tests.node.group import Group
+from tests.processes import Processes, running
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.client import Client
 from viewstamp.errors import StorageFullError
@@ -18,7 +22,7 @@ from viewstamp.host.interfaces import Disk
 from viewstamp.ids import NodeId
 from viewstamp.streams import Streams
 
-__all__ = ["ActorGroup", "Callers", "Classes", "bytes_in", "files_in"]
+__all__ = ["ActorGroup", "Callers", "Classes", "actor_processes", "bytes_in", "files_in"]
 
 _PATIENCE_SECONDS = 30.0
 """How long a caller puts up with refusals, restarts and all."""
@@ -52,6 +56,16 @@ class ActorGroup(Group):
     def digests(self) -> dict[NodeId, object]:
         """Return each running member's state, as it says it itself."""
         return {name: node.machine.digest() for name, node in self.nodes.items()}  # type: ignore[attr-defined]
+
+
+@asynccontextmanager
+async def actor_processes(directory: Path, settings: Mapping[str, str]) -> AsyncIterator[Processes]:
+    """Run three processes with a ledger each, RUNNING; none is left behind."""
+    # Beside the settings: the nodes find it wherever they are started.
+    shutil.copy(str(ledger.__file__), directory / "ledger_of_a_test.py")
+    chosen = {"actors.ledger": "ledger_of_a_test:Ledger", "wal.segment_bytes": "1048576", **settings}
+    async with running(directory, settings=chosen) as processes:
+        yield processes
 
 
 @dataclass

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.actor_group import ActorGroup, Callers
-from tests.integration.actor_processes import actor_processes
+from tests.integration.actor_group import ActorGroup, Callers, actor_processes
 from tests.integration.ledger import Ledger
-from tests.integration.test_kill import eventually, is_level, kill, start
 from tests.node.group import PATIENCE_SECONDS
+from tests.processes import eventually, is_level, leader_of
 from viewstamp.client import Client
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError, StorageFullError, UnavailableError
 from viewstamp.host.disk import RealDisk
@@ -107,27 +106,27 @@ async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are
     settings = {"wal.bytes_max": str(16 * MIB), "snapshots.log_bytes": str(256 * KIB)}
     async with actor_processes(tmp_path, settings=settings) as cluster:
         for number in range(ROUNDS):
-            async with cluster.target.connect() as client:
+            async with cluster.connect() as client:
                 account.is_over = False
                 calling = [
                     asyncio.create_task(account.call(client, f"{number}-{caller}", bytes(3000)))
                     for caller in range(CALLERS)
                 ]
                 await asyncio.sleep(entropy.uniform(0.3, 0.8))
-                await kill(cluster, *entropy.sample(list(cluster.nodes), 3))
+                await cluster.kill(*entropy.sample(cluster.names, 3))
                 if number % 2:
-                    await start(cluster)
+                    await cluster.run()
                 else:
                     await client.close()
                 account.is_over = True
                 await asyncio.gather(*calling)
             assert not (account.unknown and number % 2), "a client that lives is told in the end"
-            await start(cluster)
-            async with cluster.target.connect() as client:
+            await cluster.run()
+            async with cluster.connect() as client:
                 asked += await account.resolve(client)
                 await account.check(client)
                 await check_members(client)
-        async with cluster.target.connect() as client:
+        async with cluster.connect() as client:
             (first, *_) = await client.status()
             assert first["last_snapshot_index"] > 0
     assert sum(account.acknowledged.values()) > 100 * ROUNDS
@@ -141,12 +140,12 @@ async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path:
         "snapshots.log_bytes": str(2 * MIB),
         "limits.batch_bytes_max": str(MIB * 2),
     }
-    async with actor_processes(tmp_path, settings=settings) as cluster, cluster.target.connect() as client:
+    async with actor_processes(tmp_path, settings=settings) as cluster, cluster.connect() as client:
         await client.create_topic("news", retain_bytes=200_000)
         callers = Callers(client, [str(number) for number in range(8)], padding=bytes(30_000))
         await callers.send(1)
-        away = NodeId("n3") if await leader_of(client) != "n3" else NodeId("n1")
-        await kill(cluster, away)
+        away = "n3" if await eventually(lambda: leader_of(client)) != "n3" else "n1"
+        await cluster.kill(away)
         books = client.actor("ledger", Ledger, key="books")
         for place in range(64):
             await patiently(partial(books.keep, place, bytes([place]) * (256 * KIB)))
@@ -156,18 +155,18 @@ async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path:
             await patiently(partial(client.append, "news", b"%d" % number + bytes(16_000)))
         firsts = [node.get("first_index", 0) for node in await client.status()]
         assert sum(first > 200 for first in firsts) == 2, "it can be sent what it lacks from the log"
-        leader = await leader_of(client)
-        await asyncio.to_thread(cluster.spawn, cluster.node(away))
+        leader = await eventually(lambda: leader_of(client))
+        await cluster.start(away)
         log = Path(cluster.node(away).log_file)
         await eventually(lambda: has_line(log, "= fetching a snapshot"))
-        await kill(cluster, leader)
+        await cluster.kill(leader)
         await callers.send(1)
-        await start(cluster)
+        await cluster.run()
         await check_members(client)
         first = (await client.describe_topic("news")).first_position
         contents = [
             [(record.position, record.value) async for record in client.read("news", first, node=name)]
-            for name in cluster.nodes
+            for name in cluster.names
         ]
         assert len(contents[0]) > 10
         assert contents[0] == contents[1] == contents[2]
@@ -185,13 +184,6 @@ async def patiently(call: Callable[[], Awaitable[object]]) -> None:
                 await asyncio.sleep(0.02)
             else:
                 return
-
-
-async def leader_of(client: Client) -> NodeId:
-    async def find() -> str:
-        return next((str(node["id"]) for node in await client.status() if node.get("role") == "leader"), "")
-
-    return NodeId(await eventually(find))
 
 
 async def has_line(log: Path, event: str) -> bool:

@@ -19,10 +19,8 @@ from typing import TypeVar
 import pytest
 
 import viewstamp as vs
-from tests.integration.actor_group import ActorGroup, Callers, bytes_in
-from tests.integration.actor_processes import actor_processes
+from tests.integration.actor_group import ActorGroup, Callers, actor_processes, bytes_in
 from tests.integration.ledger import Ledger
-from tests.integration.test_kill import kill, start
 from tests.node.group import PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.client import Client
@@ -105,16 +103,16 @@ async def test_commands_never_go_over_the_bound_and_none_is_lost_and_a_restart_i
 @pytest.mark.skipif(not SOAK, reason="minutes: a million commands")
 async def test_a_million_commands_go_through_64_mib_and_all_processes_are_killed_in_between(tmp_path: Path) -> None:
     settings = {"wal.bytes_max": str(64 * MIB), "wal.segment_bytes": str(4 * MIB)}
-    async with actor_processes(tmp_path, settings=settings) as cluster, cluster.target.connect() as client:
+    async with actor_processes(tmp_path, settings=settings) as cluster, cluster.connect() as client:
         callers = Callers(client, [str(number) for number in range(1000)], padding=bytes(200))
-        with Sampler(*(tmp_path / name / "wal" for name in cluster.nodes)) as sampler:
+        with Sampler(*(tmp_path / name / "wal" for name in cluster.names)) as sampler:
             for part in range(4):
                 sending = asyncio.create_task(callers.send(250))
                 if part in (1, 2):
                     await asyncio.sleep(5)
-                    await kill(cluster, *cluster.nodes)
+                    await cluster.kill(*cluster.names)
                     began = time.monotonic()
-                    await start(cluster)
+                    await cluster.run()
                     assert time.monotonic() - began < 10, "[snapshots] restart_seconds_max"
                 await sending
         await callers.check()

@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.integration.actor_group import ActorGroup
-from tests.integration.actor_processes import actor_processes
+from tests.integration.actor_group import ActorGroup, actor_processes
 from tests.integration.ledger import Ledger
 from tests.integration.test_actors import Account, check_members
-from tests.integration.test_kill import kill, start
 from tests.node.group import not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.host.disk import RealDisk
@@ -38,22 +36,22 @@ async def test_kills_lose_nothing_and_receipts_and_status_say_what_they_are_wort
     account = Account()
     settings = {"wal.durability": NAME, "wal.sync_interval_ms": "1000"}
     async with actor_processes(tmp_path, settings=settings) as cluster:
-        async with cluster.target.connect() as client:
+        async with cluster.connect() as client:
             await client.create_topic("news")
             assert (await client.append("news", b"x")).durability == NAME
             assert [node["durability"] for node in await client.status()] == [NAME] * 3
         for number in range(10 if SOAK else 2):
-            async with cluster.target.connect() as client:
+            async with cluster.connect() as client:
                 account.is_over = False
                 names = [f"{number}-{caller}" for caller in range(16)]
                 calling = [asyncio.create_task(account.call(client, name, bytes(500))) for name in names]
                 await asyncio.sleep(entropy.uniform(0.2, 0.6))
-                await kill(cluster, *cluster.nodes)
+                await cluster.kill(*cluster.names)
                 await client.close()
                 account.is_over = True
                 await asyncio.gather(*calling)
-            await start(cluster)
-            async with cluster.target.connect() as client:
+            await cluster.run()
+            async with cluster.connect() as client:
                 await account.resolve(client)
                 await account.check(client)
                 await check_members(client)

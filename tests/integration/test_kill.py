@@ -9,52 +9,21 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from tests.integration.promises import Acknowledged, Promises, Refused, Sent
-from tests.node.group import PATIENCE_SECONDS
+from tests.processes import Processes, eventually, is_level, leader_of, running
 from viewstamp.client import Client
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError, UnavailableError
-from viewstamp.local.cluster import LocalCluster
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 ROUNDS = 30 if SOAK else 5
 APPENDERS = 8
 TOPIC = "orders"
-FoundT = TypeVar("FoundT")
 
 pytestmark = pytest.mark.slow
-
-
-@asynccontextmanager
-async def processes(directory: Path, nodes: int) -> AsyncIterator[LocalCluster]:
-    """Run a cluster of processes of its own, RUNNING; none is left behind."""
-    cluster = await asyncio.to_thread(LocalCluster.open_or_create, directory, nodes)
-    try:
-        await start(cluster)
-        yield cluster
-    finally:
-        await kill(cluster, *cluster.nodes)
-
-
-async def start(cluster: LocalCluster) -> None:
-    """Start what is down, and wait until all is RUNNING."""
-    await asyncio.to_thread(cluster.spawn_missing)
-    await cluster.wait_running(cluster.nodes.values(), PATIENCE_SECONDS)
-
-
-async def kill(cluster: LocalCluster, *names: str) -> None:
-    """Kill at the same moment, as far as there is one, and wait until the processes are gone."""
-    for name in names:
-        cluster.node(name).send_signal(signal.SIGKILL)
-    for name in names:
-        assert await cluster.node(name).wait_gone(PATIENCE_SECONDS)
 
 
 class Appenders:
@@ -101,28 +70,13 @@ async def resolve(client: Client, promises: Promises, unknown: list[tuple[Outcom
             promises.add(Refused(TOPIC, (value,)))
 
 
-async def check(cluster: LocalCluster, client: Client, promises: Promises) -> None:
+async def check(cluster: Processes, client: Client, promises: Promises) -> None:
     """Read everything from each node alone, once all of them have applied the same, and compare with the promises."""
     values = [record.value async for record in client.read(TOPIC)]
     assert list(promises.complaints(TOPIC, values)) == []
-    for name in cluster.nodes:
+    for name in cluster.names:
         await eventually(lambda: is_level(client))
         assert [record.value async for record in client.read(TOPIC, node=name)] == values
-
-
-async def is_level(client: Client) -> bool:
-    ends = {(node.get("applied_index"), node.get("last_index")) for node in await client.status()}
-    return len(ends) == 1 and all(applied == last for applied, last in ends)
-
-
-async def eventually(look: Callable[[], Awaitable[FoundT]]) -> FoundT:
-    """Wait until ``look`` finds something, and return it."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            found = await look()
-            if found:
-                return found
-            await asyncio.sleep(0.02)
 
 
 async def test_nothing_acknowledged_is_lost_or_doubled_when_all_nodes_are_killed(tmp_path: Path) -> None:
@@ -130,26 +84,26 @@ async def test_nothing_acknowledged_is_lost_or_doubled_when_all_nodes_are_killed
     entropy = random.Random(1)
     promises = Promises()
     unknown = 0
-    async with processes(tmp_path, 3) as cluster:
-        async with cluster.target.connect() as client:
+    async with running(tmp_path, 3) as cluster:
+        async with cluster.connect() as client:
             await client.create_topic(TOPIC)
         for number in range(ROUNDS):
-            async with cluster.target.connect() as client:
+            async with cluster.connect() as client:
                 appenders = Appenders(client, promises, str(number), entropy)
                 await asyncio.sleep(entropy.uniform(0.05, 0.5))
-                await kill(cluster, *entropy.sample(list(cluster.nodes), 3))
+                await cluster.kill(*entropy.sample(cluster.names, 3))
                 if number % 2:
-                    await start(cluster)
+                    await cluster.run()
                 else:
                     await client.close()
                 await appenders.stop()
             assert not (appenders.unknown and number % 2), "a client that lives is told in the end"
-            await start(cluster)
-            async with cluster.target.connect() as client:
+            await cluster.run()
+            async with cluster.connect() as client:
                 unknown += len(appenders.unknown)
                 await resolve(client, promises, appenders.unknown)
                 await check(cluster, client, promises)
-        async with cluster.target.connect() as client:
+        async with cluster.connect() as client:
             await check(cluster, client, promises)
     assert promises.count > 100 * ROUNDS / 5
     assert unknown > 0, "no kill came in the middle of an append"
@@ -169,28 +123,20 @@ async def test_a_group_tolerates_exactly_as_many_failures_as_it_should(tmp_path:
             raise
         promises.add(Acknowledged(TOPIC, (value,), receipt.position))
 
-    async with processes(tmp_path, 2 * failures + 1) as cluster, cluster.target.connect() as client:
+    async with running(tmp_path, 2 * failures + 1) as cluster, cluster.connect() as client:
         await client.create_topic(TOPIC)
         await append(client, b"all are well", 20)
         for number in range(failures):
-            await kill(cluster, await eventually(lambda: leader(client)))
+            await cluster.kill(await eventually(lambda: leader_of(client)))
             await append(client, f"{number + 1} dead".encode(), 20)
-        await kill(cluster, await eventually(lambda: leader(client)))
+        await cluster.kill(await eventually(lambda: leader_of(client)))
         await eventually(lambda: has_no_leader(client))
         with pytest.raises(UnavailableError):
             await append(client, b"one dead too many", 0.5)
-        await start(cluster)
+        await cluster.run()
         await append(client, b"all are back", 20)
         await check(cluster, client, promises)
         assert promises.count == failures + 2
-
-
-async def leader(client: Client) -> str:
-    """Return who leads and takes appends; "" = nobody."""
-    for node in await client.status():
-        if node.get("role") == "leader" and node.get("lifecycle") == "running":
-            return str(node["id"])
-    return ""
 
 
 async def has_no_leader(client: Client) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.config import free_addresses
 from viewstamp.host.address import parse_address
@@ -26,7 +27,7 @@ def prod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Run a cluster of one node with a topic of three records; its directory was copied while it was stopped."""
     path = tmp_path_factory.mktemp("copied") / "prod"
     (path.parent / "lines").write_bytes(b"a\nb\nc\n")
-    try:
+    with none_left(path.parent):
         for command in (["cluster", "start", "--nodes", "1"], ["topic", "create", "t"], ["cluster", "stop"]):
             assert main.run([*command, "--dir", str(path)]) == 0
         for name in ("moved", "twin"):
@@ -34,10 +35,6 @@ def prod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert main.run(["cluster", "start", "--dir", str(path)]) == 0
         assert main.run(["append", "t", str(path.parent / "lines"), "--dir", str(path)]) == 0
         yield path
-    finally:
-        for copy in (path, path.parent / "moved", path.parent / "twin"):
-            for node in LocalCluster.open(copy).nodes.values():
-                asyncio.run(node.kill())
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from tests.soak.members import PATIENCE_SECONDS, InvariantError, Processes, StuckError
+from tests.soak.members import PATIENCE_SECONDS, InvariantError, SoakedProcesses, StuckError
 from tests.soak.proxy import CLIENT, Loss
 from viewstamp.errors import ViewstampError
 from viewstamp.host.chaos import Fault, FaultKind
@@ -71,11 +71,11 @@ class Faults:
     """Breaks a cluster until it is told that it is over.
 
     Invariants:
-      * nothing impairs more than a minority of the voters: :meth:`Processes.check_may_impair` is asked each time
+      * nothing impairs more than a minority of the voters: :meth:`SoakedProcesses.check_may_impair` is asked each time
       * when :meth:`run` returns, everything of the weather is over, and every process was started again
     """
 
-    def __init__(self, processes: Processes, seed: str, *, nodes: int, kinds: Sequence[str] = ()) -> None:
+    def __init__(self, processes: SoakedProcesses, seed: str, *, nodes: int, kinds: Sequence[str] = ()) -> None:
         """Know what to do.
 
         Args:

@@ -7,13 +7,13 @@ import json
 import os
 import random
 import shutil
-import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.processes import Processes
 from tests.soak import cell
 from tests.soak.proxy import Switchboard
 from viewstamp.client import Client
@@ -33,7 +33,7 @@ from viewstamp.local.target import Target
 from viewstamp.wal.format import parse_segment_name
 from viewstamp.wal.offline import verify
 
-__all__ = ["CELL", "InvariantError", "Processes", "StuckError", "running", "too_much"]
+__all__ = ["CELL", "InvariantError", "SoakedProcesses", "StuckError", "running", "too_much"]
 
 CELL = "cell"
 """The actor's name."""
@@ -68,7 +68,7 @@ class InvariantError(AssertionError):
     """The soak was about to break more than it may: the mistake would be its own."""
 
 
-class Processes:
+class SoakedProcesses(Processes):
     """A local cluster, its proxies, and what is wrong with its disks at present.
 
     Invariants:
@@ -77,8 +77,10 @@ class Processes:
       * a node of ``up`` whose process ends without having been told is started again, and ``ended`` says why it ended
     """
 
+    patience = PATIENCE_SECONDS
+
     def __init__(self, cluster: LocalCluster, board: Switchboard, admin: Client) -> None:
-        self.cluster = cluster
+        super().__init__(cluster)
         self.board = board
         self.admin = admin
         """A client whose first addresses are the nodes' own: no proxy stands before it."""
@@ -91,7 +93,7 @@ class Processes:
         self._lost = 0
 
     @classmethod
-    async def create(cls, directory: Path, nodes: int, board: Switchboard) -> Processes:
+    async def create(cls, directory: Path, nodes: int, board: Switchboard) -> SoakedProcesses:
         """Write the settings of a new cluster; nothing is started."""
         names = [f"n{number}" for number in range(1, nodes + 1)]
         own = dict(zip(names, free_addresses(nodes), strict=True))
@@ -122,43 +124,22 @@ class Processes:
     def _home(self, person: str) -> str:
         return os.path.join(self.cluster.directory, "people", person)
 
-    @property
-    def names(self) -> list[str]:
-        """The nodes that there are, by their names."""
-        return [str(name) for name in self.cluster.nodes]
-
-    def node(self, name: str) -> LocalNode:
-        """Return a node."""
-        return self.cluster.node(name)
-
     # -- Starting and ending ---------------------------------------------------------------------------------
 
     async def start(self, *names: str) -> None:
-        """Start the processes of nodes; none of them is RUNNING yet."""
-        for name in names:
-            await asyncio.to_thread(self.cluster.spawn, self.node(name))
-            self.up.add(name)
+        """Start the processes of nodes, which from now on are started again whenever they end by themselves."""
+        await super().start(*names)
+        self.up.update(names or self.names)
 
     async def kill(self, *names: str) -> None:
         """Kill at the same moment, as far as there is one."""
         self.up.difference_update(names)
-        for name in names:
-            self.node(name).send_signal(signal.SIGKILL)
-        for name in names:
-            await self.node(name).wait_gone(PATIENCE_SECONDS)
+        await super().kill(*names)
 
     async def stop(self, *names: str) -> None:
         """Stop cleanly."""
         self.up.difference_update(names)
-        await self.cluster.stop(PATIENCE_SECONDS, [self.node(name) for name in names])
-
-    def pause(self, name: str) -> None:
-        """Stop a process in its tracks."""
-        self.node(name).send_signal(signal.SIGSTOP)
-
-    def resume(self, name: str) -> None:
-        """Let a process go on."""
-        self.node(name).send_signal(signal.SIGCONT)
+        await super().stop(*names)
 
     async def watch(self) -> None:
         """Start again whoever ends by itself, until cancelled."""
@@ -344,15 +325,14 @@ class Processes:
 
 
 @asynccontextmanager
-async def running(directory: Path, nodes: int) -> AsyncIterator[Processes]:
+async def running(directory: Path, nodes: int) -> AsyncIterator[SoakedProcesses]:
     """Run a new cluster in ``directory``, RUNNING; no process of it is left behind."""
     board = Switchboard()
     try:
-        processes = await Processes.create(directory, nodes, board)
+        processes = await SoakedProcesses.create(directory, nodes, board)
         async with processes.admin:
             try:
-                await processes.start(*processes.names)
-                await processes.cluster.wait_running(processes.cluster.nodes.values(), PATIENCE_SECONDS)
+                await processes.run()
                 yield processes
             finally:
                 for chaos in processes.people.values():

@@ -14,7 +14,7 @@ from typing import Any
 from tests.soak import checks
 from tests.soak.cell import Cell
 from tests.soak.faults import Event, Faults
-from tests.soak.members import CELL, Processes, StuckError, running
+from tests.soak.members import CELL, SoakedProcesses, StuckError, running
 from tests.soak.workload import CLAIMS, KEYS, TOPICS, Workload
 from viewstamp.client.options import ClientOptions
 from viewstamp.sim.checkers.linearizability import Answer, Judgement
@@ -106,7 +106,9 @@ async def soak(
     return outcome
 
 
-async def _load(processes: Processes, workload: Workload, faults: Faults, outcome: Outcome, progress: Progress) -> None:
+async def _load(
+    processes: SoakedProcesses, workload: Workload, faults: Faults, outcome: Outcome, progress: Progress
+) -> None:
     """Have the callers call while things break; at the end everything is healed, and level."""
     term = max(int(status["term"]) for status in (await processes.statuses()).values())
     async with workload.running():
@@ -140,7 +142,7 @@ async def _show(began: float, seconds: float, workload: Workload, faults: Faults
         await asyncio.sleep(0.25)
 
 
-async def _held(processes: Processes, outcome: Outcome, workload: Workload) -> dict[str, dict[str, Kept]]:
+async def _held(processes: SoakedProcesses, outcome: Outcome, workload: Workload) -> dict[str, dict[str, Kept]]:
     """Read everything from each member alone, and compare it with what was promised."""
     statuses = await processes.statuses()
     held: dict[str, dict[str, Kept]] = {}

@@ -1,0 +1,135 @@
+"""A cluster of real processes on this machine: the one harness for tests that start, kill and pause nodes.
+
+Its verbs are those of ``tests/node/group.py``, whose nodes run in the event loop of the test:
+
+========================  ===================================================================
+``start(*names)``         start nodes, all where none is named; they may not be RUNNING yet
+``run(*names)``           start what is down, and wait until the nodes are RUNNING
+``stop(*names)``          stop cleanly
+``kill(*names)``          SIGKILL, at the same moment as far as there is one
+``pause``, ``resume``     SIGSTOP and SIGCONT
+========================  ===================================================================
+
+``tests/soak/members.py`` adds proxies between the nodes, and what breaks disks and networks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from viewstamp.client import Client
+from viewstamp.local.cluster import LocalCluster, LocalNode
+
+__all__ = ["PATIENCE_SECONDS", "Processes", "eventually", "is_level", "leader_of", "none_left", "running"]
+
+PATIENCE_SECONDS = 20.0
+"""How long a test waits for what must come; a healthy cluster needs a small part of it."""
+
+FoundT = TypeVar("FoundT")
+
+
+class Processes:
+    """The processes of a local cluster."""
+
+    patience = PATIENCE_SECONDS
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes that there are, by their names."""
+        return [str(name) for name in self.cluster.nodes]
+
+    def node(self, name: str) -> LocalNode:
+        """Return a node. Raises ConfigError where there is none."""
+        return self.cluster.node(name)
+
+    def connect(self) -> Client:
+        """Return a new client of all nodes, to be closed by the caller."""
+        return self.cluster.target.connect()
+
+    async def start(self, *names: str) -> None:
+        """Start nodes that are down, all of them where none is named; they may not be RUNNING yet."""
+        for name in names or self.names:
+            await asyncio.to_thread(self.cluster.spawn, self.node(name))
+
+    async def run(self, *names: str) -> None:
+        """Start nodes that are down, and wait until all that are named, or all, are RUNNING."""
+        await self.start(*names)
+        await self.cluster.wait_running([self.node(name) for name in names or self.names], self.patience)
+
+    async def stop(self, *names: str) -> None:
+        """Stop nodes cleanly, at the same time."""
+        await self.cluster.stop(self.patience, [self.node(name) for name in names])
+
+    async def kill(self, *names: str) -> None:
+        """Kill nodes at the same moment, as far as there is one, and wait until their processes are gone."""
+        for name in names:
+            self.node(name).send_signal(signal.SIGKILL)
+        for name in names:
+            assert await self.node(name).wait_gone(self.patience), f"{name} outlives SIGKILL"
+
+    def pause(self, name: str) -> None:
+        """Stop a process in its tracks."""
+        self.node(name).send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a process go on."""
+        self.node(name).send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Processes]:
+    """Run a new cluster in ``directory``, RUNNING; no process of it is left behind."""
+    processes = Processes(await asyncio.to_thread(LocalCluster.open_or_create, directory, nodes, settings))
+    try:
+        await processes.run()
+        yield processes
+    finally:
+        await processes.kill(*processes.names)
+
+
+@contextmanager
+def none_left(directory: Path) -> Iterator[None]:
+    """Kill the nodes of every cluster in a directory, or in one of its subdirectories, when the context is left.
+
+    For tests that start nodes by the command line, and so do not await.
+    """
+    try:
+        yield
+    finally:
+        for file in (*directory.glob("n1.toml"), *directory.glob("*/n1.toml")):
+            for node in LocalCluster.open(file.parent).nodes.values():
+                asyncio.run(node.kill())
+
+
+async def eventually(look: Callable[[], Awaitable[FoundT]]) -> FoundT:
+    """Wait until ``look`` finds something, and return it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            found = await look()
+            if found:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def leader_of(client: Client) -> str:
+    """Return who leads and takes appends; "" = nobody."""
+    for node in await client.status():
+        if node.get("role") == "leader" and node.get("lifecycle") == "running":
+            return str(node["id"])
+    return ""
+
+
+async def is_level(client: Client) -> bool:
+    """Say whether all members hold and have applied the same."""
+    ends = {(node.get("applied_index"), node.get("last_index")) for node in await client.status()}
+    return len(ends) == 1 and all(applied == last for applied, last in ends)
