@@ -24,15 +24,10 @@ TWO_FACES = {
 STILL_TWICE = {
     "Append",
     "Batch",
-    "Claim",
     "Image",
     "Operation",
-    "Process",
-    "Result",
-    "Target",
     "Timer",
     "Verdict",
-    "Watch",
 }
 """Class names that stand for several classes and still have to be renamed; never add one."""
 

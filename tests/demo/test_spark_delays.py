@@ -40,7 +40,7 @@ def test_the_table_of_a_year_fits_the_80_columns_that_a_pipe_has() -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_picture_is_a_png_that_is_large_enough_to_read(tmp_path: Path) -> None:
-    from viewstamp.demo.spark_plot import draw
+    from viewstamp.demo.spark_delays import draw
 
     draw(str(tmp_path / "x.png"), Delays(ROWS), {"AA": "American"})
     head = (tmp_path / "x.png").read_bytes()[:24]

@@ -9,9 +9,9 @@ import pytest
 
 from viewstamp.cli import main
 from viewstamp.demo import spark_run
+from viewstamp.demo.proof import Proof, Tally
 from viewstamp.demo.spark_delays import Delays
-from viewstamp.demo.spark_proof import Proof, Tally
-from viewstamp.demo.spark_result import Result
+from viewstamp.demo.spark_result import SparkDemoResult
 
 LINES = [b"a", b"b", b"a", b"", b"c\xff"]
 
@@ -46,9 +46,9 @@ def test_what_is_wrong_is_counted_and_changes_the_digest(
     assert proof.digest != Tally(LINES).digest
 
 
-def result(values: list[bytes], *, counted: int = 5, picture: str = "x.png") -> Result:
+def result(values: list[bytes], *, counted: int = 5, picture: str = "x.png") -> SparkDemoResult:
     expected = Tally(LINES)
-    return Result(
+    return SparkDemoResult(
         nodes=3,
         rows=len(LINES),
         digest=expected.digest,
@@ -91,7 +91,7 @@ def test_the_json_has_these_fields_and_no_others() -> None:
     ],
     ids=["partial", "no driver killed", "no leader killed", "not read back", "not read", "counted", "lost", "doubled"],
 )
-def test_the_proof_holds_only_as_a_whole(wrong: Result) -> None:
+def test_the_proof_holds_only_as_a_whole(wrong: SparkDemoResult) -> None:
     assert not wrong.holds
 
 
@@ -99,7 +99,7 @@ def test_the_proof_holds_only_as_a_whole(wrong: Result) -> None:
 def test_a_planted_loss_is_an_exit_code_of_1_and_keeps_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], values: list[bytes], code: int
 ) -> None:
-    async def run(_: object) -> Result:
+    async def run(_: object) -> SparkDemoResult:
         return result(values, picture=str(tmp_path / "x.png"))
 
     monkeypatch.setattr(spark_run.SparkDemo, "run", run)

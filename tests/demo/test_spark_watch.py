@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from viewstamp.demo.spark_watch import Watch
+from viewstamp.demo.spark_watch import PartialBatchWatch
 from viewstamp.embed import local_cluster
 
 
@@ -16,7 +16,7 @@ async def test_what_is_committed_at_once_is_seen_as_a_whole_and_what_is_appended
     async with local_cluster(nodes=3) as cluster, cluster.client() as client:
         await client.create_topic("whole")
         await client.create_topic("piecemeal")
-        whole, piecemeal = (Watch(client, topic, {0, 5}) for topic in ("whole", "piecemeal"))
+        whole, piecemeal = (PartialBatchWatch(client, topic, {0, 5}) for topic in ("whole", "piecemeal"))
         watching = asyncio.gather(whole.run(cluster.ids), piecemeal.run(cluster.ids))
 
         sink = client.sink("it", owner="it")

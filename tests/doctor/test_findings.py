@@ -12,7 +12,7 @@ import pytest
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.standing import wins
-from viewstamp.doctor.findings import CODES, Finding, Process, Report, findings
+from viewstamp.doctor.findings import CODES, Finding, ProcessReport, Report, findings
 from viewstamp.doctor.status import summary
 from viewstamp.ids import NodeId
 
@@ -89,25 +89,25 @@ def test_all_is_well_without_a_finding() -> None:
 
 
 def test_where_no_node_answers_that_is_said_and_how_to_start_them() -> None:
-    found = look(*map(away, NAMES), processes=dict.fromkeys(NAMES, Process()), where=" --dir d")
+    found = look(*map(away, NAMES), processes=dict.fromkeys(NAMES, ProcessReport()), where=" --dir d")
     assert [finding.code for finding in found] == ["no_answer", "down", "down", "down"]
     assert "n1 at 127.0.0.1:1, n2 at 127.0.0.1:2" in found[0].sentence
     assert found[0].remedy == "viewstamp cluster start --dir d"
     assert found[1].sentence == "n1 is not running"
 
 
-MOVED = Process(error="the membership has n3 at 127.0.0.1:3, but ...", is_moved=True, address="127.0.0.1:13")
+MOVED = ProcessReport(error="the membership has n3 at 127.0.0.1:3, but ...", is_moved=True, address="127.0.0.1:13")
 
 
 def test_a_voter_that_was_moved_is_named_with_both_addresses_and_the_command_that_moves_it() -> None:
-    processes = {**dict.fromkeys(("n1", "n2"), Process(1)), "n3": MOVED}
+    processes = {**dict.fromkeys(("n1", "n2"), ProcessReport(1)), "n3": MOVED}
     found = only(look(away("n3"), processes=processes, where=" --dir d"), "moved")
     assert found.sentence == (
         "the membership has n3 at 127.0.0.1:3, but its settings say 127.0.0.1:13; the others go on, and stop when one "
         "more does"
     )
     assert found.remedy.startswith("where it was moved: viewstamp members add n3 --dir d, which starts it there; else")
-    running = {**processes, "n3": Process(7, address="127.0.0.1:13")}
+    running = {**processes, "n3": ProcessReport(7, address="127.0.0.1:13")}
     assert only(look(away("n3"), processes=running), "moved").sentence == found.sentence
 
 
@@ -213,13 +213,13 @@ def test_a_change_of_members_that_waits_for_a_majority_of_those_after_it_says_fo
 
 
 def test_a_node_that_is_down_says_what_it_died_of_and_what_its_absence_costs() -> None:
-    dead = Process(error="n2/wal is damaged at byte 7", remedy="put it back")
+    dead = ProcessReport(error="n2/wal is damaged at byte 7", remedy="put it back")
     finding = only(look(away("n2"), processes={"n2": dead}), "down")
     assert finding.sentence == (
         "n2 is not running: n2/wal is damaged at byte 7; the others go on, and stop when one more does"
     )
     assert finding.remedy == "put it back"
-    stopped = only(look(away("n2"), processes={"n2": Process()}), "down")
+    stopped = only(look(away("n2"), processes={"n2": ProcessReport()}), "down")
     assert stopped.remedy == "viewstamp cluster restart n2"
     elsewhere = only(look(away("n2", error="no route")), "down")
     assert elsewhere.sentence.startswith("n2 does not answer at 127.0.0.1:2: no route")
@@ -227,9 +227,9 @@ def test_a_node_that_is_down_says_what_it_died_of_and_what_its_absence_costs() -
 
 
 def test_a_process_that_is_paused_and_one_that_hangs_are_told_apart() -> None:
-    paused = only(look(away("n3"), processes={"n3": Process(77, is_paused=True)}), "paused")
+    paused = only(look(away("n3"), processes={"n3": ProcessReport(77, is_paused=True)}), "paused")
     assert "kill -CONT 77" in paused.remedy
-    hung = only(look(away("n3"), processes={"n3": Process(77)}), "hung")
+    hung = only(look(away("n3"), processes={"n3": ProcessReport(77)}), "hung")
     assert hung.sentence.startswith("n3 (process 77) runs and does not answer: refused; the others go on")
 
 
@@ -349,7 +349,7 @@ def test_a_member_is_behind_when_it_lacks_what_was_committed_a_moment_before() -
 def test_a_node_that_runs_and_is_no_member_is_to_be_stopped() -> None:
     stranger = node("n4", role="follower")
     assert "stop it, or make it one" in only(look(stranger), "no_member").remedy
-    finding = only(look(stranger, processes={"n4": Process(5), "n1": Process(1)}), "no_member")
+    finding = only(look(stranger, processes={"n4": ProcessReport(5), "n1": ProcessReport(1)}), "no_member")
     assert finding.remedy == "viewstamp members remove n4 stops it"
 
 

@@ -8,7 +8,7 @@ from tests.mutants.mutants import Mutant, patched
 from viewstamp.client.routing import Roster
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.node import node
 
 __all__ = ["CLIENT_MUTANTS"]
@@ -19,8 +19,8 @@ def ask_anybody() -> AbstractContextManager[None]:
 
 
 def forget_identities() -> AbstractContextManager[None]:
-    def target(self: LocalCluster) -> Target:
-        return Target([node.address for node in self.nodes.values()], self.id)
+    def target(self: LocalCluster) -> ClusterTarget:
+        return ClusterTarget([node.address for node in self.nodes.values()], self.id)
 
     return patched(LocalCluster, target=property(target))
 

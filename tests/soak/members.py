@@ -29,7 +29,7 @@ from viewstamp.ids import NodeId, name_of
 from viewstamp.local import damage
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.node import LocalNode
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.wal.format import parse_segment_name
 from viewstamp.wal.offline import verify
 
@@ -102,7 +102,7 @@ class SoakedProcesses(Processes):
         for name in names:
             _write_settings(directory, name, own[name], members[name], members, {}, cluster=directory.name)
         cluster = await asyncio.to_thread(LocalCluster.open, directory)
-        return cls(cluster, board, Target(list(own.values()), cluster.id).connect(options=_ASK))
+        return cls(cluster, board, ClusterTarget(list(own.values()), cluster.id).connect(options=_ASK))
 
     def client(self, options: ClientOptions, person: str = "") -> Client:
         """Return a new client, which reaches the nodes through their proxies; a person's, unless :meth:`estrange`d."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from viewstamp.errors import UnavailableError
 from viewstamp.local.find import find_cluster
 from viewstamp.local.process import nodes_end_with_this_process
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -50,7 +50,7 @@ async def connected(
 
 
 @asynccontextmanager
-async def connected_to(target: Target, count: int) -> AsyncIterator[list[Client]]:
+async def connected_to(target: ClusterTarget, count: int) -> AsyncIterator[list[Client]]:
     """Yield ``count`` clients of a cluster. The topic is there."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(target.connect()) for _ in range(count)]

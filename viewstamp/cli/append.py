@@ -14,7 +14,7 @@ import typer
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.errors import UnavailableError
 from viewstamp.local.find import find_cluster
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.bulk import Appended, append_chunks
 from viewstamp.terminal.lines import chunks_of, opened
 from viewstamp.terminal.loop import run_async
@@ -74,7 +74,7 @@ def append(
 
 
 async def _append(
-    target: Target,
+    target: ClusterTarget,
     topic: str,
     descriptor: int,
     appended: Appended,

@@ -20,7 +20,8 @@ __all__ = ["demo", "demo_spark"]
 
 def demo(
     input: Annotated[  # noqa: A002 - the name of the option
-        Path | None, typer.Option("--input", metavar="FILE", help="Lines to append, instead of the flights.")
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Lines to append. [default: the flights, or made ones]"),
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=3, max=9, help="Nodes of the cluster.")] = 3,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
@@ -28,7 +29,7 @@ def demo(
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Append a real data set to a cluster of real processes, kill leaders meanwhile, and prove that nothing is lost."""
-    from viewstamp.demo.directory import claimed
+    from viewstamp.demo.directory import DemoDirectory
     from viewstamp.demo.run import Demo
     from viewstamp.demo.source import Source
     from viewstamp.terminal.show import Show
@@ -36,7 +37,7 @@ def demo(
     path = os.path.abspath(directory)
     if input is not None and not input.is_file():
         raise ConfigError(f"{input} is no file", remedy="name a file of lines with --input, or leave it out")
-    with claimed(path) as claim:
+    with DemoDirectory.taken(path) as taken:
         show = Show(output)
         show.warn_of_memory(path)
         source = Source.prepare(path, input, show)
@@ -46,7 +47,7 @@ def demo(
             print_json(result.as_json())
         else:
             result.print(path, keep=keep)
-        claim.finish(keep=keep or not result.holds)
+        taken.finish(keep=keep or not result.holds)
     if not result.holds:
         say(f"viewstamp: the proof failed; everything is kept in {path}")
     return 0 if result.holds else 1
@@ -65,7 +66,7 @@ def demo_spark(
 
     Takes about two minutes. Spark and a Java come with `make demo-spark`, or with the extras `spark` and `plot`.
     """
-    from viewstamp.demo.directory import PLOT, claimed
+    from viewstamp.demo.directory import PLOT, DemoDirectory
     from viewstamp.demo.spark_run import SparkDemo, check_demo
     from viewstamp.terminal.show import Show
 
@@ -75,7 +76,7 @@ def demo_spark(
     from viewstamp.spark import ensure_java
 
     ensure_java()
-    with claimed(path) as claim:
+    with DemoDirectory.taken(path) as taken:
         show = Show(output)
         show.warn_of_memory(path)
         with nodes_end_with_this_process():
@@ -84,7 +85,7 @@ def demo_spark(
             print_json(result.as_json())
         else:
             result.print(path, keep=keep)
-        claim.finish(keep=keep or not result.holds)
+        taken.finish(keep=keep or not result.holds)
     if not result.holds:
         say(f"viewstamp: the proof failed; everything is kept in {path}")
     return 0 if result.holds else 1

@@ -15,13 +15,13 @@ import typer
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.errors import MovedError
 from viewstamp.local.find import find_cluster, is_local
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag, program
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json
 
 if TYPE_CHECKING:
-    from viewstamp.doctor.report import Finding, Process, Report
+    from viewstamp.doctor.report import Finding, ProcessReport, Report
     from viewstamp.local.cluster import LocalCluster
 
 __all__ = ["doctor"]
@@ -70,7 +70,7 @@ def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
 
 
 async def _examine(
-    target: Target, local: LocalCluster | None, where: str, timeout: float
+    target: ClusterTarget, local: LocalCluster | None, where: str, timeout: float
 ) -> tuple[list[Finding], Report]:
     """Ask everybody; where anything seems wrong ask again a moment later, so that nothing is told that has passed."""
     from viewstamp.doctor.findings import findings
@@ -97,7 +97,7 @@ async def _examine(
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _ask(target: Target, timeout: float) -> tuple[list[Mapping[str, Any]], float]:
+async def _ask(target: ClusterTarget, timeout: float) -> tuple[list[Mapping[str, Any]], float]:
     """Return what ``viewstamp status`` would print of each node, and how long it took to ask."""
     from viewstamp.client.options import ClientOptions
     from viewstamp.doctor.status import summary
@@ -109,18 +109,18 @@ async def _ask(target: Target, timeout: float) -> tuple[list[Mapping[str, Any]],
     return summary(statuses, target.names)["nodes"], time.monotonic() - started
 
 
-def _process(node: Any) -> Process:
-    from viewstamp.doctor.report import Process
+def _process(node: Any) -> ProcessReport:
+    from viewstamp.doctor.report import ProcessReport
     from viewstamp.local.process import is_paused
 
     pid = node.pid()
     if pid is not None:
-        return Process(pid, is_paused(pid), address=node.address)
+        return ProcessReport(pid, is_paused(pid), address=node.address)
     words = node.epitaph()
     if words is None:
-        return Process(address=node.address)
+        return ProcessReport(address=node.address)
     is_moved = isinstance(words, MovedError)
-    return Process(error=words.message, remedy=words.remedy, is_moved=is_moved, address=node.address)
+    return ProcessReport(error=words.message, remedy=words.remedy, is_moved=is_moved, address=node.address)
 
 
 def _print(found: list[Finding], report: Report) -> None:

@@ -11,7 +11,7 @@ import typer
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.local.find import find_cluster
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def list_snapshots(
 
 
 async def _of_each(
-    client: Client, target: Target, node: str | None, question: Callable[[str], Awaitable[ResultT]]
+    client: Client, target: ClusterTarget, node: str | None, question: Callable[[str], Awaitable[ResultT]]
 ) -> _Answers[ResultT]:
     """Ask ``node``, or every member that answers; return the answers by node, and a failure for each other member.
 

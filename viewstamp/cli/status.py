@@ -9,7 +9,7 @@ from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, Timeou
 from viewstamp.doctor.clocks import offset
 from viewstamp.doctor.status import log_size, nobody_leads, summary
 from viewstamp.local.find import find_cluster
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.output import Output, print_json, print_table
 
 __all__ = [
@@ -34,7 +34,7 @@ def status(
 
 
 def show(
-    target: Target,
+    target: ClusterTarget,
     output: Output,
     *,
     processes: Mapping[str, int | None] | None = None,

@@ -15,7 +15,7 @@ from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 if TYPE_CHECKING:
     from viewstamp.demo.proof import Comparison
 
-__all__ = ["Kill", "Result"]
+__all__ = ["DemoResult", "Kill"]
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Result:
+class DemoResult:
     """What came out."""
 
     source: Source

@@ -24,7 +24,7 @@ from viewstamp.errors import UnavailableError
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import Receipt
-    from viewstamp.demo.result import Kill, Result
+    from viewstamp.demo.result import DemoResult, Kill
     from viewstamp.demo.source import Source
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.node import LocalNode
@@ -43,21 +43,21 @@ class Demo:
     """One run, from the first process to the last reader. Leaves no process behind."""
 
     def __init__(self, directory: str, nodes: int, source: Source, show: Show) -> None:
-        from viewstamp.demo.result import Result
+        from viewstamp.demo.result import DemoResult
         from viewstamp.local.cluster import LocalCluster
         from viewstamp.terminal.bulk import Appended
 
         self._source = source
         self._show = show
         self._cluster: LocalCluster = LocalCluster.open_or_create(directory, nodes)
-        self._result = Result(source=source, nodes=nodes)
+        self._result = DemoResult(source=source, nodes=nodes)
         self._appended: Appended = Appended()
         self._sent = 0
         self._last_index = 0
         self._terms_led: dict[int, str] = {}
         self._fallen: asyncio.Task[None] | None = None
 
-    async def run(self) -> Result:
+    async def run(self) -> DemoResult:
         """Run the demo, and return what came out."""
         try:
             self._show.phase(f"starting {self._result.nodes} nodes in {self._cluster.directory}")

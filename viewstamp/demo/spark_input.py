@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from viewstamp.demo.flights import flights
 from viewstamp.demo.proof import lines_of
+from viewstamp.demo.source import flights
 from viewstamp.errors import StorageError
 
 __all__ = ["Input"]

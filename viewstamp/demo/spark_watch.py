@@ -11,12 +11,12 @@ from viewstamp.errors import UnavailableError, UnknownTopicError
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
 
-__all__ = ["Watch"]
+__all__ = ["PartialBatchWatch"]
 
 LOOK_SECONDS: Final = 0.05
 
 
-class Watch:
+class PartialBatchWatch:
     """Reads a topic while it is written, from each member what that one alone has, and notes where it ends.
 
     ``ends`` are the last positions at which it may end, taken from the input and not from what the cluster says.

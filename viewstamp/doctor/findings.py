@@ -12,11 +12,11 @@ from typing import Any, Final
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.standing import majority, wins
 from viewstamp.doctor.clocks import clock_trouble, log_time_trouble
-from viewstamp.doctor.report import CODES, Finding, Process, Report, leader_of, node_name
+from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, leader_of, node_name
 from viewstamp.doctor.status import FULL, divergences, member_id
 from viewstamp.ids import NodeId, name_of
 
-__all__ = ["CODES", "Finding", "Process", "Report", "findings"]
+__all__ = ["CODES", "Finding", "ProcessReport", "Report", "findings"]
 
 MIB: Final = 1024 * 1024
 LATE_MS: Final = 250

@@ -9,7 +9,7 @@ from typing import Any, Final
 from viewstamp.doctor.status import member_id
 from viewstamp.ids import name_of
 
-__all__ = ["CODES", "ERROR", "WARNING", "Finding", "Process", "Report", "leader_of", "node_name"]
+__all__ = ["CODES", "ERROR", "WARNING", "Finding", "ProcessReport", "Report", "leader_of", "node_name"]
 
 ERROR: Final = "error"
 """The cluster does not serve, has lost some of what it can bear, or has to be looked at by a person."""
@@ -83,7 +83,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessReport:
     """The process of a local node. ``pid`` None = gone; then ``error`` and ``remedy`` say why, if its log does.
 
     ``is_moved``: it refused to start, because the membership has another address for it than its settings.
@@ -109,7 +109,7 @@ class Report:
 
     nodes: Sequence[Mapping[str, Any]]
     earlier: Sequence[Mapping[str, Any]] = ()
-    processes: Mapping[str, Process] = field(default_factory=dict)
+    processes: Mapping[str, ProcessReport] = field(default_factory=dict)
     seconds: float = 0.0
     program: str = "viewstamp"
     where: str = ""

@@ -22,7 +22,7 @@ from viewstamp.errors import (
 from viewstamp.host.private import open_private
 from viewstamp.ids import NodeId, name_of
 from viewstamp.local.node import LocalNode, is_process_of
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 
 if TYPE_CHECKING:
@@ -146,11 +146,11 @@ class LocalCluster:
         return self.nodes[name]  # type: ignore[index]
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ClusterTarget:
         """What a client connects to."""
         names = {node.address: str(node.id) for node in self.nodes.values()}
         expected = {node.address: node.identity for node in self.nodes.values()}
-        return Target(list(names), self.id, names, expected, dir_flag(self.directory, DEFAULT_DIRECTORY))
+        return ClusterTarget(list(names), self.id, names, expected, dir_flag(self.directory, DEFAULT_DIRECTORY))
 
     def spawn_missing(self) -> list[LocalNode]:
         """Start every node that does not run; return those that were started."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from viewstamp.errors import ConfigError
-from viewstamp.local.target import Target
+from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag
 
 __all__ = ["find_cluster", "is_local"]
@@ -15,7 +15,7 @@ __all__ = ["find_cluster", "is_local"]
 VARIABLE: Final = "VIEWSTAMP_CLUSTER"
 
 
-def find_cluster(directory: Path | None, cluster: str | None) -> Target:
+def find_cluster(directory: Path | None, cluster: str | None) -> ClusterTarget:
     """Return the cluster that ``--dir`` or ``--cluster`` names, else the environment, else the one in ./viewstamp-data.
 
     Raises:
@@ -26,7 +26,7 @@ def find_cluster(directory: Path | None, cluster: str | None) -> Target:
     if directory is None and cluster is None:
         cluster = os.environ.get(VARIABLE) or None
     if cluster is not None:
-        return Target(_split(cluster), where=cluster_flag(directory, cluster))
+        return ClusterTarget(_split(cluster), where=cluster_flag(directory, cluster))
     from viewstamp.local.cluster import LocalCluster
 
     return LocalCluster.open(directory or DEFAULT_DIRECTORY).target

