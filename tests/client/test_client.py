@@ -215,16 +215,16 @@ async def test_held_bytes_are_bounded_and_callers_wait_in_order(cluster: Cluster
     tasks = many(client, 100, size=1000)
     await until(lambda: len(cluster.arrived) >= 3)
     await client.describe_topic("orders")
-    assert client._session.held_bytes <= 20_000
+    assert client._batches.held_bytes <= 20_000
     cluster.default = Act.OK
     cluster.release()
     most = 0
     while not all(task.done() for task in tasks):
-        most = max(most, client._session.held_bytes)
+        most = max(most, client._batches.held_bytes)
         await asyncio.sleep(0)
     assert most <= 20_000
     assert cluster.values()[1:] == [b"%06d" % n + bytes(1000) for n in range(100)]
-    assert client._session.held_bytes == 0
+    assert client._batches.held_bytes == 0
 
 
 async def test_an_append_over_the_bound_is_let_in_alone(cluster: Cluster) -> None:
@@ -713,7 +713,7 @@ async def test_a_cancelled_append_that_was_not_sent_is_never_written(cluster: Cl
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(result, asyncio.CancelledError) for result in results] == [True, False] * 5
     assert cluster.values()[3:] == [b"%06d" % n for n in range(1, 10, 2)]
-    assert client._session.held_bytes == 0
+    assert client._batches.held_bytes == 0
 
 
 async def test_a_cancelled_append_that_was_sent_may_be_written_and_disturbs_nobody(cluster: Cluster) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from tests.streams.log import Log, abort, begin, create_topic, fence, open_session
 from viewstamp.actors.replicated import ReplicatedActor, command
-from viewstamp.client.batches import COMMANDS, RECORD_COST, BatchReceipt, Completion, Request
+from viewstamp.client.batches import COMMANDS, RECORD_COST, Completion, OpenBatches, Request
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import BatchReceipt
 from viewstamp.client.session import Action, Session
 from viewstamp.errors import (
     NotLeaderError,
@@ -96,7 +97,8 @@ class Chaos:
         self.callers: list[Caller] = []
         self.expected: dict[bytes, Caller] = {}
         options = ClientOptions(batch_bytes=3 * (RECORD_COST + 8), batches_in_flight=3, batches_eager=1)
-        self.session: Session[Caller] = Session(options, count(1), lambda draft: None)
+        self.batches: OpenBatches[Caller] = OpenBatches(options, lambda batch: None)
+        self.session: Session[Caller] = Session(options, count(1), self.batches)
         for n in range(TOPICS):
             self.log.propose(create_topic(f"t{n}"))
             self.apply()
@@ -135,9 +137,9 @@ class Chaos:
             ends = (topic["last_position"] for topic in self.log.machine.query("list_topics"))  # type: ignore[attr-defined]
             caller.expected_position = list(ends)[topic - 1] + self.random.choice([0, 1, 1, 1, 2, 3])
         if plain and not caller.expected_position:
-            self.session.add(TopicId(topic), values[0], size, caller)
+            self.batches.add(TopicId(topic), values[0], size, caller)
         else:
-            self.session.add_group(
+            self.batches.add_group(
                 *(TopicId(topic), values, None, None, size, caller),
                 atomic=True,
                 expected_position=caller.expected_position,
@@ -149,13 +151,13 @@ class Chaos:
             return
         caller = self.random.choice(waiting)
         caller.gone = True
-        for draft in self.session._ready:
-            if caller in draft.waiters:
-                draft.cancelled = True
+        for batch in self.batches.waiting:
+            if caller in batch.waiters:
+                batch.cancelled = True
                 caller.told = UnavailableError("cancelled before it was sent")
 
     def compact(self) -> None:
-        self.session.compact()
+        self.batches.compact()
 
     def pump(self) -> None:
         if not self.session.id:
@@ -180,29 +182,29 @@ class Chaos:
         caller = Caller(number, COMMANDS, [value])
         self.callers.append(caller)
         self.expected[value] = caller
-        self.session.add(COMMANDS, value, len(value) + RECORD_COST, caller)
+        self.batches.add(COMMANDS, value, len(value) + RECORD_COST, caller)
 
     def stage(self) -> None:
         number = len(self.callers)
         caller = Caller(number, STAGED, [b"%04d" % number])
         self.callers.append(caller)
         topic = TopicId(self.random.randint(1, TOPICS))
-        self.session.add_block(topic, build_batch(caller.values).columns(), self.attempt, caller)
+        self.batches.add_block(topic, build_batch(caller.values).columns(), self.attempt, caller)
 
     def tell(self, settled: list[Completion[Caller]]) -> None:
-        for draft, receipt, error in settled:
-            for offset, size, caller in draft.spans():
+        for batch, receipt, error in settled:
+            for offset, size, caller in batch.spans():
                 if caller.gone:
                     continue
                 assert caller.told is None, "an answer comes once"
                 if receipt is None:
                     caller.told = error(offset, size)
-                elif draft.attempt:
+                elif batch.attempt:
                     assert (offset, receipt.first_position) == (0, 0), "a block is a batch, and has no position"
                     caller.told = [receipt.first_index]
-                elif draft.topic == COMMANDS:
-                    assert draft.results is not None, "the results of so few commands are kept"
-                    caller.told = [decode_result(draft.results[offset])]
+                elif batch.topic == COMMANDS:
+                    assert batch.results is not None, "the results of so few commands are kept"
+                    caller.told = [decode_result(batch.results[offset])]
                 else:
                     first = receipt.first_position + offset
                     caller.told = list(range(first, first + size))
@@ -226,7 +228,7 @@ class Chaos:
             receipt = BatchReceipt(
                 answer.first_position, answer.count, answer.term, answer.first_index, answer.log_time
             )
-        if self.session.is_fence(request_id):
+        if request_id == self.session.fence_request:
             self.tell(self.session.on_outcome(request_id, receipt, results))
         else:
             self.tell(self.session.on_receipt(request_id, receipt, results))
@@ -379,7 +381,7 @@ class Chaos:
             while self.connection.answers:
                 self.hear()
         assert not self.session.has_work, "a healthy leader answers everything"
-        assert self.session.held_bytes == 0
+        assert self.batches.held_bytes == 0
         assert all(caller.done() for caller in self.callers)
         self.pump()
         for connection in self.lost:

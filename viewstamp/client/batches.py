@@ -1,26 +1,30 @@
-"""Batches on their way: a draft that still grows, and the same batch once it has a sequence. Data, and no rules."""
+"""Batches on their way: a batch that still grows, and the same batch once it has a sequence. Data, and no rules."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgpack
 
-from viewstamp.errors import PeerError, StaleSessionError, UnavailableError, ViewstampError
+from viewstamp.client.checks import check_columns
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import BatchReceipt
+from viewstamp.errors import PeerError, RecordTooLargeError, StaleSessionError, UnavailableError, ViewstampError
 from viewstamp.ids import Sequence, TopicId
-from viewstamp.wire.batch import Batch, Buffer, Columns
+from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer, Columns
 from viewstamp.wire.commands import decode_command
 from viewstamp.wire.frame import FrameKind
 
 __all__ = [
     "COMMANDS",
     "RECORD_COST",
-    "BatchReceipt",
     "Completion",
     "Headers",
     "InFlightBatch",
     "OpenBatch",
+    "OpenBatches",
     "Request",
     "Waiter",
     "WaiterT",
@@ -34,8 +38,11 @@ __all__ = [
 RECORD_COST = 32
 """Bytes that a record counts beside its own: offsets, and a share of what holds it here. So empty records count too."""
 
+_BATCH_COST = HEADER_SIZE + 160
+"""More than what a batch takes beside its records: the header, three paddings, three first offsets, the bitmap's."""
+
 COMMANDS = TopicId(0)
-"""The topic id of drafts that hold commands of replicated actors instead of records."""
+"""The topic id of batches that hold commands of replicated actors instead of records."""
 
 Headers = Mapping[str, bytes]
 
@@ -58,16 +65,6 @@ class Request(NamedTuple):
     kind: FrameKind
     body: dict[str, object]
     payload: tuple[Buffer, ...]
-
-
-class BatchReceipt(NamedTuple):
-    """The receipt of a batch, as the node sends it."""
-
-    first_position: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a receipt
-    term: int
-    first_index: int
-    log_time: int
 
 
 class OpenBatch(Generic[WaiterT]):
@@ -175,10 +172,10 @@ class OpenBatch(Generic[WaiterT]):
 class InFlightBatch(Generic[WaiterT]):
     """A batch with a sequence: it has been handed to a connection at least once and is not answered for good."""
 
-    __slots__ = ("answered", "doubtful", "draft", "open", "payload", "refusal", "request_id", "sequence", "settled")
+    __slots__ = ("answered", "batch", "doubtful", "open", "payload", "refusal", "request_id", "sequence", "settled")
 
-    def __init__(self, draft: OpenBatch[WaiterT], sequence: Sequence, payload: Buffer) -> None:
-        self.draft = draft
+    def __init__(self, batch: OpenBatch[WaiterT], sequence: Sequence, payload: Buffer) -> None:
+        self.batch = batch
         self.sequence = sequence
         self.payload = payload
         self.request_id = 0
@@ -201,25 +198,236 @@ class InFlightBatch(Generic[WaiterT]):
 
 
 class Completion(NamedTuple, Generic[WaiterT]):
-    """What became of a draft: a receipt, and ``draft.results``; or ``error(offset, count)`` for each of its callers.
+    """What became of a batch: a receipt, and ``batch.results``; or ``error(offset, count)`` for each of its callers.
 
     Commands with a receipt and without results were applied, and their callers are told ``error``.
     """
 
-    draft: OpenBatch[WaiterT]
+    batch: OpenBatch[WaiterT]
     receipt: BatchReceipt | None
     error: Callable[[int, int], ViewstampError]
 
 
+class OpenBatches(Generic[WaiterT]):
+    """The batches that were never sent, and the rules by which records join them.
+
+    Invariants:
+      * ``waiting`` holds every batch, in the order in which they began; one that records may still join is in ``_open``
+      * ``held_bytes`` counts what waits here and, until the session completes it, what was sent
+    """
+
+    def __init__(self, options: ClientOptions, on_batch: Callable[[OpenBatch[WaiterT]], None]) -> None:
+        """Begin without batches; ``on_batch`` is called with each one that begins."""
+        self.held_bytes = 0
+        """Bytes of the appends that the client holds, sent or not."""
+        self.record_bytes_max = 1024 * 1024
+        self.batch_bytes_max = 8 * 1024 * 1024
+        self.batch_bytes = options.batch_bytes
+        """Bytes to which an open batch grows."""
+        self.waiting: deque[OpenBatch[WaiterT]] = deque()
+        self._options = options
+        self._on_batch = on_batch
+        self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
+        self._closed = 0
+        """The number of batches in ``waiting`` that no record joins any more."""
+
+    def set_limits(self, *, record_bytes_max: int, batch_bytes_max: int) -> None:
+        """Take the limits that the cluster announced. Open batches stay as they are, because they are far below."""
+        self.record_bytes_max = record_bytes_max
+        self.batch_bytes_max = batch_bytes_max
+        self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
+
+    def check_sizes(self, sizes: list[int]) -> None:
+        """Check records that are to be one batch; ``sizes`` are their ``record_size``.
+
+        Raises:
+          RecordTooLargeError: one of them, or all together, are over the cluster's limits.
+        """
+        limit = self.record_bytes_max
+        for size in sizes:
+            if size - RECORD_COST > limit:
+                raise RecordTooLargeError(
+                    f"a record of {size - RECORD_COST} bytes is over the limit of {limit}",
+                    remedy="append smaller records, or raise [limits] record_bytes_max on every node",
+                )
+        if sum(sizes) + _BATCH_COST > self.batch_bytes_max:
+            raise RecordTooLargeError(
+                f"{len(sizes)} records of {sum(sizes) - len(sizes) * RECORD_COST} bytes in all do not fit into one"
+                f" batch of {self.batch_bytes_max} bytes",
+                remedy="append fewer at once, or raise [limits] batch_bytes_max on every node",
+            )
+
+    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
+        """Put a record without key and headers, or a command, into its batch. The hot path: called once for each."""
+        batch = self._open.get(topic)
+        if batch is None or batch.bytes + size > self.batch_bytes:
+            batch = self._begin(topic)
+        batch.bytes += size
+        self.held_bytes += size
+        batch.values.append(value)
+        batch.waiters.append(waiter)
+        if batch.keys is not None:
+            batch.keys.append(None)
+        if batch.headers is not None:
+            batch.headers.append(None)
+        return batch
+
+    def add_group(
+        self,
+        topic: TopicId,
+        values: list[bytes],
+        keys: list[bytes | None] | None,
+        headers: list[Headers | None] | None,
+        size: int,
+        waiter: WaiterT,
+        *,
+        atomic: bool,
+        expected_position: int = 0,
+    ) -> OpenBatch[WaiterT]:
+        """Put records that belong together into one batch; ``atomic`` says that their waiter wants all receipts.
+
+        With an ``expected_position`` they are a batch alone: behind other records, the first of the caller's would not
+        be where the batch begins.
+        """
+        batch = self._open.get(topic)
+        if batch is None or expected_position or batch.bytes + size > self.batch_bytes:
+            batch = self._begin(topic)
+        held = len(batch.values)
+        if keys is not None and batch.keys is None:
+            batch.keys = [None] * held
+        if headers is not None and batch.headers is None:
+            batch.headers = [None] * held
+        if batch.keys is not None:
+            batch.keys.extend(keys or [None] * len(values))
+        if batch.headers is not None:
+            batch.headers.extend(headers or [None] * len(values))
+        if atomic:
+            batch.groups[held] = len(values)
+        batch.values.extend(values)
+        batch.waiters.append(waiter)
+        batch.waiters.extend([None] * (len(values) - 1))
+        batch.bytes += size
+        self.held_bytes += size
+        if expected_position:
+            batch.expected_position = expected_position
+            self._close(topic)
+        return batch
+
+    def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
+        """Stage a block for an attempt: one batch, whose receipt ``waiter`` gets. Blocks are sent in their order.
+
+        Raises:
+          RequestError: the columns are not laid out as they should be.
+          RecordTooLargeError: a record, or all together, are over the cluster's limits.
+        """
+        check_columns(columns, record_bytes_max=self.record_bytes_max, batch_bytes_max=self.batch_bytes_max)
+        batch: OpenBatch[WaiterT] = OpenBatch(topic)
+        batch.attempt = attempt
+        batch.columns = columns
+        batch.bytes = columns.size
+        batch.waiters.append(waiter)
+        batch.is_open = False
+        self._closed += 1
+        self.waiting.append(batch)
+        self.held_bytes += batch.bytes
+        self._on_batch(batch)
+        return batch
+
+    def put_back(self, parts: list[OpenBatch[WaiterT]]) -> None:
+        """Put the parts of a batch that was divided before all others."""
+        for part in reversed(parts):
+            part.is_open = False
+            self._closed += 1
+            self.waiting.appendleft(part)
+            self._on_batch(part)
+            self.held_bytes += part.bytes
+
+    def take(self, *, full_only: bool) -> OpenBatch[WaiterT] | None:
+        """Take out the next batch to send, without the records whose callers have gone; None = there is none.
+
+        Args:
+          full_only: whether batches that may still grow are left here.
+        """
+        waiting = self.waiting
+        while waiting:
+            batch = waiting[0]
+            if not batch.is_open:
+                waiting.popleft()
+                self._closed -= 1
+            elif not full_only:
+                waiting.popleft()
+                del self._open[batch.topic]
+                batch.is_open = False
+            elif self._closed:
+                batch = next(batch for batch in waiting if not batch.is_open)
+                self._take_out(batch)
+            else:
+                return None
+            # Each waiter is asked, because one that was cancelled in this very turn has not been reported yet.
+            for waiter in batch.waiters:
+                if waiter is not None and waiter.done():
+                    self.held_bytes -= batch.drop_done()
+                    break
+            if batch.waiters:
+                return batch
+        return None
+
+    def close_open(self) -> None:
+        """Let no more records join the batches that are there."""
+        for batch in self._open.values():
+            batch.is_open = False
+            self._closed += 1
+        self._open.clear()
+
+    def compact(self) -> None:
+        """Take the records whose callers have gone out of the batches."""
+        for batch in [batch for batch in self.waiting if batch.cancelled]:
+            self.held_bytes -= batch.drop_done()
+            if not batch.waiters:
+                self._take_out(batch)
+
+    def fail(self, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
+        """Give up every batch: nothing of them was written."""
+        completions: list[Completion[WaiterT]] = [Completion(batch, None, error) for batch in self.waiting]
+        for batch in self.waiting:
+            self.held_bytes -= batch.bytes
+            batch.is_open = False
+        self.waiting.clear()
+        self._open.clear()
+        self._closed = 0
+        return completions
+
+    def _begin(self, topic: TopicId) -> OpenBatch[WaiterT]:
+        if topic in self._open:
+            self._close(topic)
+        batch: OpenBatch[WaiterT] = OpenBatch(topic)
+        self._open[topic] = batch
+        self.waiting.append(batch)
+        self._on_batch(batch)
+        return batch
+
+    def _close(self, topic: TopicId) -> None:
+        self._open.pop(topic).is_open = False
+        self._closed += 1
+
+    def _take_out(self, batch: OpenBatch[WaiterT]) -> None:
+        self.waiting.remove(batch)
+        if batch.is_open:
+            del self._open[batch.topic]
+            batch.is_open = False
+        else:
+            self._closed -= 1
+
+
 def divide(sent: InFlightBatch[WaiterT]) -> list[OpenBatch[WaiterT]]:
-    """Divide a batch of commands into a draft for each kind of command, with those whose callers still wait.
+    """Divide a batch of commands into a batch for each kind of command, with those whose callers still wait.
 
     Whoever has gone may have a token that names this batch, and may ask the cluster what became of it: its command
     must not come again in another one. [] = there is only one kind.
     """
     parts: dict[tuple[str, str, int], OpenBatch[WaiterT]] = {}
     values = Batch.decode(sent.payload, verify=False).values()
-    for value, waiter in zip(values, sent.draft.waiters, strict=True):
+    for value, waiter in zip(values, sent.batch.waiters, strict=True):
         command = decode_command(value)
         part = parts.setdefault((command.actor, command.method, command.version), OpenBatch(COMMANDS))
         if waiter is not None and not waiter.done():
@@ -239,10 +447,10 @@ def record_size(value: bytes, key: bytes | None, headers: Headers | None) -> int
     return size
 
 
-def check_results(draft: OpenBatch[WaiterT], results: list[bytes] | None) -> None:
+def check_results(batch: OpenBatch[WaiterT], results: list[bytes]) -> None:
     """Compare the results of commands with the batch that they answer. Raises PeerError."""
-    if results is not None and (draft.topic != COMMANDS or len(results) != draft.count):
-        raise PeerError(f"{len(results)} results answer a batch of {draft.count} for topic {draft.topic}")
+    if batch.topic != COMMANDS or len(results) != batch.count:
+        raise PeerError(f"{len(results)} results answer a batch of {batch.count} for topic {batch.topic}")
 
 
 def fenced(offset: int, count: int) -> ViewstampError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from viewstamp.client.batches import BatchReceipt
+from viewstamp.client.results import BatchReceipt
 from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _WHOLE_MAX = (1 << 63) - 1
+_FIVE_NUMBERS = [int] * 5
 
 
 def as_bytes(value: object, what: str) -> bytes:
@@ -167,9 +168,9 @@ def read_receipt(packed: object) -> BatchReceipt | None:
     """
     if packed is None:
         return None
-    if not _is_receipt(packed):
+    if type(packed) is not list or list(map(type, packed)) != _FIVE_NUMBERS:
         raise ValueError(f"{brief_repr(packed)} is no receipt")
-    return BatchReceipt(*packed)  # type: ignore[misc]  # _is_receipt has looked
+    return BatchReceipt(*packed)
 
 
 def read_results(packed: object) -> list[bytes] | None:
@@ -231,7 +232,7 @@ def _has(value: object, checks: Mapping[str, Callable[[object], bool]]) -> bool:
 
 
 def _is_receipt(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 5 and all(map(_is_int, value))
+    return type(value) is list and list(map(type, value)) == _FIVE_NUMBERS
 
 
 def _is_topic(value: object) -> bool:

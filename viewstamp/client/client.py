@@ -63,7 +63,7 @@ class BaseClient(Administrator):
     @property
     def record_bytes_max(self) -> int:
         """The largest record that the cluster takes; the default limit until a node has told its own."""
-        return self._session.record_bytes_max
+        return self._batches.record_bytes_max
 
     @property
     def batches_retried(self) -> int:
@@ -113,16 +113,16 @@ class BaseClient(Administrator):
             and type(value) is bytes
             and not self._queue.places
         ):
-            session = self._session
+            batches = self._batches
             size = len(value) + RECORD_COST
-            if size - RECORD_COST <= session.record_bytes_max and session.held_bytes + size <= self._held_max:
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._held_max:
                 future: Future[Receipt] = self._runtime.create_future()
-                draft = session.add(topic_id, value, size, future)
+                batch = batches.add(topic_id, value, size, future)
                 try:
                     return await future
                 except BaseException:
                     if future.cancelled():
-                        self._gone(draft)
+                        self._gone(batch)
                     raise
         receipt: Receipt = await self._append(
             topic, [value], [key], [headers], timeout, atomic=False, expected_position=expected_position
@@ -190,8 +190,8 @@ class BaseClient(Administrator):
         some_headers = headers if any(headers) else None
 
         def act() -> OpenBatch[Waiter]:
-            self._session.check_sizes(sizes)
-            return self._session.add_group(
+            self._batches.check_sizes(sizes)
+            return self._batches.add_group(
                 self._topics[topic],
                 values,
                 some_keys,
@@ -245,10 +245,10 @@ class BaseClient(Administrator):
 
     async def _decided(self, token: OutcomeToken, seconds: float) -> Decided:
         deadline = self._runtime.time() + seconds
-        draft = self._session.find(token.session, token.sequence)
-        if draft is not None:
+        batch = self._session.find(token.session, token.sequence)
+        if batch is not None:
             watcher: Future[Decided] = self._runtime.create_future()
-            draft.watchers.append(watcher)
+            batch.watchers.append(watcher)
             try:
                 return await self._runtime.within(seconds, watcher)
             except OutcomeUnknownError:
@@ -396,17 +396,17 @@ class BaseClient(Administrator):
             and not self._is_closed
             and method.accepts(arguments, named)
         ):
-            session = self._session
+            batches = self._batches
             value = method.encode(arguments, named)
             size = len(value) + RECORD_COST
-            if size - RECORD_COST <= session.record_bytes_max and session.held_bytes + size <= self._held_max:
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._held_max:
                 future: Future[bytes] = self._runtime.create_future()
-                draft = session.add(COMMANDS, value, size, future)
+                batch = batches.add(COMMANDS, value, size, future)
                 try:
                     packed = await future
                 except BaseException:
                     if future.cancelled():
-                        self._gone(draft)
+                        self._gone(batch)
                     raise
                 return decode_result(packed, method.errors)
         if not method.is_query and (result := await self._command(method, arguments, named)) is not None:
@@ -432,8 +432,8 @@ class BaseClient(Administrator):
             if method.is_query:
                 future.set_result(None)
                 return None
-            self._session.check_sizes([size])
-            return self._session.add(COMMANDS, value, size, future)
+            self._batches.check_sizes([size])
+            return self._batches.add(COMMANDS, value, size, future)
 
         described = self._interfaces.get(name)
         if described is not None:

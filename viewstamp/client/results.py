@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from viewstamp.client.batches import BatchReceipt
 from viewstamp.errors import CommandError, StaleSessionError
 from viewstamp.ids import Index, Position, Term, Viewstamp
 from viewstamp.wire.commands import decode_result
@@ -14,6 +13,7 @@ from viewstamp.wire.commands import decode_result
 __all__ = [
     "DURABILITY",
     "ActorInfo",
+    "BatchReceipt",
     "Change",
     "Decided",
     "Members",
@@ -56,6 +56,16 @@ class Receipt(NamedTuple):
 
 new_receipt = tuple.__new__
 """``new_receipt(Receipt, fields)``: half the cost of calling the named tuple, once per record."""
+
+
+class BatchReceipt(NamedTuple):
+    """The receipt of a batch, as the node sends it."""
+
+    first_position: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a receipt
+    term: int
+    first_index: int
+    log_time: int
 
 
 class Decided(NamedTuple):

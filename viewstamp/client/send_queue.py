@@ -1,4 +1,4 @@
-"""The waiting line of a client: appends that cannot join a draft yet, let in by the order in which they came."""
+"""The waiting line of a client: appends that cannot join a batch yet, let in by the order in which they came."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SendQueue", "Ticket"]
 class Ticket:
     """One append or command, which may have to wait."""
 
-    __slots__ = ("act", "draft", "size", "timer", "topic", "waiter")
+    __slots__ = ("act", "batch", "size", "timer", "topic", "waiter")
 
     def __init__(
         self, topic: str, size: int, waiter: Future[Any], act: Callable[[], OpenBatch[Future[Any]] | None]
@@ -27,11 +27,11 @@ class Ticket:
         self.waiter = waiter
         """Who is told what became of it."""
         self.act = act
-        """Puts it into a draft; None = there is nothing to send. Raises ViewstampError where it never can be."""
-        self.draft: OpenBatch[Future[Any]] | None = None
+        """Puts it into a batch; None = there is nothing to send. Raises ViewstampError where it never can be."""
+        self.batch: OpenBatch[Future[Any]] | None = None
         """Where it was put; None = it waits."""
         self.timer: Timer | None = None
-        """When it expires; None = never, or by the default timeout of its draft."""
+        """When it expires; None = never, or by the default timeout of its batch."""
 
 
 class SendQueue:
@@ -76,7 +76,7 @@ class SendQueue:
             if place.waiter.done():
                 continue  # Cancelled, but its task has not run yet.
             try:
-                place.draft = place.act()
+                place.batch = place.act()
             except ViewstampError as error:
                 place.waiter.set_exception(error)
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from viewstamp.client.batches import COMMANDS, BatchReceipt, Completion, OpenBatch
+from viewstamp.client.batches import COMMANDS, Completion, OpenBatch, OpenBatches
 from viewstamp.client.checks import as_seconds, check_topic, read_receipt, read_results
 from viewstamp.client.connection import NodeConnection, error_from, parse_addresses, too_large
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.pool import ConnectionPool, LeaderConnection
-from viewstamp.client.results import Decided, Receipt, new_receipt, receipts_of
+from viewstamp.client.results import BatchReceipt, Decided, Receipt, new_receipt, receipts_of
 from viewstamp.client.routing import Addresses, LeaderFinder, Roster, closed_error, copies
 from viewstamp.client.runtime import Dialer, Future, Runtime
 from viewstamp.client.send_queue import SendQueue, Ticket
@@ -88,7 +88,8 @@ class Sender:
             on_open=self._on_link,
         )
         self._leading = LeaderConnection(runtime, self._pool, self._finder, options, self)
-        self._session: Session[Waiter] = Session(options, self._request_ids, self._on_draft)
+        self._batches: OpenBatches[Waiter] = OpenBatches(options, self._on_batch)
+        self._session: Session[Waiter] = Session(options, self._request_ids, self._batches)
         self._topics: dict[str, TopicId] = {}
         self._interfaces: dict[str, Interface] = {}
         """What nodes said of actors, by the names that these have in the line."""
@@ -135,7 +136,7 @@ class Sender:
         if has_to_wait:
             self._queue.join(place)
         else:
-            place.draft = place.act()
+            place.batch = place.act()
         if seconds == math.inf or timeout is not None or has_to_wait:
             self._timed.add(future)
             if seconds != math.inf:
@@ -168,7 +169,7 @@ class Sender:
         return self._fits(place.size)
 
     def _fits(self, size: int) -> bool:
-        held = self._session.held_bytes
+        held = self._batches.held_bytes
         return held + size <= self._held_max or held == 0
 
     async def _resolve(self, name: str) -> None:
@@ -204,35 +205,35 @@ class Sender:
 
     def _settle(self, settled: list[Completion[Waiter]], durability: str = "") -> None:
         """Tell every waiter. The hot path back: one loop over the futures of a batch."""
-        for draft, receipt, error in settled:
-            results = draft.results
-            if receipt is None or (results is None and draft.topic == COMMANDS):
-                for offset, size, waiter in draft.spans():
+        for batch, receipt, error in settled:
+            results = batch.results
+            if receipt is None or (results is None and batch.topic == COMMANDS):
+                for offset, size, waiter in batch.spans():
                     if not waiter.done():
                         waiter.set_exception(error(offset, size))
             elif results is not None:
-                for single, result in zip(draft.waiters, results, strict=True):
+                for single, result in zip(batch.waiters, results, strict=True):
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
                         single.set_result(result)
-            elif draft.attempt:
-                for _, _, waiter in draft.spans():
+            elif batch.attempt:
+                for _, _, waiter in batch.spans():
                     if not waiter.done():
                         waiter.set_result(receipt)
-            elif draft.groups:
-                for offset, size, waiter in draft.spans():
+            elif batch.groups:
+                for offset, size, waiter in batch.spans():
                     if not waiter.done():
                         receipts = receipts_of(receipt, offset, size, durability)
-                        waiter.set_result(receipts if offset in draft.groups else receipts[0])
+                        waiter.set_result(receipts if offset in batch.groups else receipts[0])
             else:
                 position, _, term, index, log_time = receipt
-                for single in draft.waiters:
+                for single in batch.waiters:
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
                         single.set_result(new_receipt(Receipt, (position, term, index, log_time, durability)))
                     position += 1
                     index += 1
-            for watcher in draft.watchers:
+            for watcher in batch.watchers:
                 # None = it is certain that nothing was written.
                 reason = error(0, 1) if receipt is None else None
                 if watcher.done():
@@ -241,8 +242,8 @@ class Sender:
                     watcher.set_exception(reason)
                 else:
                     watcher.set_result(Decided(receipt, results, durability))
-            draft.waiters = []
-            draft.watchers = []
+            batch.waiters = []
+            batch.watchers = []
         expiring = self._expiring
         while expiring and not expiring[0].waiters:
             expiring.popleft()
@@ -250,41 +251,41 @@ class Sender:
             self._queue.serve()
 
     def _expire_one(self, place: Ticket, seconds: float) -> None:
-        waiter, draft = place.waiter, place.draft
+        waiter, batch = place.waiter, place.batch
         if waiter.done():
             return
-        if draft is not None and draft.parts:
-            draft = next(part for part in draft.parts if waiter in part.waiters)
-        if draft is None:
+        if batch is not None and batch.parts:
+            batch = next(part for part in batch.parts if waiter in part.waiters)
+        if batch is None:
             waiter.set_exception(self._unsent(seconds))
         else:
-            offset = draft.waiters.index(waiter)
-            waiter.set_exception(self._late(draft, offset, draft.groups.get(offset, 1), seconds))
+            offset = batch.waiters.index(waiter)
+            waiter.set_exception(self._late(batch, offset, batch.groups.get(offset, 1), seconds))
         self._give_up(place)
 
     def _give_up(self, place: Ticket) -> None:
         """Take note that nobody waits for it any more."""
-        if place.draft is None:
+        if place.batch is None:
             self._queue.leave(place)
         else:
-            self._gone(place.draft)
+            self._gone(place.batch)
 
     def _sweep(self) -> None:
         """One tick of the default timeout.
 
-        A draft that began in tick k is closed at the end of it, so none of its records has waited for less than
+        A batch that began in tick k is closed at the end of it, so none of its records has waited for less than
         the timeout when it expires at the end of tick k + 16.
         """
         self._tick += 1
-        self._session.close_drafts()
+        self._batches.close_open()
         expiring = self._expiring
         seconds = self._options.timeout
         while expiring and (not expiring[0].waiters or expiring[0].tick + _TICKS < self._tick):
-            draft = expiring.popleft()
-            for offset, size, waiter in draft.spans():
+            batch = expiring.popleft()
+            for offset, size, waiter in batch.spans():
                 if not waiter.done() and waiter not in self._timed:
-                    waiter.set_exception(self._late(draft, offset, size, seconds))
-            self._gone(draft)
+                    waiter.set_exception(self._late(batch, offset, size, seconds))
+            self._gone(batch)
         if expiring:
             self._runtime.call_later(seconds / _TICKS, self._sweep)
         else:
@@ -297,15 +298,15 @@ class Sender:
             error.remedy = reason.remedy
         return error
 
-    def _late(self, draft: OpenBatch[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
-        if draft.sent is None or draft.attempt:  # What is staged is not written before a commit.
+    def _late(self, batch: OpenBatch[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
+        if batch.sent is None or batch.attempt:  # What is staged is not written before a commit.
             return self._unsent(seconds)
-        token = self._session.token(draft, offset, size)
+        token = self._session.token(batch, offset, size)
         return self._pool.unanswered(f"no answer within {seconds:g} s", is_unknown=True, token=token)
 
-    def _gone(self, draft: OpenBatch[Waiter]) -> None:
-        """Take note that a waiter of a draft has gone; what was not sent needs not be sent, and frees its bytes."""
-        for each in draft.parts or (draft,):
+    def _gone(self, batch: OpenBatch[Waiter]) -> None:
+        """Take note that a waiter of a batch has gone; what was not sent needs not be sent, and frees its bytes."""
+        for each in batch.parts or (batch,):
             if each.sent is None:
                 each.cancelled = True
                 if not self._is_compacting:
@@ -314,14 +315,14 @@ class Sender:
 
     def _compact(self) -> None:
         self._is_compacting = False
-        self._session.compact()
+        self._batches.compact()
         self._queue.serve()
 
     # Sending.
 
-    def _on_draft(self, draft: OpenBatch[Waiter]) -> None:
-        draft.tick = self._tick
-        self._expiring.append(draft)
+    def _on_batch(self, batch: OpenBatch[Waiter]) -> None:
+        batch.tick = self._tick
+        self._expiring.append(batch)
         if not self._is_sweeping and self._options.timeout != math.inf:
             self._is_sweeping = True
             self._runtime.call_later(self._options.timeout / _TICKS, self._sweep)
@@ -375,7 +376,7 @@ class Sender:
         if frame.kind == FrameKind.OK:
             receipt = read_receipt(body["receipt"])
             results = read_results(body.get("results"))
-            if session.is_fence(request_id):
+            if request_id == session.fence_request:
                 settled = session.on_outcome(request_id, receipt, results)
             else:
                 settled = session.on_receipt(request_id, receipt, results)
@@ -398,11 +399,11 @@ class Sender:
     def _on_too_large(self, link: NodeConnection, body: TooLarge) -> None:
         assert body.request is not None, "the link has looked"
         settled = self._session.on_too_large(body.request, lambda offset, count: too_large(body.size))
-        for draft, _, _ in settled:
-            for watcher in draft.watchers:
+        for batch, _, _ in settled:
+            for watcher in batch.watchers:
                 if not watcher.done():
                     watcher.set_exception(too_large(body.size))
-            draft.watchers = []
+            batch.watchers = []
         self._settle(settled)
         link.has_led = True
         self._finder.succeeded()
@@ -413,7 +414,7 @@ class Sender:
         self._schedule_pump()
 
     def _on_link(self, link: NodeConnection) -> None:
-        self._session.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
+        self._batches.set_limits(record_bytes_max=link.record_bytes_max, batch_bytes_max=link.batch_bytes_max)
         link.on_answer = self._on_answer
         link.closed.add_done_callback(lambda closed: self._leading.leave(link, closed.result()))
 
@@ -445,7 +446,7 @@ class Sender:
     def on_hopeless(self, error: ViewstampError) -> None:
         """Tell everybody whose records were never sent."""
         fresh = copies(error)
-        self._settle(self._session.fail_drafts(lambda offset, size: fresh()))
+        self._settle(self._batches.fail(lambda offset, size: fresh()))
         if isinstance(error, PeerError):
             self._queue.fail(fresh)
 
@@ -454,7 +455,7 @@ class Sender:
     @property
     def block_bytes(self) -> int:
         """How large a block of records is to be."""
-        return self._session.batch_bytes
+        return self._batches.batch_bytes
 
     async def ask_leader(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
         """Ask the leader, wherever it goes, until it answers. For requests that may be carried out twice."""
@@ -471,7 +472,7 @@ class Sender:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def act() -> OpenBatch[Waiter]:
-            return self._session.add_block(self._topics[topic], columns, attempt, future)
+            return self._batches.add_block(self._topics[topic], columns, attempt, future)
 
         place = Ticket(topic, columns.size, future, act)
         self._admit(place, timeout)

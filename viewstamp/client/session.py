@@ -13,12 +13,10 @@ from typing import Generic
 
 from viewstamp.client.batches import (
     COMMANDS,
-    RECORD_COST,
-    BatchReceipt,
     Completion,
-    Headers,
     InFlightBatch,
     OpenBatch,
+    OpenBatches,
     Request,
     WaiterT,
     check_results,
@@ -26,8 +24,8 @@ from viewstamp.client.batches import (
     fenced,
     not_kept,
 )
-from viewstamp.client.checks import check_columns
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import BatchReceipt
 from viewstamp.client.routing import copies, is_later
 from viewstamp.enums import fast_members
 from viewstamp.errors import (
@@ -36,7 +34,6 @@ from viewstamp.errors import (
     OutcomeUnknownError,
     PeerError,
     PositionMismatchError,
-    RecordTooLargeError,
     RequestError,
     StaleSessionError,
     StorageFullError,
@@ -44,14 +41,11 @@ from viewstamp.errors import (
     UnknownActorError,
     ViewstampError,
 )
-from viewstamp.ids import Sequence, SessionId, TopicId
-from viewstamp.wire.batch import HEADER_SIZE, Columns, Kind, build_batch, build_columns
+from viewstamp.ids import Sequence, SessionId
+from viewstamp.wire.batch import Kind, build_batch, build_columns
 from viewstamp.wire.frame import FrameKind
 
 __all__ = ["Action", "Session"]
-
-_BATCH_COST = HEADER_SIZE + 160
-"""More than what a batch takes beside its records: the header, three paddings, three first offsets, the bitmap's."""
 
 
 @fast_members
@@ -69,7 +63,7 @@ class Action(Enum):
 
 
 class Session(Generic[WaiterT]):
-    """One session at a time, and the drafts that wait for their turn in it.
+    """One session at a time, and the batches that were sent in it.
 
     Invariants:
       * unanswered batches have consecutive sequences, in the order in which they were built
@@ -78,29 +72,21 @@ class Session(Generic[WaiterT]):
       * a batch never changes its session
     """
 
-    def __init__(
-        self, options: ClientOptions, request_ids: Iterator[int], on_draft: Callable[[OpenBatch[WaiterT]], None]
-    ) -> None:
+    def __init__(self, options: ClientOptions, request_ids: Iterator[int], batches: OpenBatches[WaiterT]) -> None:
         self.id = SessionId(0)
-        self.held_bytes = 0
-        """Bytes of the appends that are held here, sent or not."""
+        """0 = no session is open."""
         self.batches_retried = 0
         """Batches that were handed to a connection and have to be again, counted each time."""
         self.applied_index = 0
         """Up to where all that this client was told has been applied: what a node must have applied to show it."""
-        self.record_bytes_max = 1024 * 1024
-        self.batch_bytes_max = 8 * 1024 * 1024
-        self.batch_bytes = options.batch_bytes
-        """How large a draft grows."""
+        self.fence_request = 0
+        """The request that asks for an outcome; 0 = none is unanswered."""
+        self._fenced: InFlightBatch[WaiterT] | None = None
+        """The refused batch that it asks for; None = one that is decided."""
+        self._batches = batches
         self._options = options
         self._request_ids = request_ids
-        self._on_draft = on_draft
         self._next_sequence = Sequence(1)
-        self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
-        self._ready: deque[OpenBatch[WaiterT]] = deque()
-        """Drafts in order of their beginning; an open one is in ``_open`` too."""
-        self._closed = 0
-        """How many drafts of ``_ready`` are closed."""
         self._unanswered: deque[InFlightBatch[WaiterT]] = deque()
         self._to_send: deque[InFlightBatch[WaiterT]] = deque()
         """Unanswered batches that this connection has to get (again), in order."""
@@ -112,160 +98,18 @@ class Session(Generic[WaiterT]):
         """The first unanswered batch with a refusal."""
         self._stale: ViewstampError | None = None
         """The session is forgotten: nothing is sent any more, and what was sent is being answered."""
-        self._fence: tuple[int, InFlightBatch[WaiterT] | None] | None = None
-        """The request that asks for an outcome, and the refused batch whose it is; None = of one that is decided."""
-
-    # Records come in.
-
-    def set_limits(self, *, record_bytes_max: int, batch_bytes_max: int) -> None:
-        """Take the limits that the cluster announced. Open drafts stay as they are: they are far below."""
-        self.record_bytes_max = record_bytes_max
-        self.batch_bytes_max = batch_bytes_max
-        self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
-
-    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
-        """Put a record without key and headers, or a command, into its draft. The hot path: called once for each."""
-        draft = self._open.get(topic)
-        if draft is None or draft.bytes + size > self.batch_bytes:
-            draft = self._begin(topic)
-        draft.bytes += size
-        self.held_bytes += size
-        draft.values.append(value)
-        draft.waiters.append(waiter)
-        if draft.keys is not None:
-            draft.keys.append(None)
-        if draft.headers is not None:
-            draft.headers.append(None)
-        return draft
-
-    def add_group(
-        self,
-        topic: TopicId,
-        values: list[bytes],
-        keys: list[bytes | None] | None,
-        headers: list[Headers | None] | None,
-        size: int,
-        waiter: WaiterT,
-        *,
-        atomic: bool,
-        expected_position: int = 0,
-    ) -> OpenBatch[WaiterT]:
-        """Put records that belong together into one draft; ``atomic`` says that their waiter wants all receipts.
-
-        With an ``expected_position`` they are a draft alone: where others stood before them, the first of the caller's
-        would not be where the batch begins.
-        """
-        draft = self._open.get(topic)
-        if draft is None or expected_position or draft.bytes + size > self.batch_bytes:
-            draft = self._begin(topic)
-        held = len(draft.values)
-        if keys is not None and draft.keys is None:
-            draft.keys = [None] * held
-        if headers is not None and draft.headers is None:
-            draft.headers = [None] * held
-        if draft.keys is not None:
-            draft.keys.extend(keys or [None] * len(values))
-        if draft.headers is not None:
-            draft.headers.extend(headers or [None] * len(values))
-        if atomic:
-            draft.groups[held] = len(values)
-        draft.values.extend(values)
-        draft.waiters.append(waiter)
-        draft.waiters.extend([None] * (len(values) - 1))
-        draft.bytes += size
-        self.held_bytes += size
-        if expected_position:
-            draft.expected_position = expected_position
-            self._close_draft(topic)
-        return draft
-
-    def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
-        """Stage a block for an attempt: one batch, whose receipt ``waiter`` gets. Blocks are sent in their order.
-
-        Raises:
-          RequestError: the columns are not laid out as they should be.
-          RecordTooLargeError: a record, or all together, are over the cluster's limits.
-        """
-        check_columns(columns, record_bytes_max=self.record_bytes_max, batch_bytes_max=self.batch_bytes_max)
-        draft: OpenBatch[WaiterT] = OpenBatch(topic)
-        draft.attempt = attempt
-        draft.columns = columns
-        draft.bytes = columns.size
-        draft.waiters.append(waiter)
-        draft.is_open = False
-        self._closed += 1
-        self._ready.append(draft)
-        self.held_bytes += draft.bytes
-        self._on_draft(draft)
-        return draft
-
-    def check_sizes(self, sizes: list[int]) -> None:
-        """Check records that are to be one batch; ``sizes`` are their ``record_size``.
-
-        Raises:
-          RecordTooLargeError: one of them, or all together, are over the cluster's limits.
-        """
-        limit = self.record_bytes_max
-        for size in sizes:
-            if size - RECORD_COST > limit:
-                raise RecordTooLargeError(
-                    f"a record of {size - RECORD_COST} bytes is over the limit of {limit}",
-                    remedy="append smaller records, or raise [limits] record_bytes_max on every node",
-                )
-        if sum(sizes) + _BATCH_COST > self.batch_bytes_max:
-            raise RecordTooLargeError(
-                f"{len(sizes)} records of {sum(sizes) - len(sizes) * RECORD_COST} bytes in all do not fit into one"
-                f" batch of {self.batch_bytes_max} bytes",
-                remedy="append fewer at once, or raise [limits] batch_bytes_max on every node",
-            )
-
-    def close_drafts(self) -> None:
-        """Let no more records join the drafts that are there."""
-        for draft in self._open.values():
-            draft.is_open = False
-            self._closed += 1
-        self._open.clear()
-
-    def compact(self) -> None:
-        """Take the records of those who have gone out of the drafts that were not sent."""
-        for draft in [draft for draft in self._ready if draft.cancelled]:
-            self.held_bytes -= draft.drop_done()
-            if not draft.waiters:
-                self._take_out(draft)
-
-    def _begin(self, topic: TopicId) -> OpenBatch[WaiterT]:
-        self._close_draft(topic)
-        draft: OpenBatch[WaiterT] = OpenBatch(topic)
-        self._open[topic] = draft
-        self._ready.append(draft)
-        self._on_draft(draft)
-        return draft
-
-    def _close_draft(self, topic: TopicId) -> None:
-        draft = self._open.pop(topic, None)
-        if draft is not None:
-            draft.is_open = False
-            self._closed += 1
-
-    def _take_out(self, draft: OpenBatch[WaiterT]) -> None:
-        self._ready.remove(draft)
-        if draft.is_open:
-            del self._open[draft.topic]
-            draft.is_open = False
-        else:
-            self._closed -= 1
 
     # Requests go out.
 
     @property
     def has_work(self) -> bool:
         """Whether the leader is needed: something waits to be sent or answered."""
-        return bool(self._ready or self._unanswered)
+        return bool(self._batches.waiting or self._unanswered)
 
     @property
     def is_owed(self) -> bool:
         """Whether the leader owes an answer."""
-        return bool(self._unanswered) or self._fence is not None
+        return bool(self._unanswered or self.fence_request)
 
     def opened(self, session: SessionId) -> None:
         """Begin a session that a leader has opened. Not while batches of another one are unanswered."""
@@ -289,7 +133,7 @@ class Session(Generic[WaiterT]):
             sent.doubtful = sent.doubtful or sent.open > 0
             sent.open = 0
         self._by_request.clear()
-        self._fence = None
+        self.fence_request, self._fenced = 0, None
         self._paused = False
         self._probing = True
         self._rewind()
@@ -312,51 +156,38 @@ class Session(Generic[WaiterT]):
             return self._ask_outcome()
         if to_send:
             return self._transmit(to_send.popleft())
-        draft = self._next_draft()
-        return None if draft is None else self._transmit(self._build(draft))
-
-    def _next_draft(self) -> OpenBatch[WaiterT] | None:
         in_flight = len(self._unanswered)
-        while self._ready and in_flight < self._options.batches_in_flight:
-            draft = self._ready[0]
-            if draft.is_open and in_flight >= self._options.batches_eager:
-                if not self._closed:
-                    return None
-                draft = next(draft for draft in self._ready if not draft.is_open)
-            self._take_out(draft)
-            # Asked of each and not only of the draft: whoever was cancelled in this very turn has told nobody yet.
-            if draft.cancelled or [True for waiter in draft.waiters if waiter is not None and waiter.done()]:
-                self.held_bytes -= draft.drop_done()
-            if draft.waiters:
-                return draft
-        return None
+        if not self._batches.waiting or in_flight >= self._options.batches_in_flight:
+            return None
+        batch = self._batches.take(full_only=in_flight >= self._options.batches_eager)
+        return None if batch is None else self._transmit(self._build(batch))
 
-    def _build(self, draft: OpenBatch[WaiterT]) -> InFlightBatch[WaiterT]:
-        if draft.columns is not None:
-            batch = build_columns(
-                draft.columns,
+    def _build(self, batch: OpenBatch[WaiterT]) -> InFlightBatch[WaiterT]:
+        if batch.columns is not None:
+            built = build_columns(
+                batch.columns,
                 kind=Kind.STAGED,
-                topic=draft.topic,
+                topic=batch.topic,
                 session=self.id,
                 sequence=self._next_sequence,
-                attempt=draft.attempt,
+                attempt=batch.attempt,
             )
         else:
-            batch = build_batch(
-                draft.values,
-                kind=Kind.RECORDS if draft.topic != COMMANDS else Kind.COMMANDS,
-                topic=draft.topic,
+            built = build_batch(
+                batch.values,
+                kind=Kind.RECORDS if batch.topic != COMMANDS else Kind.COMMANDS,
+                topic=batch.topic,
                 session=self.id,
                 sequence=self._next_sequence,
-                keys=draft.keys,
-                headers=draft.headers,
+                keys=batch.keys,
+                headers=batch.headers,
             )
-        sent = InFlightBatch(draft, self._next_sequence, batch.buffer)
+        sent = InFlightBatch(batch, self._next_sequence, built.buffer)
         self._next_sequence = Sequence(self._next_sequence + 1)
-        draft.sent = sent
-        draft.count = batch.count
-        draft.values = []
-        draft.keys = draft.headers = draft.columns = None
+        batch.sent = sent
+        batch.count = built.count
+        batch.values = []
+        batch.keys = batch.headers = batch.columns = None
         self._unanswered.append(sent)
         return sent
 
@@ -365,18 +196,18 @@ class Session(Generic[WaiterT]):
         sent.request_id = request_id
         sent.open += 1
         self._by_request[request_id] = sent
-        kind = FrameKind.APPEND if sent.draft.topic != COMMANDS else FrameKind.CALL
-        if sent.draft.attempt:
+        kind = FrameKind.APPEND if sent.batch.topic != COMMANDS else FrameKind.CALL
+        if sent.batch.attempt:
             kind = FrameKind.STAGE
         body: dict[str, object] = {"id": request_id}
-        if sent.draft.expected_position:
-            kind, body["position"] = FrameKind.APPEND_AT, sent.draft.expected_position
+        if sent.batch.expected_position:
+            kind, body["position"] = FrameKind.APPEND_AT, sent.batch.expected_position
         return Request(request_id, kind, body, (sent.payload,))
 
     def _ask_outcome(self) -> Request | None:
         """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
         head = self._unanswered[0]
-        if self._fence is not None or head.refusal is None:
+        if self.fence_request or head.refusal is None:
             return None
         last = head
         for sent in self._unanswered:
@@ -387,7 +218,7 @@ class Session(Generic[WaiterT]):
 
     def _probe(self) -> Request | None:
         """Ask something that only the leader answers."""
-        if self._fence is not None or not self._ready:
+        if self.fence_request or not self._batches.waiting:
             return None
         if self._next_sequence == 1:
             # Nothing is decided that could be asked for. Opening another session shows who leads, too.
@@ -397,7 +228,7 @@ class Session(Generic[WaiterT]):
 
     def _outcome_request(self, sequence: Sequence, refused: InFlightBatch[WaiterT] | None) -> Request:
         request_id = next(self._request_ids)
-        self._fence = request_id, refused
+        self.fence_request, self._fenced = request_id, refused
         body: dict[str, object] = {"id": request_id, "session": self.id, "sequence": sequence}
         return Request(request_id, FrameKind.OUTCOME, body, ())
 
@@ -408,10 +239,6 @@ class Session(Generic[WaiterT]):
             sent.request_id = 0
 
     # Answers come back.
-
-    def is_fence(self, request_id: int) -> bool:
-        """Say whether a request of this session asked for an outcome."""
-        return self._fence is not None and self._fence[0] == request_id
 
     def on_receipt(
         self, request_id: int, receipt: BatchReceipt | None, results: list[bytes] | None = None
@@ -427,12 +254,13 @@ class Session(Generic[WaiterT]):
         sent.open -= 1
         if sent.answered:
             return []
-        if receipt is not None and receipt.count != sent.draft.count:
-            raise PeerError(f"a receipt for {receipt.count} records answers a batch of {sent.draft.count}")
-        expected = sent.draft.expected_position
+        if receipt is not None and receipt.count != sent.batch.count:
+            raise PeerError(f"a receipt for {receipt.count} records answers a batch of {sent.batch.count}")
+        expected = sent.batch.expected_position
         if receipt is not None and expected and receipt.first_position != expected:
             raise PeerError(f"a receipt for position {receipt.first_position} answers an append at {expected}")
-        check_results(sent.draft, results)
+        if results is not None:
+            check_results(sent.batch, results)
         self._probing = False
         settled = self._answer(sent, receipt, fenced, results)
         if self._stale is not None:
@@ -451,17 +279,17 @@ class Session(Generic[WaiterT]):
         Raises:
           PeerError: the results are not of that batch; the connection must end.
         """
-        if self._fence is None or self._fence[0] != request_id:
+        if request_id != self.fence_request:
             return []
-        last = self._fence[1]
-        if last is not None:
-            check_results(last.draft, results)
-        self._fence = None
+        last = self._fenced
+        if last is not None and results is not None:
+            check_results(last.batch, results)
+        self.fence_request, self._fenced = 0, None
         self._probing = False
         settled: list[Completion[WaiterT]] = []
         while last is not None and self._unanswered and self._unanswered[0].sequence <= last.sequence:
             sent = self._unanswered[0]
-            applied = receipt if sent is last and receipt is not None and receipt.count == sent.draft.count else None
+            applied = receipt if sent is last and receipt is not None and receipt.count == sent.batch.count else None
             if applied is not None:
                 settled += self._answer(sent, applied, fenced, results)
             else:
@@ -473,7 +301,7 @@ class Session(Generic[WaiterT]):
 
     def on_too_large(self, request_id: int, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
         """Take an answer OK that was dropped for its size: the batch was applied, and its callers get ``error``."""
-        if self.is_fence(request_id):
+        if request_id == self.fence_request:
             return self.on_outcome(request_id, None, None, error)
         sent = self._by_request.pop(request_id, None)
         if sent is None or sent.answered:
@@ -485,7 +313,7 @@ class Session(Generic[WaiterT]):
 
     def on_refused(self, request_id: int, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
         """Take the refusal of a request of this session, and say what to do."""
-        if self._fence is not None and self._fence[0] == request_id:
+        if request_id == self.fence_request:
             return self._on_fence_refused(error)
         sent = self._by_request.pop(request_id, None)
         if sent is None:
@@ -497,7 +325,7 @@ class Session(Generic[WaiterT]):
             sent.doubtful = True
         if sent.answered:
             return Action.GO_ON, []
-        if isinstance(error, PositionMismatchError) and sent.draft.expected_position:
+        if isinstance(error, PositionMismatchError) and sent.batch.expected_position:
             # Decided in the log, as by a fence: the sequence is over, and the node leads.
             self._probing = False
             settled = self._answer(sent, None, copies(error))
@@ -511,8 +339,8 @@ class Session(Generic[WaiterT]):
             return Action.GO_ON, self._settle_refused(sent)
         if sent.request_id != request_id:
             return Action.GO_ON, []
-        is_block = sent.draft.attempt != 0
-        if is_later(error) and not (is_block and sent.draft.is_unwanted):
+        is_block = sent.batch.attempt != 0
+        if is_later(error) and not (is_block and sent.batch.is_unwanted):
             if is_block:
                 # Room for it comes with a commit, not in a moment: the first one alone goes and looks.
                 self._probing = True
@@ -524,12 +352,12 @@ class Session(Generic[WaiterT]):
         return Action.MOVE, []
 
     def _on_fence_refused(self, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
-        self._fence = None
+        self.fence_request, self._fenced = 0, None
         if isinstance(error, StaleSessionError):
             return self._on_stale(error)
         if isinstance(error, StorageFullError):
             self._paused = True
-            return Action.BACK_OFF, self.fail_drafts(copies(error))
+            return Action.BACK_OFF, self._batches.fail(copies(error))
         if isinstance(error, RequestError) or is_later(error):
             return self._back_off()
         self.lost()
@@ -547,7 +375,7 @@ class Session(Generic[WaiterT]):
         if isinstance(error, StorageFullError):
             # What is behind it waits for the same space, and is being refused for the gap.
             refused += [later for later in self._unanswered if later.sequence > sent.sequence and not later.doubtful]
-            settled += self.fail_drafts(copies(error))
+            settled += self._batches.fail(copies(error))
         for each in refused:
             each.refusal = error
             if each.was_refused:
@@ -578,7 +406,7 @@ class Session(Generic[WaiterT]):
 
         settled = []
         for sent in list(self._unanswered):
-            unknown = self._unknown(sent.draft, "the session was forgotten while the answer was outstanding")
+            unknown = self._unknown(sent.batch, "the session was forgotten while the answer was outstanding")
             settled += self._answer(sent, None, unwritten if sent.was_refused else unknown)
         self._forget()
         return settled
@@ -589,7 +417,7 @@ class Session(Generic[WaiterT]):
         self._by_request.clear()
         self._refused = None
         self._stale = None
-        self._fence = None
+        self.fence_request, self._fenced = 0, None
         self._paused = False
         self._probing = False
 
@@ -603,8 +431,8 @@ class Session(Generic[WaiterT]):
         self._retire(sent)
         if receipt is not None:
             self.applied_index = max(self.applied_index, receipt.first_index + receipt.count - 1)
-            if sent.draft.topic == COMMANDS:
-                sent.draft.results = results
+            if sent.batch.topic == COMMANDS:
+                sent.batch.results = results
                 if results is None:
                     error = not_kept
         return self._settle(sent, receipt, error)
@@ -625,8 +453,8 @@ class Session(Generic[WaiterT]):
         if sent.settled:
             return []
         sent.settled = True
-        self.held_bytes -= sent.draft.bytes
-        return [Completion(sent.draft, receipt, error)]
+        self._batches.held_bytes -= sent.batch.bytes
+        return [Completion(sent.batch, receipt, error)]
 
     def _settle_refused(self, sent: InFlightBatch[WaiterT]) -> list[Completion[WaiterT]]:
         """Tell a refusal to its callers: no attempt is in the log, and none can get there any more.
@@ -635,39 +463,23 @@ class Session(Generic[WaiterT]):
         blame: each kind of command gets a batch of its own, and only the one that is refused again fails.
         """
         assert sent.refusal is not None
-        if isinstance(sent.refusal, UnknownActorError) and not sent.settled and sent.draft.topic == COMMANDS:
-            draft = sent.draft
-            draft.parts = divide(sent)
-            for part in reversed(draft.parts):
-                part.is_open = False
-                self._closed += 1
-                self._ready.appendleft(part)
-                self._on_draft(part)
-                self.held_bytes += part.bytes
-            if draft.parts:
-                draft.waiters = []
+        if isinstance(sent.refusal, UnknownActorError) and not sent.settled and sent.batch.topic == COMMANDS:
+            batch = sent.batch
+            batch.parts = divide(sent)
+            self._batches.put_back(batch.parts)
+            if batch.parts:
+                batch.waiters = []
         return self._settle(sent, None, copies(sent.refusal))
 
     # Ends.
-
-    def fail_drafts(self, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
-        """Give up everything that was never sent."""
-        settled: list[Completion[WaiterT]] = [Completion(draft, None, error) for draft in self._ready]
-        for draft in self._ready:
-            self.held_bytes -= draft.bytes
-            draft.is_open = False
-        self._ready.clear()
-        self._open.clear()
-        self._closed = 0
-        return settled
 
     def close(self) -> list[Completion[WaiterT]]:
         """Give up everything: unknown where a batch was sent, "nothing was written" where not."""
         settled = []
         for sent in list(self._unanswered):
-            unknown = self._unknown(sent.draft, "the client was closed while the answer was outstanding")
+            unknown = self._unknown(sent.batch, "the client was closed while the answer was outstanding")
             settled += self._answer(sent, None, unknown)
-        settled += self.fail_drafts(lambda offset, count: ClosedError("the client was closed, nothing was written"))
+        settled += self._batches.fail(lambda offset, count: ClosedError("the client was closed, nothing was written"))
         self._forget()
         return settled
 
@@ -675,18 +487,18 @@ class Session(Generic[WaiterT]):
         """Return the batch with this sequence if it is of this session and its waiters do not know yet."""
         if session != self.id:
             return None
-        return next((s.draft for s in self._unanswered if s.sequence == sequence and not s.settled), None)
+        return next((s.batch for s in self._unanswered if s.sequence == sequence and not s.settled), None)
 
-    def token(self, draft: OpenBatch[WaiterT], offset: int, count: int) -> OutcomeToken:
+    def token(self, batch: OpenBatch[WaiterT], offset: int, count: int) -> OutcomeToken:
         """Return what asks for the outcome of records of a batch that was sent."""
-        assert draft.sent is not None, "a batch that was not sent has no outcome"
+        assert batch.sent is not None, "a batch that was not sent has no outcome"
         return OutcomeToken(
-            session=self.id, sequence=draft.sent.sequence, topic=draft.topic, offset=offset, count=count
+            session=self.id, sequence=batch.sent.sequence, topic=batch.topic, offset=offset, count=count
         )
 
-    def _unknown(self, draft: OpenBatch[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:
-        assert draft.sent is not None
-        session, sequence, topic = self.id, draft.sent.sequence, draft.topic
+    def _unknown(self, batch: OpenBatch[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:
+        assert batch.sent is not None
+        session, sequence, topic = self.id, batch.sent.sequence, batch.topic
 
         def error(offset: int, count: int) -> ViewstampError:
             token = OutcomeToken(session=session, sequence=sequence, topic=topic, offset=offset, count=count)

@@ -387,10 +387,10 @@ class Attempt:
         while self._places and (self._places[0].waiter.done() or self._in_flight > bytes_max):
             place = self._places[0]
             receipt = await self._client.end_staging(place)
-            assert place.draft is not None, "what was acknowledged was sent"
+            assert place.batch is not None, "what was acknowledged was sent"
             self._places.popleft()
             self._in_flight -= place.size
-            self._entries.append(StagedBatch(receipt.first_index, place.draft.topic, receipt.count, place.size))
+            self._entries.append(StagedBatch(receipt.first_index, place.batch.topic, receipt.count, place.size))
 
     def _blocks(
         self,
