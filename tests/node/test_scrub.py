@@ -204,7 +204,7 @@ async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_
         assert group.journal.of("! the beginning of the log is lost", node="n3")
         node = group.nodes[NodeId("n3")]
         assert node.wal is not None
-        assert node.wal.first_index == node.machine.keep_from()
+        assert node.wal.first_index == 1, "no snapshot ends before what the topic keeps: a new member needs all"
         client = group.client()
         assert [record.value async for record in client.read("orders", node="n3")] == values
         await stop_all(group)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewstamp.ids import Index
-from viewstamp.node.snapshots.choice import choose_base, choose_dropped, find_first_missing
+from viewstamp.node.snapshots.choice import choose_base, choose_dropped, find_missing_beginnings
 
 ENDS = st.lists(st.integers(1, 10_000).map(Index), unique=True, max_size=15)
 LIMITS = st.none() | st.integers(0, 11_000).map(Index)
@@ -108,10 +108,10 @@ def test_the_one_that_leaves_the_smallest_gap_goes() -> None:
 
 def test_a_log_lacks_what_the_state_refers_to_and_what_its_base_needs() -> None:
     ends = [Index(37), Index(165), Index(177)]
-    assert find_first_missing(ends, Index(50), log_begin=Index(66)) == 50
-    assert find_first_missing(ends, Index(100), log_begin=Index(66)) == 37
-    assert find_first_missing(ends, Index(100), log_begin=Index(30)) is None
-    assert find_first_missing(ends, Index(170), log_begin=Index(66)) is None
-    assert find_first_missing(ends, None, log_begin=Index(66)) is None
-    assert find_first_missing([], Index(100), log_begin=Index(66)) is None
-    assert find_first_missing(ends, Index(1), log_begin=Index(1)) is None
+    assert find_missing_beginnings(ends, Index(50), log_begin=Index(66)) == [37, 50]
+    assert find_missing_beginnings(ends, Index(100), log_begin=Index(66)) == [37]
+    assert find_missing_beginnings(ends, Index(30), log_begin=Index(30)) == [1]
+    assert find_missing_beginnings(ends, Index(100), log_begin=Index(30)) == []
+    assert find_missing_beginnings(ends, Index(170), log_begin=Index(66)) == []
+    assert find_missing_beginnings(ends, None, log_begin=Index(66)) == []
+    assert find_missing_beginnings(ends, Index(1), log_begin=Index(1)) == []

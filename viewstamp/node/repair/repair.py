@@ -39,7 +39,7 @@ from viewstamp.node.repair.recovery import Recovered
 from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
 from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.running_mark import UNKNOWN_END, lost_power, recovering_pair
-from viewstamp.node.snapshots.choice import find_first_missing
+from viewstamp.node.snapshots.choice import find_missing_beginnings
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.assessment import Assessment, Region, assess
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState, is_control_lost
@@ -160,8 +160,10 @@ class Repairer:
                 if not await self._run(self._repair(error)):
                     raise
                 continue
-            begin = _first_missing(recovered, recovered.stored.first_index)
-            if begin is None or not await self._run(self._repair_beginning(begin)):
+            for begin in _missing_beginnings(recovered, recovered.stored.first_index):
+                if await self._run(self._repair_beginning(begin)):
+                    break
+            else:
                 return recovered
         return await recover()
 
@@ -172,13 +174,16 @@ class Repairer:
 
         Only where another member still has them: what was trimmed since is missing too, and not missed.
         """
-        begin = _first_missing(recovered, first_index)
-        if begin is None or first_index == self._begins_for_good:
+        begins = _missing_beginnings(recovered, first_index)
+        if not begins or first_index == self._begins_for_good:
             return None
         state = recovered.log_store.state
         refetcher = self._refetcher(state, membership, RepairProgress(sentence=""))
         try:
-            if not await refetcher.has(begin, first_index):
+            for begin in begins:
+                if await refetcher.has(begin, first_index):
+                    break
+            else:
                 return None
         finally:
             refetcher.close()
@@ -472,9 +477,9 @@ def _id_of(state: ControlState) -> NodeId:
     return NodeId(state.member_id or state.node_id)
 
 
-def _first_missing(recovered: Recovered, first_index: Index) -> Index | None:
+def _missing_beginnings(recovered: Recovered, first_index: Index) -> list[Index]:
     ends = [each.end for each in recovered.snapshots.stored]
-    return find_first_missing(ends, recovered.applier.machine.keep_from(), log_begin=first_index)
+    return find_missing_beginnings(ends, recovered.applier.machine.keep_from(), log_begin=first_index)
 
 
 def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:

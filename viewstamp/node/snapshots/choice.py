@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from viewstamp.ids import Index
 
-__all__ = ["choose_base", "choose_dropped", "find_first_missing"]
+__all__ = ["choose_base", "choose_dropped", "find_missing_beginnings"]
 
 
 def choose_base(
@@ -60,16 +60,12 @@ def choose_dropped(
     return sorted(dropped)
 
 
-def find_first_missing(ends: Sequence[Index], keep_from: Index | None, *, log_begin: Index) -> Index | None:
-    """Return the first index that a log lacks although it must hold it; None = it lacks nothing.
+def find_missing_beginnings(ends: Sequence[Index], keep_from: Index | None, *, log_begin: Index) -> list[Index]:
+    """Return where a log should begin that begins too late, best first; empty = it lacks nothing.
 
-    A log must hold every record that the state refers to (``keep_from`` on), and every record behind its base, because
-    a new member starts from the base. A lost first segment looks like one that was dropped; only these two tell.
+    A new member starts from a snapshot that ends at or before ``keep_from``, or from index 1, and needs the log from
+    there on. The next best is to hold at least the records that the state refers to, which begin at ``keep_from``.
+    A lost first segment looks like one that was dropped; only these two rules tell them apart.
     """
-    if keep_from is None or log_begin == 1:
-        return None
-    if keep_from < log_begin:
-        return keep_from
-    if choose_base(ends, keep_from, log_begin=log_begin) is not None:
-        return None
-    return max((end for end in ends if end < log_begin), default=None)
+    needed = max((end for end in ends if keep_from is None or end <= keep_from), default=Index(1))
+    return [begin for begin in (needed, keep_from) if begin is not None and begin < log_begin]
