@@ -28,12 +28,12 @@ from viewstamp.consensus.ready import (
     WriteTerm,
 )
 from viewstamp.consensus.roles import Lifecycle, Role
-from viewstamp.consensus.state import Core, RaftOptions, SnapshotPoint, Stored
+from viewstamp.consensus.state import Campaign, CampaignPhase, Core, Leading, RaftOptions, SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["OPTIONS", "Disk", "Group", "Member", "Snapshot", "names", "record"]
+__all__ = ["OPTIONS", "Disk", "Group", "Member", "Snapshot", "age", "names", "phase_of", "record"]
 
 OPTIONS = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2)
 
@@ -54,6 +54,19 @@ def record(term: int, index: int, value: bytes = b"", *, previous_term: int | No
         first_position=Position(0),
     )
     return batch
+
+
+def age(core: Core, ticks: int) -> None:
+    """Have at least ``ticks`` passed since a member had its leader; on a leader, since it had its quorum."""
+    if isinstance(core.state, Leading):
+        core.state.ticks_since_check = max(core.state.ticks_since_check, ticks)
+    else:
+        core.ticks_since_leader = max(core.ticks_since_leader, ticks)
+
+
+def phase_of(core: Core) -> CampaignPhase | None:
+    """Return how far a candidate is; None = the member does not stand for election."""
+    return core.state.phase if isinstance(core.state, Campaign) else None
 
 
 @dataclass(frozen=True)
@@ -464,9 +477,7 @@ class Group:
         """Have the others, or ``only`` some, consider their leader gone, without campaigning themselves soon."""
         for member in self.up():
             if member.me != me and (not only or member.me in only):
-                member.core.ticks_since_leader = max(
-                    member.core.ticks_since_leader, member.core.options.election_timeout_ticks
-                )
+                age(member.core, member.core.options.election_timeout_ticks)
                 member.core.election_ticks = (
                     member.core.ticks_since_leader + 2 * self.options[member.me].heartbeat_ticks
                 )

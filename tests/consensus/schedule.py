@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tests.consensus.group import Group, Member
+from tests.consensus.group import Group, Member, age
 from viewstamp.consensus.membership import AddMember, Change, Membership, RemoveMember
 from viewstamp.consensus.messages import Announcement, AnnouncementResponse, AppendRequest, AppendResponse, Message
 from viewstamp.consensus.state import RaftOptions
@@ -250,7 +250,7 @@ class Schedule:
         self.counts["elections"] += 1
         for other in self.group.up():
             if self.entropy.randrange(4):
-                other.core.ticks_since_leader = max(other.core.ticks_since_leader, 10)
+                age(other.core, 10)
         self.group.campaign(member.me)
 
     def _propose(self) -> None:
@@ -426,7 +426,7 @@ class Schedule:
                 sync_only = entropy.randrange(100) < self.mix.sync_only
                 group.restart(me, options=replace(self.options, sync_only=sync_only))
             core = group[me].core
-            core.ticks_since_leader = max(core.ticks_since_leader, 10)
+            age(core, 10)
         stands = entropy.choice(voters)
         held = entropy.choice((None, AppendRequest, AppendResponse, Announcement, AnnouncementResponse))
         held = held if entropy.randrange(100) < self.mix.hold else None

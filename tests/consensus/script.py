@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from tests.consensus.group import OPTIONS, Group, Member
+from tests.consensus.group import OPTIONS, Group, Member, age
 from tests.consensus.test_announcement import disk_of
 from tests.datadriven import Command
 from viewstamp.consensus.membership import AddMember, Change, RemoveMember
@@ -134,7 +134,7 @@ class Script:
         """The member's timeout runs out; so have the others' that hear no leader."""
         for member in self.group.up():
             if member.core.leader is None:
-                member.core.ticks_since_leader = max(member.core.ticks_since_leader, 10)
+                age(member.core, 10)
                 member.core.election_ticks = 30
         self.group.campaign(command.word())
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.consensus.group import Disk, Group, Member, record
+from tests.consensus.group import Disk, Group, Member, age, record
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -60,7 +60,7 @@ def neon() -> Group:
 def lead_with_d(group: Group) -> None:
     """D wins term 3 with C's and E's votes, announces it to nobody yet and writes 3.4 that nobody else has."""
     for me in "CE":
-        group[me].core.ticks_since_leader = 10
+        age(group[me].core, 10)
     group.campaign("D")
     for kind in (PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse):
         for me in "CE":
@@ -122,7 +122,7 @@ def test_the_longer_log_of_the_older_term_does_not_win() -> None:
     """Our vote rule: A (1, 5) asks B, E and C; C is at (2, 4) and refuses. A's log is the longest of all."""
     group = neon()
     for me in "ABCDE":
-        group[me].core.ticks_since_leader = 10
+        age(group[me].core, 10)
     group.crash("D")
     group.crash("B")
     group.campaign("A")
@@ -213,7 +213,7 @@ def test_until_truncation_and_history_are_durable_the_member_is_silent() -> None
         message = kind(
             source=NodeId("n2"), target=NodeId("n3"), term=Term(9), last_term=Term(9), end=Index(99)
         )  # A vote that it would give at any other time.
-        group["n3"].core.ticks_since_leader = 99
+        age(group["n3"].core, 99)
         group.step("n3", message)
     group.tick("n1", 2)
     group.deliver(target="n3")
@@ -253,7 +253,7 @@ def test_an_announcement_that_does_not_fit_the_present_log_is_refused_and_made_a
     assert (refusal.number, refusal.end) == (announcement.number, 3)  # type: ignore[attr-defined]
     assert group["n3"].core.log.end == 3
     group.run(6)
-    assert group["n1"].core.progress[NodeId("n3")].durable_end == 3
+    assert group["n1"].core.leading.progress[NodeId("n3")].durable_end == 3
 
 
 def test_an_announcement_below_the_own_commit_index_is_refused_and_fatal() -> None:
@@ -379,5 +379,5 @@ def test_a_member_without_any_common_point_is_left_alone_until_a_snapshot_helps(
     group.facts.pasts.clear()
     assert group["n1"].raft is not None
     group["n1"].raft.step(report)
-    assert group["n1"].core.progress[NodeId("n3")].number == 0
+    assert group["n1"].core.leading.progress[NodeId("n3")].number == 0
     assert not [m for m in group["n1"].core.messages if isinstance(m, Announcement)]

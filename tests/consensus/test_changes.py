@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.consensus.group import OPTIONS, Disk, Group, Member
-from viewstamp.consensus.leader import GONE_TIMEOUTS
+from tests.consensus.group import OPTIONS, Disk, Group, Member, age
 from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
 from viewstamp.consensus.messages import (
     AnnouncementResponse,
@@ -14,6 +13,7 @@ from viewstamp.consensus.messages import (
     TimeoutNow,
     VoteRequest,
 )
+from viewstamp.consensus.reconfigure import GONE_TIMEOUTS
 from viewstamp.consensus.roles import Lifecycle, Role
 from viewstamp.errors import NotLeaderError, RequestError, UnavailableError
 from viewstamp.ids import NodeId
@@ -126,7 +126,7 @@ def test_a_change_is_refused_until_a_record_of_the_term_is_committed() -> None:
     group.restart("n2")
     group.restart("n3")
     for me in ("n2", "n3"):
-        group[me].core.ticks_since_leader = 99
+        age(group[me].core, 99)
     group.campaign("n1")
     for _ in range(6):  # Up to the election, not as far as the commit.
         group.deliver((PreVoteRequest, VoteRequest))
@@ -223,7 +223,7 @@ def test_a_removed_member_that_was_not_told_disturbs_nobody() -> None:
     group.crash("n3")
     group.change("n1", RemoveMember(N3))
     group.run(40, "n1", "n2")
-    assert N3 not in group["n1"].core.progress
+    assert N3 not in group["n1"].core.leading.progress
     term = group["n1"].core.term
     group.start("n3")
     for _ in range(5):
@@ -493,7 +493,7 @@ def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
                 assert message.is_recovering == (group["n3"].disk.recovering_until is not None)
         group.deliver(target="n1")
     assert group["n3"].disk.recovering_until is None
-    assert group["n1"].core.progress[N3].counted_end > 0
+    assert group["n1"].core.leading.progress[N3].counted_end > 0
 
 
 def test_a_joining_learner_that_is_silent_without_a_known_end_is_helped_too() -> None:
@@ -514,7 +514,7 @@ def knowing(group: Group, me: str, *peers: str) -> None:
     raft = group[me].raft
     assert raft is not None
     for peer in (me, *peers):
-        raft.know(NodeId(peer), f"disk-of-{peer}")
+        raft.note_incarnation(NodeId(peer), f"disk-of-{peer}")
 
 
 def test_what_a_member_says_counts_only_where_a_record_names_its_disk() -> None:
@@ -532,7 +532,7 @@ def test_what_a_member_says_counts_only_where_a_record_names_its_disk() -> None:
     assert group["n1"].core.log.commit_end == 1, "n2 holds it, and nobody knows by which disk"
     raft = group["n1"].raft
     assert raft is not None
-    raft.know(N2, "disk-of-n2")
+    raft.note_incarnation(N2, "disk-of-n2")
     group.run(3)
     assert group["n3"].core.membership.incarnations == {me: f"disk-of-{me}" for me in (N1, N2, N3)}
     assert group["n1"].core.lifecycle is Lifecycle.RUNNING

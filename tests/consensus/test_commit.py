@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.consensus.group import OPTIONS, Group
+from tests.consensus.group import OPTIONS, Group, age
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
 from viewstamp.consensus.messages import (
     Announcement,
@@ -48,7 +48,7 @@ def test_a_long_divergent_log_does_not_count_before_it_was_cut() -> None:
         disks={NodeId("n1"): disk_of(1, 2), NodeId("n2"): disk_of(1), NodeId("n3"): disk_of(1, 1, 1, 1)},
     )
     for me in ("n2", "n3"):
-        group[me].core.ticks_since_leader = 10
+        age(group[me].core, 10)
     group.campaign("n1")
     for kind in VOTES:
         group.deliver(kind)
@@ -139,7 +139,7 @@ def test_sync_only_on_an_empty_group_commits_nothing_twice() -> None:
         group.elect(me)
         group.run(6)
         assert (commit_index(group, me), group[me].disk.end) == (0, 1)
-        assert group[me].core.is_reached
+        assert group[me].core.leading.is_reached
 
 
 def test_a_sync_only_leader_is_never_running() -> None:
@@ -184,7 +184,7 @@ def test_a_member_announced_to_anew_counts_from_what_it_reports_then() -> None:
     group.tick("n1", 2)
     group.deliver(target="n2")
     group.deliver(source="n2")
-    progress = group["n1"].core.progress[NodeId("n2")]
+    progress = group["n1"].core.leading.progress[NodeId("n2")]
     assert (progress.state, progress.durable_end) == (ProgressState.ANNOUNCING, Index(0))
     group.run(4)
     assert progress.durable_end == 3

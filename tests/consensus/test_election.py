@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.consensus.group import OPTIONS, Disk, Group, record
+from tests.consensus.group import OPTIONS, Disk, Group, phase_of, record
 from tests.consensus.test_announcement import disk_of
 from viewstamp.consensus import candidate
 from viewstamp.consensus.membership import Membership, MembershipEntry
@@ -24,7 +24,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Role
-from viewstamp.consensus.state import Campaign, SnapshotPoint, Stored
+from viewstamp.consensus.state import CampaignPhase, SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term
@@ -251,7 +251,7 @@ def test_a_restarted_leader_never_goes_on_in_its_stored_term() -> None:
 def test_a_restarted_voter_that_voted_for_itself_does_not_count_it() -> None:
     group = Group(3, disks={NodeId("n1"): Disk(term=Term(4), vote="n1")})
     group.campaign("n1")
-    assert group["n1"].core.campaign is Campaign.PRE_VOTE
+    assert phase_of(group["n1"].core) is CampaignPhase.PRE_VOTE
     group.settle()
     assert group["n1"].core.term >= 5
 
@@ -302,7 +302,7 @@ def test_a_refused_candidate_stands_back_when_a_majority_has_refused() -> None:
     assert group["n1"].core.role is Role.FOLLOWER
 
 
-def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, phase: Campaign) -> Role:
+def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, phase: CampaignPhase) -> Role:
     """Return the role of n1, which stands in a membership, after ``answers`` to its pre-vote or to its vote."""
     members = [{NodeId(f"n{number}"): "" for number in numbers} for numbers in (voters, outgoing)]
     stored = Stored(memberships=[MembershipEntry(Index(0), Term(0), Membership(members[0], outgoing=members[1]))])
@@ -311,9 +311,9 @@ def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, pha
     raft.tick(0)
     core.ticks_since_leader = core.election_ticks
     candidate.start(core)
-    if phase is Campaign.VOTE and core.campaign is Campaign.PRE_VOTE:
+    if phase is CampaignPhase.VOTE and phase_of(core) is CampaignPhase.PRE_VOTE:
         candidate._start_vote(core, transfers=False)
-    asked = Term(core.term + (phase is Campaign.PRE_VOTE))
+    asked = Term(core.term + (phase is CampaignPhase.PRE_VOTE))
     while (ready := raft.ready()) is not None:  # Its own vote, once durable.
         if ready.durable is not None:
             raft.durable(ready.durable)
@@ -321,7 +321,7 @@ def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, pha
             raft.step(message)
     for name, granted in answers.items():
         source, target = NodeId(f"n{name}"), NodeId("n1")
-        if phase is Campaign.PRE_VOTE:
+        if phase is CampaignPhase.PRE_VOTE:
             term = asked if granted else Term(asked - 1)
             raft.step(PreVoteResponse(source=source, target=target, term=term, granted=granted))
         else:
@@ -330,17 +330,17 @@ def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, pha
                     source=source, target=target, term=asked, granted=granted, history=TermHistory(), end=Index(1)
                 )
             )
-        if core.campaign is not phase:
+        if phase_of(core) is not phase:
             break
-    return Role.LEADER if core.campaign is Campaign.VOTE and phase is Campaign.PRE_VOTE else core.role
+    return Role.LEADER if phase_of(core) is CampaignPhase.VOTE and phase is CampaignPhase.PRE_VOTE else core.role
 
 
-@pytest.mark.parametrize("phase", list(Campaign))
+@pytest.mark.parametrize("phase", list(CampaignPhase))
 @pytest.mark.parametrize(
     ("voters", "outgoing"), [("12", ""), ("123", ""), ("1234", ""), ("12345", ""), ("123", "124"), ("1", "123")]
 )
 def test_a_candidate_gives_up_exactly_when_no_further_answer_could_elect_it(
-    voters: str, outgoing: str, phase: Campaign
+    voters: str, outgoing: str, phase: CampaignPhase
 ) -> None:
     """Every combination of answers, against all that the missing ones could still be. Each half of a joint counts."""
     others = sorted({*voters, *outgoing} - {"1"})
@@ -368,7 +368,7 @@ def test_a_vote_that_comes_after_the_majority_serves_as_the_history_that_would_b
     assert len(asked) == 1
     group.deliver(VoteResponse, source="n3")
     group.settle()
-    assert group["n1"].core.progress[NodeId("n3")].durable_end > 0
+    assert group["n1"].core.leading.progress[NodeId("n3")].durable_end > 0
 
 
 def test_a_leader_announces_only_when_its_own_history_is_durable() -> None:

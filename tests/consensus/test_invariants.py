@@ -51,7 +51,7 @@ def commit_beyond_the_end(group: Group) -> None:
 
 
 def window_miscounted(group: Group) -> None:
-    group["n1"].core.progress[NodeId("n2")].in_flight_bytes = 7
+    group["n1"].core.leading.progress[NodeId("n2")].in_flight_bytes = 7
 
 
 def another_past(group: Group) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.consensus.group import OPTIONS, Group
+from tests.consensus.group import OPTIONS, Group, phase_of
 from viewstamp.consensus.messages import HeartbeatRequest, PreVoteRequest, PreVoteResponse, VoteRequest, VoteResponse
 from viewstamp.consensus.patience import Patience
-from viewstamp.consensus.state import Campaign
+from viewstamp.consensus.state import CampaignPhase
 from viewstamp.ids import NodeId
 
 LEAST = OPTIONS.election_timeout_ticks
@@ -75,7 +75,7 @@ def asked_for_votes(group: Group) -> None:
     group.campaign("n1")
     group.deliver(PreVoteRequest)
     group.deliver(PreVoteResponse)
-    assert group["n1"].core.campaign is Campaign.VOTE
+    assert phase_of(group["n1"].core) is CampaignPhase.VOTE
 
 
 def test_a_vote_has_a_timeout_of_its_own() -> None:
@@ -85,9 +85,9 @@ def test_a_vote_has_a_timeout_of_its_own() -> None:
     group.tick("n1", group["n1"].core.election_ticks - 1)
     group.deliver(PreVoteRequest)
     group.deliver(PreVoteResponse)
-    assert group["n1"].core.campaign is Campaign.VOTE
+    assert phase_of(group["n1"].core) is CampaignPhase.VOTE
     group.tick("n1", LEAST - 1)
-    assert group["n1"].core.campaign is Campaign.VOTE
+    assert phase_of(group["n1"].core) is CampaignPhase.VOTE
 
 
 @pytest.mark.parametrize("answers", ["never", "late"])
@@ -97,7 +97,7 @@ def test_a_vote_that_is_not_answered_in_time_gives_the_next_one_longer(answers: 
     waited = group["n1"].core.election_ticks
     group.tick("n1", waited)
     core = group["n1"].core
-    assert (core.campaign, core.term) == (Campaign.PRE_VOTE, 1)
+    assert (phase_of(core), core.term) == (CampaignPhase.PRE_VOTE, 1)
     assert core.patience.ticks == min(2 * waited, 10 * LEAST)
     if answers == "late":
         group.tick("n1", 5)

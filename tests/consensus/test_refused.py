@@ -39,37 +39,37 @@ def named() -> Group:
 def test_an_offer_of_another_than_the_leader_is_refused() -> None:
     group = started()
     raft = raft_of(group, N2)
-    offer = SnapshotOffer(source=N3, target=N2, term=raft.term, end=Index(1000), last_term=raft.term)
+    offer = SnapshotOffer(source=N3, target=N2, term=raft.core.term, end=Index(1000), last_term=raft.core.term)
     with pytest.raises(BrokenRuleError, match="both n1 and n3 lead") as refused:
         raft.step(offer)
     assert (refused.value.source, refused.value.rule) == (N3, "one-leader")
     assert raft.core.offer is None
-    assert raft.leader == N1
+    assert raft.core.leader == N1
 
 
 @pytest.mark.parametrize("leap", [(1 << 32) + 1, 1 << 61])
 def test_a_term_that_leaps_is_not_taken(leap: int) -> None:
     group = named()
     raft = raft_of(group, N1)
-    term = Term(raft.term + leap)
+    term = Term(raft.core.term + leap)
     messages: list[Message] = [
         TermResponse(source=N2, target=N1, term=term),
         VoteRequest(source=N2, target=N1, term=term, last_term=term, end=Index(1 << 40), transfers=True),
         HeartbeatRequest(source=N2, target=N1, term=term, number=1, commit_end=Index(1), sent_end=Index(1), round=0),
     ]
-    before = raft.term
+    before = raft.core.term
     for message in messages:
         with pytest.raises(BrokenRuleError, match="rule term-leap"):
             raft.step(message)
-    assert (raft.term, raft.leader) == (before, N1)
+    assert (raft.core.term, raft.core.leader) == (before, N1)
 
 
 def test_a_term_that_a_lagging_member_may_meet_is_taken() -> None:
     group = named()
     raft = raft_of(group, N1)
-    term = Term(raft.term + (1 << 32))
+    term = Term(raft.core.term + (1 << 32))
     raft.step(TermResponse(source=N2, target=N1, term=term))
-    assert raft.term == term
+    assert raft.core.term == term
 
 
 def test_a_newcomer_takes_any_term_that_leaves_as_many_above_it() -> None:
@@ -77,7 +77,7 @@ def test_a_newcomer_takes_any_term_that_leaves_as_many_above_it() -> None:
     with pytest.raises(BrokenRuleError, match="rule term-leap"):
         raft.step(TermResponse(source=N1, target=N2, term=Term((1 << 61) + 1)))
     raft.step(TermResponse(source=N1, target=N2, term=Term(1 << 61)))
-    assert raft.term == 1 << 61
+    assert raft.core.term == 1 << 61
 
 
 def test_a_commit_end_inside_a_batch_is_refused() -> None:
@@ -110,7 +110,7 @@ def test_only_the_leader_says_up_to_where_reads_may_go() -> None:
     raft = raft_of(group, N2)
     before = raft.core.log.commit_end
     raft.step(
-        ReadIndexResponse(source=N3, target=N2, term=raft.term, token=1, index=Index(raft.core.log.end - 1)),
+        ReadIndexResponse(source=N3, target=N2, term=raft.core.term, token=1, index=Index(raft.core.log.end - 1)),
     )
     assert raft.core.log.commit_end == before < raft.core.log.end
     assert raft.core.reads_ready == []

@@ -84,7 +84,7 @@ def test_bytes_in_flight_are_bounded_and_an_acknowledgement_makes_room() -> None
         group.propose("n1", b"x" * 60)
     in_flight = sum(batch.size for message in appends_to(group, "n2") for batch in message.batches)
     assert 1000 <= in_flight <= 1000 + 400
-    assert group["n1"].core.progress[NodeId("n2")].in_flight_bytes == in_flight
+    assert group["n1"].core.leading.progress[NodeId("n2")].in_flight_bytes == in_flight
     group.deliver(AppendRequest, target="n2")
     group.drop(AppendResponse, source="n2")
     assert len(group.matching(AppendRequest, target="n2")) == 0
@@ -111,11 +111,11 @@ def test_a_leader_takes_no_more_than_its_limit_of_uncommitted_bytes() -> None:
     group = running(uncommitted_bytes_max=500)
     group.crash("n2")
     group.crash("n3")
-    while group["n1"].core.uncommitted_bytes < 300:
+    while group["n1"].core.leading.uncommitted_bytes < 300:
         group.propose("n1", b"x" * 100)
     with pytest.raises(OverloadedError, match="wait to be committed"):
         group.propose("n1", b"x" * 200)
-    assert group["n1"].core.uncommitted_bytes <= 500
+    assert group["n1"].core.leading.uncommitted_bytes <= 500
     group.start("n2")
     group.run(6)
     group.propose("n1", b"after")
@@ -237,7 +237,7 @@ def test_an_acknowledgement_under_an_older_announcement_does_not_count() -> None
     [old] = group.drop(AppendResponse, source="n2")
     group.restart("n2")
     group.run(2)
-    progress = group["n1"].core.progress[NodeId("n2")]
+    progress = group["n1"].core.leading.progress[NodeId("n2")]
     before = (progress.number, progress.durable_end)
     assert isinstance(old, AppendResponse)
     assert old.number < progress.number
@@ -395,9 +395,9 @@ def test_a_member_whose_announcement_takes_long_is_replicated_to_in_the_end() ->
         if ticks_since_write == 15:
             group.sync("n3")
             ticks_since_write = 0
-        if group["n1"].core.progress[NodeId("n3")].state is ProgressState.REPLICATING:
+        if group["n1"].core.leading.progress[NodeId("n3")].state is ProgressState.REPLICATING:
             break
-    assert group["n1"].core.progress[NodeId("n3")].state is ProgressState.REPLICATING
+    assert group["n1"].core.leading.progress[NodeId("n3")].state is ProgressState.REPLICATING
     assert len([m for m in group.sent if isinstance(m, Announcement) and m.target == "n3"]) <= 2
 
 

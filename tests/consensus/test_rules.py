@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consensus.group import Disk, Group, record
+from tests.consensus.group import Disk, Group, age, record
 from tests.consensus.test_changes import N1, N2, N3, N4, memberships, started
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import AddMember, Membership
@@ -180,7 +180,7 @@ def test_rule_6_what_is_said_under_an_older_announcement_counts_no_more() -> Non
     group.propose("n1")
     group.drop(AppendRequest)
     core = group["n1"].core
-    committed, number = core.log.commit_end, core.progress[N2].number
+    committed, number = core.log.commit_end, core.leading.progress[N2].number
     old = AppendResponse(
         source=N2,
         target=N1,
@@ -246,7 +246,7 @@ def test_rule_15_while_joint_the_majority_of_the_new_alone_commits_nothing() -> 
     """n1 and n4 are two of n1, n2 and n4, and one of n1, n2 and n3."""
     group = joint()
     group.settle("n1", "n4")
-    assert group["n1"].core.progress[N4].counted_end == group["n1"].core.log.end
+    assert group["n1"].core.leading.progress[N4].counted_end == group["n1"].core.log.end
     assert group["n1"].core.log.commit_end < group["n1"].core.log.end
     group.run(2, "n1", "n2", "n4")
     assert group["n1"].core.log.commit_end == group["n1"].core.log.end
@@ -258,7 +258,7 @@ def test_rule_15_while_joint_both_majorities_elect_and_all_are_asked() -> None:
     group.campaign("n1")
     assert {message.target for message in group.matching(PreVoteRequest)} == {N2, N3, N4}
     for kinds in ((PreVoteRequest, VoteRequest), (PreVoteResponse, VoteResponse)) * 2:
-        group["n4"].core.ticks_since_leader = 99
+        age(group["n4"].core, 99)
         for kind in kinds:
             group.drop(kind, source="n1", target="n2")
             group.drop(kind, source="n1", target="n3")

@@ -28,7 +28,7 @@ _ATOMS = (int, str, bytes, type(None), Enum, TermHistory, Batch, Membership, typ
 _OBJECTS = (Core, RaftLog, Raft)
 """Classes without declared fields: what they are made of is their ``__dict__``."""
 
-_SHARED = {"_handlers", "entropy", "options"}
+_SHARED = {"entropy", "options"}
 """Attributes that are no state."""
 
 

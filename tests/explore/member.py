@@ -37,7 +37,7 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import AppendLog, Write
-from viewstamp.consensus.state import Campaign, Core, RaftOptions, SnapshotPoint
+from viewstamp.consensus.state import Campaign, CampaignPhase, Core, Leading, RaftOptions, SnapshotPoint
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import build_batch
@@ -145,13 +145,15 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
                 yield Input("propose")
             is_news = any(
                 each.sent_commit_end < core.log.commit_end and each.next_end == core.log.end
-                for each in core.progress.values()
+                for each in core.leading.progress.values()
             )
             if scope.changes or (scope.tells and is_news):
                 yield Input("tell")
-            if scope.asks and any(each.state is not ProgressState.REPLICATING for each in core.progress.values()):
+            if scope.asks and any(
+                each.state is not ProgressState.REPLICATING for each in core.leading.progress.values()
+            ):
                 yield Input("ask")
-            if scope.transfers and core.transferee is None:
+            if scope.transfers and core.leading.transferee is None:
                 yield from (Input("transfer", name=voter) for voter in core.membership.voters if voter != core.me)
             if may_change:
                 yield from (Input("remove", name=each) for each in scope.removed)
@@ -203,7 +205,8 @@ def take(before: Member, what: Input, message: Message | None, hint: Membership,
         _turn(member, sent, scope)
     member.is_resumed &= member.core.term == before.core.term
     _calm(member, scope)
-    if any(progress.number > scope.announcements for progress in member.core.progress.values()):
+    state = member.core.state
+    if isinstance(state, Leading) and any(each.number > scope.announcements for each in state.progress.values()):
         return None
     return Taken(member, sent, crashed)
 
@@ -270,10 +273,10 @@ def _campaign(member: Member, _: str) -> bool:
     member.raft.tick(0)
     for voter in core.membership.electors:
         granted = PreVoteResponse(source=voter, target=core.me, term=Term(core.term + 1), granted=True)
-        if _is_asking(core):
+        if _is_in(core, CampaignPhase.PRE_VOTE):
             member.raft.step(granted)
     core.messages = [each for each in core.messages if not isinstance(each, PreVoteRequest)]
-    return bool(core.campaign is Campaign.VOTE and core.writes)
+    return _is_in(core, CampaignPhase.VOTE) and bool(core.writes)
 
 
 def _snapshot(member: Member, _: str) -> bool:
@@ -305,15 +308,15 @@ def _install(member: Member, point: SnapshotPoint) -> bool:
     return member.raft.install(point) is not None and member.disk is not before
 
 
-def _is_asking(core: Core) -> bool:
-    return core.campaign is Campaign.PRE_VOTE
+def _is_in(core: Core, phase: CampaignPhase) -> bool:
+    return isinstance(core.state, Campaign) and core.state.phase is phase
 
 
 def _propose(member: Member, _: str) -> bool:
     core = member.core
     batch = build_batch([b"again" if member.is_resumed else b"once"])
     if core.options.sync_only:
-        leader._append_own(core, batch)
+        leader.append_own(core, core.leading, batch)
         return True
     try:
         member.raft.propose(batch)
@@ -323,15 +326,15 @@ def _propose(member: Member, _: str) -> bool:
 
 
 def _tell(member: Member, _: str) -> bool:
-    member.core.heartbeat_elapsed = 0
+    member.core.leading.heartbeat_elapsed = 0
     member.raft.tick(0)
     return True
 
 
 def _ask(member: Member, _: str) -> bool:
     core = member.core
-    core.heartbeat_elapsed = core.options.heartbeat_ticks
-    for progress in core.progress.values():
+    core.leading.heartbeat_elapsed = core.options.heartbeat_ticks
+    for progress in core.leading.progress.values():
         progress.ticks_in_state = 1000
     member.raft.tick(0)
     return True
@@ -339,9 +342,9 @@ def _ask(member: Member, _: str) -> bool:
 
 def _quit(member: Member, _: str) -> bool:
     core = member.core
-    core.ticks_since_leader = core.options.election_timeout_ticks
-    for progress in core.progress.values():
-        progress.is_heard = False
+    core.leading.ticks_since_check = core.options.election_timeout_ticks
+    for progress in core.leading.progress.values():
+        progress.has_responded = False
     member.raft.tick(0)
     return core.leader is None
 
@@ -426,24 +429,23 @@ def _calm(member: Member, scope: Scope) -> None:
     core = member.core
     core.wall_us = 0
     core.patience.forget()
-    core.heard_leader, core.vote_term = (Term(0), None), Term(0)
-    core.ticks_since_message = core.vote_ticks = 0
+    core.last_leader, core.vote_term = (Term(0), None), Term(0)
+    core.ticks_since_message = core.vote_ticks = core.leaderless_ticks = 0
     core.ticks_since_leader = 0 if core.leader == core.me else core.options.election_timeout_ticks
     core.election_ticks = core.options.election_timeout_ticks
-    core.heartbeat_elapsed = core.transfer_ticks = core.full_ticks = core.uncommitted_bytes = core.leaderless_ticks = 0
     core.unfinished = len(member.queue)
     if not core.installing:
         core.completions_left = 0
-    for progress in core.progress.values():
-        progress.is_heard = True
+    leading = core.state
+    if not isinstance(leading, Leading):
+        return
+    leading.ticks_since_check = leading.heartbeat_elapsed = leading.transfer_ticks = 0
+    leading.full_ticks = leading.uncommitted_bytes = 0
+    if not core.installing:
+        leading.vote_responses = {}
+    for progress in leading.progress.values():
+        progress.has_responded = True
         progress.ticks_since_response = progress.slowest_response_ticks = progress.ticks_in_state = 0
-        progress.round_ticks = progress.recovering_ticks = 0
+        progress.round_ticks = progress.stuck_ticks = 0
         if not scope.tells:
             progress.sent_commit_end = Index(0)
-    if core.leader != core.me:
-        core.term_start = Index(0)
-        core.is_reached = False
-    if core.campaign is None:
-        core.votes = {}
-        if core.leader != core.me or not core.installing:
-            core.vote_responses = {}

@@ -9,15 +9,15 @@ from functools import partial
 
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
-from viewstamp.consensus import follower, leader, raft, standing, term_history
+from viewstamp.consensus import follower, leader, reconfigure, standing, term_history
 from viewstamp.consensus.membership import Change, Membership
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import EndRecovery, ResetLog, WriteHistory
-from viewstamp.consensus.state import Core, Entropy, RaftOptions, SnapshotPoint, Stored
+from viewstamp.consensus.state import Campaign, Core, Entropy, Leading, RaftOptions, SnapshotPoint, Stored
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.ids import Index, NodeId, Viewstamp
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
 
 __all__ = ["EXPLORED"]
 
@@ -53,13 +53,17 @@ def completion_by_record() -> AbstractContextManager[None]:
         last = Index(self.log.end - 1)
         return Viewstamp(self.history.term_at(last), last)
 
-    def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
-        return viewstamp.index < core.log.end and core.history.term_at(viewstamp.index) == viewstamp.term
+    original = Raft.durable
+
+    def durable(self: Raft, viewstamp: Viewstamp) -> None:
+        core = self.core
+        is_there = viewstamp.index < core.log.end and core.history.term_at(viewstamp.index) == viewstamp.term
+        original(self, Viewstamp(core.accept_term if is_there else Term(-1), viewstamp.index))
 
     return both(
         completion_uncounted,
         partial(patched, Core, durable_viewstamp=durable_viewstamp),
-        partial(patched, raft, is_current_completion=is_current_completion),
+        partial(patched, Raft, durable=durable),
     )
 
 
@@ -71,10 +75,9 @@ def resume_term() -> AbstractContextManager[None]:
         core = self.core
         begin = stored.history.begin_of(stored.term)
         if stored.vote == me and begin is not None and begin <= stored.end:
-            core.leader = me
+            progress = {each: Progress() for each in core.membership.addresses if each != me}
+            core.become(Leading(leader=me, term_start=begin, progress=progress))
             core.accept_term = core.term
-            core.term_start = begin
-            core.progress = {each: Progress() for each in core.membership.addresses if each != me}
 
     return patched(Raft, __init__=__init__)
 
@@ -82,10 +85,10 @@ def resume_term() -> AbstractContextManager[None]:
 def extend_stored_history() -> AbstractContextManager[None]:
     original = leader.become_leader
 
-    def become_leader(core: Core) -> None:
+    def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[NodeId, ...] = ()) -> None:
         stored = core.history
-        original(core)
-        core.history = stored.extended(core.term, core.term_start)
+        original(core, campaign, elected_without=elected_without)
+        core.history = stored.extended(core.term, core.leading.term_start)
         core.writes[-1] = WriteHistory(core.history)
 
     return patched(leader, become_leader=become_leader)
@@ -96,14 +99,14 @@ def commit_unannounced() -> AbstractContextManager[None]:
     is_announced = follower.is_announced
 
     def believe(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
-        follower._take_commit(core, message.commit_end)
+        follower.take_commit(core, message.commit_end)
         return is_announced(core, message)
 
     announce = leader._announce
 
     def announce_too(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
         announce(core, member, progress, start, life=life)
-        leader._send_heartbeat(core, member, progress)
+        leader.send_heartbeat(core, core.leading, member, progress)
 
     return both(
         partial(patched, follower, is_announced=believe),
@@ -116,20 +119,20 @@ def votes_acknowledge() -> AbstractContextManager[None]:
 
     def announce(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
         original(core, member, progress, start, life=life)
-        if member in core.vote_responses:
-            end = min(core.vote_responses[member].end, core.log.end)
+        if member in core.leading.vote_responses:
+            end = min(core.leading.vote_responses[member].end, core.log.end)
             progress.counted_end = progress.durable_end = progress.next_end = end
 
     return patched(leader, _announce=announce)
 
 
 def commit_by_counting() -> AbstractContextManager[None]:
-    def maybe_commit(core: Core) -> None:
-        ends = {member: progress.counted_end for member, progress in core.progress.items()}
+    def maybe_commit(core: Core, leading: Leading) -> None:
+        ends = {member: progress.counted_end for member, progress in leading.progress.items()}
         ends[core.me] = core.log.durable_end
         end = standing.majority_end(core.membership, ends)
         if not core.installing and end > core.log.commit_end:
-            core.is_reached = True
+            leading.is_reached = True
             core.log.commit_end = end
             core.forget_committed_memberships()
 
@@ -182,15 +185,15 @@ def count_learners() -> AbstractContextManager[None]:
 
 def leave_joint_early() -> AbstractContextManager[None]:
     """The leader does not wait until the joint membership is committed."""
-    original = leader._advance_membership
+    original = reconfigure._advance_membership
 
-    def advance_membership(core: Core) -> None:
+    def advance_membership(core: Core, leading: Leading) -> None:
         if core.membership.is_joint:
-            leader._append_membership(core, core.membership.left())
+            leader.append_membership(core, leading, core.membership.left())
         else:
-            original(core)
+            original(core, leading)
 
-    return patched(leader, _advance_membership=advance_membership)
+    return patched(reconfigure, _advance_membership=advance_membership)
 
 
 def change_unguarded() -> AbstractContextManager[None]:
@@ -199,9 +202,9 @@ def change_unguarded() -> AbstractContextManager[None]:
     def change(core: Core, wanted: Change) -> Viewstamp:
         if core.leader != core.me:
             raise leader.not_leader(core)
-        return leader._append_membership(core, replace(core.membership.changed(wanted), outgoing={}))
+        return leader.append_membership(core, core.leading, replace(core.membership.changed(wanted), outgoing={}))
 
-    return patched(leader, change=change)
+    return patched(reconfigure, change=change)
 
 
 def keep_history_at_reset() -> AbstractContextManager[None]:

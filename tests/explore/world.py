@@ -46,7 +46,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.progress import ProgressState
-from viewstamp.consensus.state import Campaign, Core
+from viewstamp.consensus.state import Campaign, CampaignPhase, Core
 from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.ids import Index, NodeId, Term
 
@@ -438,7 +438,8 @@ def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool)
     if isinstance(message, _RESPONSES) and message.term == core.term == term:
         if core.leader == core.me:
             return _is_dead_for_leader(message, core, scope)
-        return not (isinstance(message, VoteResponse) and core.campaign is Campaign.VOTE)
+        is_voting = isinstance(core.state, Campaign) and core.state.phase is CampaignPhase.VOTE
+        return not (isinstance(message, VoteResponse) and is_voting)
     if isinstance(message, VoteRequest) and message.term == core.term == term and target.disk.vote:
         # The vote was said when it was durable, or died unsaid with the process; another answer would be a refusal.
         return not (scope.refuses or scope.asks or target.is_resumed)
@@ -448,7 +449,7 @@ def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool)
 
 
 def _is_dead_for_leader(message: Message, core: Core, scope: Scope) -> bool:
-    progress = core.progress.get(message.source)
+    progress = core.leading.progress.get(message.source)
     if progress is None:
         return not scope.changes
     if isinstance(message, VoteResponse | HistoryResponse):

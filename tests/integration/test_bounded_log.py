@@ -378,13 +378,13 @@ async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is
             was_pressed = leader.wal.bytes_left < 0.25 * ROOMY.bytes_max
             await callers.send(10)
             begins |= {segment.first_index for segment in leader.wal.segments()}
-            first, behind = leader.wal.first_index, leader.replica.raft.core.progress[disk.slow].durable_end
+            first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
             newest = leader.snapshotter.newest
             if leader.wal.bytes_left >= 0.25 * ROOMY.bytes_max and not was_pressed:
                 assert first <= behind, "it needs what was dropped"
                 was_held |= newest is not None and newest.end > behind + 100
         assert was_held, "nothing was held for it"
-        first, behind = leader.wal.first_index, leader.replica.raft.core.progress[disk.slow].durable_end
+        first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
         assert first > behind, "it held a log that is full"
         assert first in begins, "a part of a segment was dropped"
         assert leader.wal.segments()[0].first_index == first, "one segment is left"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.consensus import candidate, follower, leader, raft, standing, voter
+from viewstamp.consensus import candidate, follower, leader, raft, reads, reconfigure, standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     HeartbeatRequest,
@@ -20,8 +20,8 @@ from viewstamp.consensus.messages import (
 from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import EndRecovery
-from viewstamp.consensus.state import Core, Entropy, RaftOptions, Stored
+from viewstamp.consensus.ready import EndRecovery, Ready
+from viewstamp.consensus.state import Core, Entropy, Leading, RaftOptions, Stored
 from viewstamp.ids import Index, NodeId
 
 __all__ = ["CORE_MUTANTS"]
@@ -41,11 +41,11 @@ def forget_vote() -> AbstractContextManager[None]:
 def count_old_answers() -> AbstractContextManager[None]:
     """An answer to an earlier announcement of the same term is taken for one to the newest."""
 
-    def replicating(core: Core, member: NodeId, _: int) -> Progress | None:
-        progress = core.progress.get(member)
+    def replicating(leading: Leading, member: NodeId, _: int) -> Progress | None:
+        progress = leading.progress.get(member)
         return progress if progress is not None and progress.state is ProgressState.REPLICATING else None
 
-    return patched(leader, _replicating=replicating)
+    return patched(leader, replicating=replicating)
 
 
 def take_commit_unbounded() -> AbstractContextManager[None]:
@@ -53,7 +53,7 @@ def take_commit_unbounded() -> AbstractContextManager[None]:
         core.log.commit_end = max(core.log.commit_end, commit_end)
         core.forget_committed_memberships()
 
-    return patched(follower, _take_commit=take_commit)
+    return patched(follower, take_commit=take_commit)
 
 
 def cut_below_commit() -> AbstractContextManager[None]:
@@ -70,32 +70,32 @@ def trust_any_point() -> AbstractContextManager[None]:
 
 def refuse_a_vote_given() -> AbstractContextManager[None]:
     """Whether a vote has been given already is not asked where the voter's log has grown since."""
-    original = voter.is_up_to_date
+    original = candidate.is_up_to_date
 
     def on_vote_request(core: Core, message: VoteRequest) -> None:
         if message.term == core.term and core.vote == message.source and not original(core, message):
             core.vote = "\0nobody"
-            voter_on_vote_request(core, message)
+            answer(core, message)
             core.vote = message.source
         else:
-            voter_on_vote_request(core, message)
+            answer(core, message)
 
-    voter_on_vote_request = voter.on_vote_request
-    return patched(voter, on_vote_request=on_vote_request)
+    answer = candidate.on_vote_request
+    return patched(candidate, on_vote_request=on_vote_request)
 
 
 def depose_a_leader_that_is_heard() -> AbstractContextManager[None]:
     """Votes and pre-votes are given although a leader is alive."""
-    return patched(Core, hears_leader=property(lambda self: False))
+    return patched(Core, has_live_leader=property(lambda self: False))
 
 
 def lead_unheard() -> AbstractContextManager[None]:
     """A leader goes on although no quorum answers it (no check-quorum)."""
     original = leader.on_tick
 
-    def on_tick(core: Core) -> None:
-        core.ticks_since_leader = 0
-        original(core)
+    def on_tick(core: Core, leading: Leading) -> None:
+        leading.ticks_since_check = 0
+        original(core, leading)
 
     return patched(leader, on_tick=on_tick)
 
@@ -139,17 +139,17 @@ def remember_every_full_tick() -> AbstractContextManager[None]:
     original = leader.on_tick
     counted: dict[Core, int] = {}
 
-    def on_tick(core: Core) -> None:
+    def on_tick(core: Core, leading: Leading) -> None:
         counted[core] = counted.get(core, 0) + (not core.has_room)
-        core.full_ticks = counted[core] - 1
-        original(core)
+        leading.full_ticks = counted[core] - 1
+        original(core, leading)
 
     return patched(leader, on_tick=on_tick)
 
 
 def stand_after_losing() -> AbstractContextManager[None]:
     """A candidate that no quorum can elect any more waits for its timeout."""
-    return patched(candidate, _maybe_give_up=lambda core: False)
+    return patched(candidate, _maybe_give_up=lambda core, campaign: False)
 
 
 def impatient() -> AbstractContextManager[None]:
@@ -163,14 +163,14 @@ def keep_the_term_to_oneself() -> AbstractContextManager[None]:
 
 
 def take_the_term_of_a_pre_vote() -> AbstractContextManager[None]:
-    original = voter.on_pre_vote_request
+    original = candidate.on_pre_vote_request
 
     def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
         if message.term > core.term:
             follower.step_down(core, message.term)
         original(core, message)
 
-    return patched(voter, on_pre_vote_request=on_pre_vote_request)
+    return patched(candidate, on_pre_vote_request=on_pre_vote_request)
 
 
 # -- Membership ---------------------------------------------------------------------------------------------
@@ -189,32 +189,32 @@ def learner_for_a_voter() -> AbstractContextManager[None]:
 def departed_counts_itself() -> AbstractContextManager[None]:
     original = leader._maybe_commit
 
-    def maybe_commit(core: Core) -> None:
+    def maybe_commit(core: Core, leading: Leading) -> None:
         entry = core.memberships[-1]
         if core.me not in entry.membership.voters:
             counted = replace(entry.membership, voters={**entry.membership.voters, core.me: ""})
             core.memberships[-1] = replace(entry, membership=counted)
-        original(core)
+        original(core, leading)
         core.memberships[-1] = entry
 
     return patched(leader, _maybe_commit=maybe_commit)
 
 
 def departed_leads_on() -> AbstractContextManager[None]:
-    return patched(leader, _depart=lambda core: None)
+    return patched(reconfigure, _depart=lambda core, leading: None)
 
 
 def depart_before_commit() -> AbstractContextManager[None]:
     """A leader that is being removed leaves as soon as the record is in its log."""
-    original = leader._append_membership
+    original = leader.append_membership
 
-    def append_membership(core: Core, membership: Membership) -> object:
-        viewstamp = original(core, membership)
+    def append_membership(core: Core, leading: Leading, membership: Membership) -> object:
+        viewstamp = original(core, leading, membership)
         if core.me not in membership.addresses or (core.me in membership.outgoing and core.me not in membership.voters):
             follower.step_down(core, core.term)
         return viewstamp
 
-    return patched(leader, _append_membership=append_membership)
+    return patched(leader, append_membership=append_membership)
 
 
 def promote_at_once() -> AbstractContextManager[None]:
@@ -236,7 +236,7 @@ def membership_from_its_commit() -> AbstractContextManager[None]:
 
 
 def two_changes_at_a_time() -> AbstractContextManager[None]:
-    original = leader.change
+    original = reconfigure.change
 
     def change(core: Core, wanted: object) -> object:
         before, core.log.commit_end = core.log.commit_end, core.log.end
@@ -245,7 +245,7 @@ def two_changes_at_a_time() -> AbstractContextManager[None]:
         finally:
             core.log.commit_end = before
 
-    return patched(leader, change=change)
+    return patched(reconfigure, change=change)
 
 
 def believe_any_vote() -> AbstractContextManager[None]:
@@ -262,36 +262,36 @@ def believe_any_disk() -> AbstractContextManager[None]:
 
 
 def transfer_without_waiting() -> AbstractContextManager[None]:
-    def go_on_transferring(core: Core, *, is_due: bool) -> None:
-        target = core.transferee
+    def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
+        target = leading.transferee
         assert target is not None
-        core.transfer_ticks += 1
-        if target not in core.progress or core.transfer_ticks > core.options.election_timeout_ticks:
-            core.transferee = None
+        leading.transfer_ticks += 1
+        if target not in leading.progress or leading.transfer_ticks > core.options.election_timeout_ticks:
+            leading.transferee = None
         elif is_due:
-            core.send(TimeoutNow(source=core.me, target=target, term=core.term))
+            core.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
 
-    return patched(leader, _go_on_transferring=go_on_transferring)
+    return patched(leader, continue_transfer=continue_transfer)
 
 
 def transfer_refused() -> AbstractContextManager[None]:
     """Who stands because the leader has asked for it is told that there is a leader."""
-    original = voter.on_vote_request
+    original = candidate.on_vote_request
 
     def on_vote_request(core: Core, message: VoteRequest) -> None:
         original(core, replace(message, transfers=False))
 
-    return patched(voter, on_vote_request=on_vote_request)
+    return patched(candidate, on_vote_request=on_vote_request)
 
 
 def transfer_for_ever() -> AbstractContextManager[None]:
-    original = leader._go_on_transferring
+    original = leader.continue_transfer
 
-    def go_on_transferring(core: Core, *, is_due: bool) -> None:
-        core.transfer_ticks = 0
-        original(core, is_due=is_due)
+    def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
+        leading.transfer_ticks = 0
+        original(core, leading, is_due=is_due)
 
-    return patched(leader, _go_on_transferring=go_on_transferring)
+    return patched(leader, continue_transfer=continue_transfer)
 
 
 def stand_for_anybody() -> AbstractContextManager[None]:
@@ -328,8 +328,8 @@ def forget_silence() -> AbstractContextManager[None]:
 
 
 def recovering_votes() -> AbstractContextManager[None]:
-    original = voter.on_vote_request
-    return patched(voter, on_vote_request=lambda core, message: _speaking(core, original, message))
+    original = candidate.on_vote_request
+    return patched(candidate, on_vote_request=lambda core, message: _speaking(core, original, message))
 
 
 def silent_stands() -> AbstractContextManager[None]:
@@ -350,16 +350,16 @@ def silent_counts() -> AbstractContextManager[None]:
 
 
 def silent_confirms_reads() -> AbstractContextManager[None]:
-    original = leader.on_heartbeat_response
+    original = reads.on_heartbeat_response
 
     def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
         original(core, message)
-        progress = leader._replicating(core, message.source, message.number)
+        progress = leader.replicating(core.leading, message.source, message.number)
         if progress is not None:
-            progress.heard_round = max(progress.heard_round, message.round)
-            leader._confirm_reads(core)
+            progress.confirmed_round = max(progress.confirmed_round, message.round)
+            reads._confirm(core, core.leading)
 
-    return patched(leader, on_heartbeat_response=on_heartbeat_response)
+    return patched(reads, on_heartbeat_response=on_heartbeat_response)
 
 
 def _end_silence(core: Core) -> None:
@@ -406,42 +406,47 @@ def speak_before_it_is_stored() -> AbstractContextManager[None]:
 
 def silent_for_ever() -> AbstractContextManager[None]:
     """Nobody helps a silent voter whose end is not known, although it lacks nothing."""
-    return patched(leader, _help_recovering=lambda core: None)
+    return patched(reconfigure, _help_recovering=lambda core, leading: None)
 
 
 # -- Reads --------------------------------------------------------------------------------------------------
 
 
 def read_unconfirmed() -> AbstractContextManager[None]:
-    original = leader._confirm_reads
+    original = reads._confirm
 
-    def confirm_reads(core: Core) -> None:
-        for progress in core.progress.values():
-            progress.heard_round = core.round
-        original(core)
+    def confirm(core: Core, leading: Leading) -> None:
+        for progress in leading.progress.values():
+            progress.confirmed_round = leading.round
+        original(core, leading)
 
-    return patched(leader, _confirm_reads=confirm_reads)
+    return patched(reads, _confirm=confirm)
 
 
 def read_by_an_older_answer() -> AbstractContextManager[None]:
-    original = leader.on_heartbeat_response
+    original = reads.on_heartbeat_response
 
     def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
-        original(core, replace(message, round=core.round))
+        original(core, replace(message, round=core.leading.round))
 
-    return patched(leader, on_heartbeat_response=on_heartbeat_response)
+    return patched(reads, on_heartbeat_response=on_heartbeat_response)
 
 
 def read_before_the_term_start() -> AbstractContextManager[None]:
-    original = leader.start_read_round
+    original = Raft.ready
 
-    def start_read_round(core: Core) -> None:
-        before = core.is_reached, core.term_start
-        core.is_reached, core.term_start = True, Index(0)
-        original(core)
-        core.is_reached, core.term_start = before
+    def ready(self: Raft) -> Ready | None:
+        leading = self.core.state
+        if not isinstance(leading, Leading):
+            return original(self)
+        before = leading.is_reached, leading.term_start
+        leading.is_reached, leading.term_start = True, Index(0)
+        try:
+            return original(self)
+        finally:
+            leading.is_reached, leading.term_start = before
 
-    return patched(leader, start_read_round=start_read_round)
+    return patched(Raft, ready=ready)
 
 
 # -- Installing ---------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The planted mistakes: each is one line of the table in the protocol's rules, made by replacing a function.
 
 A mutant is a name, what it does wrong, and a context manager that plants it. Nothing in the product knows of them.
-Cores must be made *inside* the context: the dispatch table is resolved when a core is made.
+A function that stands in the core's table of messages is replaced there too.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from viewstamp.consensus import follower, leader, raft, voter
+from viewstamp.consensus import candidate, follower, leader, raft
 from viewstamp.consensus.messages import Announcement, AppendRequest, Message, PreVoteRequest, VoteRequest, VoteResponse
 from viewstamp.consensus.progress import Progress, ProgressState
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import TruncateLog, WriteHistory
-from viewstamp.consensus.state import Core, SnapshotPoint
+from viewstamp.consensus.state import Campaign, Core, Leading, SnapshotPoint
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Viewstamp
 from viewstamp.node import log_reader
@@ -57,12 +57,20 @@ def patched(owner: Any, **replacements: Any) -> Iterator[None]:
     """Replace attributes of a module or a class, and put them back."""
     before = {name: owner.__dict__[name] for name in replacements}
     for name, replacement in replacements.items():
-        setattr(owner, name, replacement)
+        _set(owner, name, replacement)
     try:
         yield
     finally:
         for name, original in before.items():
-            setattr(owner, name, original)
+            _set(owner, name, original)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute; a function that stands in the core's table of messages is replaced there too."""
+    before = owner.__dict__[name]
+    setattr(owner, name, value)
+    for row in raft.DISPATCH.values():
+        row.update({kind: value for kind, handler in row.items() if handler is before})
 
 
 @contextmanager
@@ -114,12 +122,12 @@ def announce_early() -> AbstractContextManager[None]:
     """The history is written last: behind the announcement, and behind the first record of the term too."""
     original = leader.become_leader
 
-    def become_leader(core: Core) -> None:
-        original(core)
+    def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[NodeId, ...] = ()) -> None:
+        original(core, campaign, elected_without=elected_without)
         history = core.writes.pop()
         assert isinstance(history, WriteHistory)
         core.installing = False
-        leader.on_durable(core, was_installing=True)
+        leader.on_durable(core, core.leading, was_installing=True)
         core.writes.append(history)
 
     return patched(leader, become_leader=become_leader)
@@ -130,7 +138,7 @@ def vote_before_durable() -> AbstractContextManager[None]:
 
     def send_after_durable(self: Core, message: Message) -> None:
         if isinstance(message, VoteResponse | VoteRequest) and message.target != self.me:
-            self.send(message)
+            self.messages.append(message)
         else:
             original(self, message)
 
@@ -140,9 +148,9 @@ def vote_before_durable() -> AbstractContextManager[None]:
 def count_before_sync() -> AbstractContextManager[None]:
     original = leader._maybe_commit
 
-    def maybe_commit(core: Core) -> None:
+    def maybe_commit(core: Core, leading: Leading) -> None:
         with durable_in_words_only(core):
-            original(core)
+            original(core, leading)
 
     return patched(leader, _maybe_commit=maybe_commit)
 
@@ -175,7 +183,7 @@ def compare_lengths() -> AbstractContextManager[None]:
     def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
         return message.end >= core.log.durable_end
 
-    return patched(voter, is_up_to_date=is_up_to_date)
+    return patched(candidate, is_up_to_date=is_up_to_date)
 
 
 def append_unannounced() -> AbstractContextManager[None]:
@@ -184,7 +192,7 @@ def append_unannounced() -> AbstractContextManager[None]:
 
     def on_append_request(core: Core, message: AppendRequest) -> None:
         if core.announced_number == 0 and message.batches and message.start == core.log.end:
-            follower.hear_leader(core, message)
+            follower.note_leader(core, message)
             take_unchecked(core, message)
         else:
             original(core, message)
@@ -254,10 +262,12 @@ def trust_the_point() -> AbstractContextManager[None]:
 
 
 def completion_by_index() -> AbstractContextManager[None]:
-    def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
-        return True
+    original = Raft.durable
 
-    return patched(raft, is_current_completion=is_current_completion)
+    def durable(self: Raft, viewstamp: Viewstamp) -> None:
+        original(self, Viewstamp(self.core.accept_term, viewstamp.index))
+
+    return patched(Raft, durable=durable)
 
 
 def install_by_header() -> AbstractContextManager[None]:

@@ -309,7 +309,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "remember-full-ticks",
         Case(
-            "tests/consensus/test_core.py::test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a_break"
+            "tests/consensus/test_state.py::test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a_break"
         ),
     ),
     Record(

@@ -191,7 +191,7 @@ class Group:
 
         def is_level() -> bool:
             replica = self.nodes[NodeId(name)].replica
-            return replica is not None and replica.raft.leader is not None and replica.applier.applied_end >= end
+            return replica is not None and replica.raft.core.leader is not None and replica.applier.applied_end >= end
 
         await wait_for(is_level, lambda: f"{name} is behind: {self.status()}\n{self.journal.tail()}")
 
@@ -224,7 +224,7 @@ class Group:
 def term(node: Node) -> int:
     """Return the term that a member is in."""
     assert node.replica is not None, f"{node.options.node} is still starting"
-    return node.replica.raft.term
+    return node.replica.raft.core.term
 
 
 async def wait_for(look: Callable[[], FoundT | None], complaint: Callable[[], str]) -> FoundT:

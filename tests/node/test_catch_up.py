@@ -117,7 +117,7 @@ async def test_what_a_member_is_sent_at_once_is_bounded(tmp_path: Path) -> None:
         assert leader.replica is not None
         core = leader.replica.raft.core
         bound = FORGETFUL.in_flight_bytes_max + 2 * FORGETFUL.append_bytes_max
-        assert all(progress.in_flight_bytes <= bound for progress in core.progress.values())
+        assert all(progress.in_flight_bytes <= bound for progress in core.leading.progress.values())
         assert core.log.cache_bytes <= FORGETFUL.cache_bytes_max + 20_000
         group.board.heal()
         await wait_for(

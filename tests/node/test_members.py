@@ -102,12 +102,14 @@ async def test_a_removed_leader_hands_over_and_is_refused_from_then_on(tmp_path:
         successor = await group.leader(not_=leader.me)
         assert voters(successor) == {"n2", "n3"}
         assert leader.replica is not None
-        await wait_for(lambda: leader.replica and leader.replica.raft.role is Role.NON_PARTICIPANT, group.journal.tail)
-        term = successor.replica.raft.term  # type: ignore[union-attr]
+        await wait_for(
+            lambda: leader.replica and leader.replica.raft.core.role is Role.NON_PARTICIPANT, group.journal.tail
+        )
+        term = successor.replica.raft.core.term  # type: ignore[union-attr]
         await group.stop(leader.me)
         await group.start(leader.me)
         await asyncio.sleep(1.0)  # It campaigns as often as it likes.
-        assert (await group.leader()).replica.raft.term == term  # type: ignore[union-attr]
+        assert (await group.leader()).replica.raft.core.term == term  # type: ignore[union-attr]
         assert "no member of this group" in " ".join(group.nodes[leader.me].status["refused_by"].values())  # type: ignore[attr-defined]
 
 
@@ -253,7 +255,7 @@ async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> 
         await group.stop(other.me)
         patience = core.options.election_timeout_ticks
         await wait_for(
-            lambda: core.leader != leader.me or core.progress[other.me].ticks_since_response > patience,
+            lambda: core.leader != leader.me or core.leading.progress[other.me].ticks_since_response > patience,
             group.journal.tail,
         )
         with pytest.raises(UnavailableError):
@@ -279,7 +281,7 @@ async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_unde
         group.board.heal()
         await group.start("n2")
         await asyncio.sleep(1.5)  # Many election timeouts.
-        assert not any(node.replica and node.replica.raft.role is Role.LEADER for node in group.nodes.values())
+        assert not any(node.replica and node.replica.raft.core.role is Role.LEADER for node in group.nodes.values())
         await group.start("n1")
         node = group.nodes[NodeId("n2")]
         await wait_for(lambda: is_reborn_voter(node), lambda: f"{node.status}\n{group.journal.tail(80)}")

@@ -416,7 +416,7 @@ async def test_a_peer_must_speak_for_itself_and_to_this_node(tmp_path: Path) -> 
             assert await caller.is_ended(), "a peer is no client"
         for node in group.nodes.values():
             assert node.replica is not None
-            assert node.replica.raft.term < term
+            assert node.replica.raft.core.term < term
 
 
 async def test_a_client_that_sends_a_peers_message_is_no_peer(group: Group) -> None:
@@ -425,4 +425,4 @@ async def test_a_client_that_sends_a_peers_message_is_no_peer(group: Group) -> N
         assert await caller.is_ended()
     node = group.nodes[next(iter(group.nodes))]
     assert node.replica is not None
-    assert node.replica.raft.term < 10**6
+    assert node.replica.raft.core.term < 10**6

@@ -20,7 +20,7 @@ def frame_of(message: Message) -> bytes:
 
 def term_of(node: Node) -> Term:
     assert node.replica is not None
-    return node.replica.raft.term
+    return node.replica.raft.core.term
 
 
 async def greet(caller: Caller, group: Group, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.consensus.group import Group
+from tests.consensus.group import Group, age
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
 from tests.consensus.test_commit import commit_index
 from tests.mutants.catalogue import CATALOGUE
@@ -38,7 +38,7 @@ def figure_7() -> Group:
         disks={NodeId(me): disk_of(*terms, term=7) for me, terms in FIGURE_7.items()},
     )
     for me in "abcdef":
-        group[me].core.ticks_since_leader = 10
+        age(group[me].core, 10)
     group.campaign("leader")
     while group["leader"].core.role is not Role.LEADER:
         group.deliver()
@@ -86,7 +86,7 @@ def figure_8() -> Group:
         },
     )
     for me in ("S2", "S3", "S4"):
-        group[me].core.ticks_since_leader = 10
+        age(group[me].core, 10)
     group.crash("S5")
     group.campaign("S1")
     while group["S1"].core.role is not Role.LEADER:
@@ -118,15 +118,15 @@ def figure_8_with_the_old_record_on_a_majority() -> Group:
     for me in ("S2", "S5"):
         group.crash(me)
     for me in ("S3", "S4"):
-        group[me].core.ticks_since_leader = 10
+        age(group[me].core, 10)
     group.campaign("S1")
     while len(group.matching(AnnouncementResponse)) < 2:
         group.deliver()
     group.deliver(AnnouncementResponse)
     group.drop()
     leader = group["S1"].core
-    assert leader.term_start == 4
-    assert [leader.progress[NodeId(me)].counted_end for me in ("S3", "S4")] == [3, 3], "2.2 is on three of five"
+    assert leader.leading.term_start == 4
+    assert [leader.leading.progress[NodeId(me)].counted_end for me in ("S3", "S4")] == [3, 3], "2.2 is on three of five"
     return group
 
 
@@ -142,7 +142,7 @@ def test_figure_8_a_record_of_an_old_term_on_a_majority_is_not_committed_by_that
     group.start("S5")
     while group["S5"].core.role is not Role.LEADER:
         for me in ("S2", "S3", "S4"):
-            group[me].core.ticks_since_leader = 10
+            age(group[me].core, 10)
             group[me].core.election_ticks = 50
         group.campaign("S5")
         group.settle()
@@ -176,7 +176,7 @@ def test_figure_8_before_a_quorum_reached_the_term_the_other_log_may_win() -> No
     group.start("S5")
     while group["S5"].core.role is not Role.LEADER:
         for me in ("S3", "S4"):
-            group[me].core.ticks_since_leader = 10
+            age(group[me].core, 10)
         group.campaign("S5")
         group.settle("S3", "S4", "S5")
     group.run(10, "S2", "S3", "S4", "S5")
@@ -197,7 +197,7 @@ def test_figure_8_once_a_quorum_has_reached_the_term_start_the_other_log_cannot_
     group.start("S5")
     for _ in range(5):
         for me in ("S2", "S3", "S4"):
-            group[me].core.ticks_since_leader = 10
+            age(group[me].core, 10)
             group[me].core.election_ticks = 50
         group.campaign("S5")
         group.settle()
@@ -224,7 +224,7 @@ def hazard_of_the_strict_comparison() -> None:
     group.crash("n1")
     group.start("n3")
     for _ in range(5):
-        group["n2"].core.ticks_since_leader = 10
+        age(group["n2"].core, 10)
         group["n2"].core.election_ticks = 50
         group.campaign("n3")
         group.settle()
@@ -271,7 +271,7 @@ def hazard_of_the_history_first() -> None:
     group.crash("n2")
     group.start("n1")
     for _ in range(5):
-        group["n3"].core.ticks_since_leader = 10
+        age(group["n3"].core, 10)
         group["n3"].core.election_ticks = 50
         group.campaign("n1")
         group.settle()

@@ -150,11 +150,11 @@ def test_a_member_that_lost_power_counts_again_in_the_term_of_its_leader(scenes:
     leader, member = scene.leader, scene.others[0]
     assert leader.node is not None
     assert leader.node.replica is not None
-    term = leader.node.replica.raft.term
+    term = leader.node.replica.raft.core.term
     scene.cut_power(member)
     scene.world.bring_up(member)
     scene.until(lambda: runs(member) and not recovering(member), seconds=1.5)
-    assert leader.node.replica.raft.term == term
+    assert leader.node.replica.raft.core.term == term
     scene.append(b"2")
     assert scene.values() == [b"1", b"2"]
 

@@ -65,13 +65,13 @@ class Cluster:
     def term(self) -> int:
         assert self.leader.node is not None
         assert self.leader.node.replica is not None
-        return self.leader.node.replica.raft.term
+        return self.leader.node.replica.raft.core.term
 
     @property
     def highest_term(self) -> int:
         """The highest term that anybody is in."""
         nodes = [member.node for member in self.world.members if member.node is not None]
-        return max(node.replica.raft.term for node in nodes if node.replica is not None)
+        return max(node.replica.raft.core.term for node in nodes if node.replica is not None)
 
     @property
     def followers(self) -> list[Member]:

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from viewstamp.consensus import leader
-from viewstamp.consensus.state import Core
+from viewstamp.consensus import reads
+from viewstamp.consensus.state import Core, Leading
 from viewstamp.sim.many import run_many
 from viewstamp.sim.run import Verdict, run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm
@@ -73,16 +73,16 @@ def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyP
     A leader that is cut off soon steps down. A read is stale only if another member leads, and has acknowledged a
     record, before that, and this is so in one seed of four. So the test tries some seeds, until one finds the mistake.
     """
-    confirm = leader._confirm_reads
+    confirm = reads._confirm
 
-    def confirm_at_once(core: Core) -> None:
-        for progress in core.progress.values():
-            progress.heard_round = core.round
-        confirm(core)
+    def confirm_at_once(core: Core, leading: Leading) -> None:
+        for progress in leading.progress.values():
+            progress.confirmed_round = leading.round
+        confirm(core, leading)
 
     found = 0
     with monkeypatch.context() as mistake:
-        mistake.setattr(leader, "_confirm_reads", confirm_at_once)
+        mistake.setattr(reads, "_confirm", confirm_at_once)
         for seed in range(1, 17):
             verdict = run_seed(seed, swarm=FALLEN_LEADERS)
             assert verdict.invariant in ("", "Linearizable")

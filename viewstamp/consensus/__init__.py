@@ -81,10 +81,11 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
   * **Leadership moves** by ``TimeoutNow``, to a member that holds everything; its vote requests pass check-quorum.
 
 Files
-  ``term_history`` ``quorum`` ``membership`` ``messages`` ``ready`` ``log`` ``progress`` ``patience`` ``roles``: nouns
-  without decisions, but for the arithmetic of histories and quorums. ``state``: the state and its moves. ``voter``
-  ``follower`` ``candidate`` ``leader``: the decisions, a function for each cell of the table in ``roles``. ``raft``:
-  the inputs and the one output. ``invariants``: what always holds, as functions that tests and simulator ask.
+  ``raft``: the inputs, the one output, and the table of which function handles which message. ``state``: what is stored
+  and what every role has, with one value that holds what the present role has. ``follower`` ``candidate`` ``leader``
+  ``reads`` ``reconfigure``: the decisions, as functions of that state. ``standing``: who counts. ``invariants``: what
+  always holds, as functions that tests and simulator ask. ``log`` ``term_history`` ``membership`` ``progress``
+  ``patience`` ``messages`` ``ready`` ``roles``: nouns without decisions, but for the arithmetic of histories.
 
 What it deliberately lacks, and where it would go
   * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead

@@ -1,4 +1,9 @@
-"""Campaigning: first a pre-vote, which changes nothing, then the vote in a new term."""
+"""Elections, from both sides: a candidate asks for pre-votes, which change nothing, then for votes; a voter answers.
+
+Every role answers candidates in the same way, and so does a member that is no voter in its own membership. It may be a
+voter and not have the record of that yet; if it did not answer, the group could wait for it for ever (protocol rule
+14). Candidates count only the voters that their own membership names.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +15,115 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
-from viewstamp.consensus.state import Campaign, Core
+from viewstamp.consensus.state import Campaign, CampaignPhase, Core
 from viewstamp.ids import NodeId, Term
 
-__all__ = ["on_pre_vote_response", "on_timeout_now", "on_vote_response", "start"]
+__all__ = [
+    "is_up_to_date",
+    "on_pre_vote_request",
+    "on_pre_vote_response",
+    "on_timeout_now",
+    "on_vote_request",
+    "on_vote_response",
+    "start",
+]
+
+
+# -- Voting ------------------------------------------------------------------------------------------------------------
+
+
+def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
+    """Return whether the candidate's advertised pair is at least the own one (design §4): never "the longer log"."""
+    return standing.is_up_to_date((message.last_term, message.end), core.pair)
+
+
+def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
+    """Answer whether this member would vote; nothing changes here, not even a timer (rule 13)."""
+    if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
+        return
+    granted = message.term > core.term and not core.has_live_leader and is_up_to_date(core, message)
+    core.messages.append(
+        PreVoteResponse(
+            source=core.me,
+            target=message.source,
+            term=message.term if granted else core.term,
+            granted=granted,
+            is_recovering=core.recovering_until is not None,
+        )
+    )
+
+
+def on_vote_request(core: Core, message: VoteRequest) -> None:
+    """Give the one vote of a term, or refuse it.
+
+    Order: the log is synced (the request waits for it), then term and vote are made durable as one write,
+    then the response is sent (rule 2). If the process dies in between, the vote may be stored and never sent; it is
+    given to the same candidate when that asks again.
+    """
+    if message.term < core.term:
+        core.answer_term(message)
+        return
+    if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
+        return  # What it lost may be a record that the candidate lacks (rule 17).
+    if message.term > core.term and core.has_live_leader and not message.transfers:
+        return  # A candidate that cannot reach the leader must not depose it (Raft §6, thesis 4.2.3).
+    if not core.is_synced:
+        core.stash_until_synced(message)
+        return
+    is_given = message.term == core.term and core.vote == message.source  # A given vote stays, whatever came since.
+    may_vote = message.term > core.term or core.vote == ""
+    granted = is_given or (may_vote and is_up_to_date(core, message))
+    if message.term > core.term:
+        follower.step_down(core, message.term, vote=message.source if granted else "")
+    elif granted and core.vote == "":
+        core.store_term(core.term, message.source)
+    if granted:
+        core.restart_election_timer()
+    _send_vote(core, message.source, granted=granted)
+
+
+def _send_vote(core: Core, candidate: NodeId, *, granted: bool) -> None:
+    core.send_after_durable(
+        VoteResponse(
+            source=core.me,
+            target=candidate,
+            term=core.term,
+            granted=granted,
+            history=core.advertised,
+            end=core.log.durable_end,
+            is_recovering=core.recovering_until is not None,
+        )
+    )
+
+
+# -- Standing for election ---------------------------------------------------------------------------------------------
 
 
 def start(core: Core) -> None:
     """Ask for pre-votes. A member whose log is not synced, or which is installing, waits one more tick."""
     if not _may_stand(core):
         return
-    if core.campaign is Campaign.VOTE:
+    before = core.state
+    if isinstance(before, Campaign) and before.phase is CampaignPhase.VOTE:
         # A majority would have voted and has not answered in time: the next vote gets longer.
         for voter in _other_voters(core):
-            if voter not in core.votes:
+            if voter not in before.votes:
                 core.patience.note(voter, core.ticks_since_leader)
     follower.step_down(core, core.term)
-    core.campaign = Campaign.PRE_VOTE
-    core.votes = {core.me: True}
-    core.recovering_votes = {core.me} if core.recovering_until is not None else set()
+    is_recovering = core.recovering_until is not None
+    core.become(
+        Campaign(CampaignPhase.PRE_VOTE, votes={core.me: True}, recovering_votes={core.me} if is_recovering else set())
+    )
     core.restart_election_timer()
     last_term, end = core.pair
+    term = Term(core.term + 1)
     for voter in _other_voters(core):
-        core.send(PreVoteRequest(source=core.me, target=voter, term=Term(core.term + 1), last_term=last_term, end=end))
+        core.messages.append(PreVoteRequest(source=core.me, target=voter, term=term, last_term=last_term, end=end))
     _maybe_start_vote(core)
 
 
 def on_timeout_now(core: Core, message: TimeoutNow) -> None:
-    """Stand for election at once: the leader itself asks for it, so nobody's pre-vote is needed."""
+    """Stand for election at once: the leader itself asks for it, so pre-votes are not needed."""
     if message.source != core.leader or not _may_stand(core):
         return
     follower.step_down(core, core.term)
@@ -46,41 +132,44 @@ def on_timeout_now(core: Core, message: TimeoutNow) -> None:
 
 def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
     """Count a pre-vote; a quorum of them starts the vote."""
-    if core.campaign is not Campaign.PRE_VOTE or (message.granted and message.term != core.term + 1):
+    campaign = core.state
+    if not isinstance(campaign, Campaign) or campaign.phase is not CampaignPhase.PRE_VOTE:
         return
-    if not _counts(core, message.source):
+    if (message.granted and message.term != core.term + 1) or not _counts(core, message.source):
         return
-    core.votes[message.source] = message.granted
+    campaign.votes[message.source] = message.granted
     if message.is_recovering:
-        core.recovering_votes.add(message.source)
-    if not _maybe_give_up(core):
+        campaign.recovering_votes.add(message.source)
+    if not _maybe_give_up(core, campaign):
         _maybe_start_vote(core)
 
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
     """Count a vote. Late and doubled ones elect nobody; a changed one is a broken peer."""
     core.note_vote_delay(message)
-    if core.campaign is not Campaign.VOTE or not _counts(core, message.source):
+    campaign = core.state
+    if not isinstance(campaign, Campaign) or campaign.phase is not CampaignPhase.VOTE:
         return
-    if core.votes.get(message.source, message.granted) != message.granted:
+    if not _counts(core, message.source):
+        return
+    if campaign.votes.get(message.source, message.granted) != message.granted:
         core.refuse(message.source, "one-vote", f"{message.source} changed its vote")
-    core.votes[message.source] = message.granted
-    core.vote_responses[message.source] = message
-    if message.is_recovering:  # Also where it says later that it is not: its log was compared while it was.
-        core.recovering_votes.add(message.source)
-    if _wins(core):
-        _note_missing(core)
-        leader.become_leader(core)
+    campaign.votes[message.source] = message.granted
+    campaign.vote_responses[message.source] = message
+    if message.is_recovering:  # Its log was compared while it was recovering, even if it has recovered since.
+        campaign.recovering_votes.add(message.source)
+    if _wins(core, campaign):
+        leader.become_leader(core, campaign, elected_without=_missing(core, campaign))
     else:
-        _maybe_give_up(core)
+        _maybe_give_up(core, campaign)
 
 
-def _maybe_give_up(core: Core) -> bool:
+def _maybe_give_up(core: Core, campaign: Campaign) -> bool:
     """Step down if so many have refused that no quorum is left; return whether.
 
-    At once and not when the timeout is over: a member that does not stand itself answers and follows without delay.
+    At once, without waiting for the timeout, because a follower answers and follows others without delay.
     """
-    refused = _voted(core, granted=False)
+    refused = _voted(campaign, granted=False)
     if standing.is_majority(core.membership, core.membership.electors.keys() - refused):
         return False
     follower.step_down(core, core.term)
@@ -88,28 +177,26 @@ def _maybe_give_up(core: Core) -> bool:
 
 
 def _maybe_start_vote(core: Core) -> None:
-    if _wins(core) and core.is_synced:
+    if isinstance(core.state, Campaign) and _wins(core, core.state) and core.is_synced:
         _start_vote(core, transfers=False)
 
 
-def _wins(core: Core) -> bool:
+def _wins(core: Core, campaign: Campaign) -> bool:
     has_waited = core.leaderless_ticks >= core.options.wait_all_ticks
-    return standing.wins(core.membership, _voted(core, granted=True), core.recovering_votes, has_waited=has_waited)
+    granted = _voted(campaign, granted=True)
+    return standing.wins(core.membership, granted, campaign.recovering_votes, has_waited=has_waited)
 
 
-def _note_missing(core: Core) -> None:
-    """Note which voters are missing, where that makes a difference: votes of members that lost power were needed."""
-    granted = _voted(core, granted=True)
-    is_sure = standing.wins(core.membership, granted, core.recovering_votes, has_waited=False)
-    core.elected_without = () if is_sure else tuple(sorted(core.membership.electors.keys() - granted))
+def _missing(core: Core, campaign: Campaign) -> tuple[NodeId, ...]:
+    """Return the voters that did not vote for the winner, if votes of members that lost power were needed; else ()."""
+    granted = _voted(campaign, granted=True)
+    is_sure = standing.wins(core.membership, granted, campaign.recovering_votes, has_waited=False)
+    return () if is_sure else tuple(sorted(core.membership.electors.keys() - granted))
 
 
 def _start_vote(core: Core, *, transfers: bool) -> None:
-    core.campaign = Campaign.VOTE
-    core.restart_election_timer()  # What the pre-vote took is not taken from the vote.
-    core.votes = {}
-    core.recovering_votes = set()
-    core.vote_responses = {}
+    core.become(Campaign(CampaignPhase.VOTE))
+    core.restart_election_timer()  # The time that the pre-vote took is not taken from the vote.
     core.announced_number = 0
     core.store_term(Term(core.term + 1), core.me)
     core.vote_term, core.vote_ticks = core.term, 0
@@ -118,18 +205,7 @@ def _start_vote(core: Core, *, transfers: bool) -> None:
         core.send_after_durable(
             VoteRequest(source=core.me, target=voter, term=core.term, last_term=last_term, end=end, transfers=transfers)
         )
-    # One's own vote counts when it is durable, like any other.
-    core.send_after_durable(
-        VoteResponse(
-            source=core.me,
-            target=core.me,
-            term=core.term,
-            granted=True,
-            history=core.advertised,
-            end=end,
-            is_recovering=core.recovering_until is not None,
-        )
-    )
+    _send_vote(core, core.me, granted=True)  # The own vote counts when it is durable, like any other.
 
 
 def _counts(core: Core, voter: NodeId) -> bool:
@@ -137,7 +213,7 @@ def _counts(core: Core, voter: NodeId) -> bool:
 
 
 def _may_stand(core: Core) -> bool:
-    """Say whether this member may campaign now: an elector, synced, nothing lost, able to lead (rules 2, 14, 17)."""
+    """Return whether this member may campaign now: an elector, synced, able to lead, nothing lost (rules 2, 14, 17)."""
     is_able = core.is_synced and not core.installing and core.has_room
     return is_able and standing.may_stand(core.me, core.memberships, core.recovering_until, lost_power=core.lost_power)
 
@@ -146,5 +222,5 @@ def _other_voters(core: Core) -> list[NodeId]:
     return [voter for voter in sorted(core.membership.electors) if voter != core.me]
 
 
-def _voted(core: Core, *, granted: bool) -> list[NodeId]:
-    return [voter for voter, vote in core.votes.items() if vote == granted]
+def _voted(campaign: Campaign, *, granted: bool) -> list[NodeId]:
+    return [voter for voter, vote in campaign.votes.items() if vote == granted]

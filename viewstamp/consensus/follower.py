@@ -14,11 +14,10 @@ from viewstamp.consensus.messages import (
     HistoryRequest,
     HistoryResponse,
     Message,
-    ReadIndexResponse,
     SnapshotOffer,
 )
 from viewstamp.consensus.ready import ResetLog, TruncateLog
-from viewstamp.consensus.state import Core, SnapshotPoint
+from viewstamp.consensus.state import Campaign, Core, Following, SnapshotPoint
 from viewstamp.consensus.term_history import common_point
 from viewstamp.errors import PeerError
 from viewstamp.ids import Index, NodeId, Term
@@ -26,23 +25,24 @@ from viewstamp.wire.batch import Batch, Kind
 
 __all__ = [
     "check_announcement",
-    "hear_leader",
+    "check_commit",
     "install",
     "is_announced",
     "lose_leader",
+    "note_leader",
     "on_announcement",
     "on_append_request",
     "on_durable",
     "on_heartbeat_request",
     "on_history_request",
-    "on_read_index_response",
     "on_snapshot_offer",
     "step_down",
+    "take_commit",
 ]
 
 
 _NEWS_TICKS = 2
-"""So long it takes at most, and one tick at least, until all that run know that a leader is dead."""
+"""Ticks until every running member has noticed that the leader's process is dead: one to two."""
 
 
 def step_down(core: Core, term: Term, *, vote: str = "") -> None:
@@ -51,24 +51,22 @@ def step_down(core: Core, term: Term, *, vote: str = "") -> None:
     A leader's tail that is not synced stays, in memory and in the queue of the disk: it may be on other disks
     and may win. Only an announcement cuts it (rule 10).
     """
-    if core.leader == core.me or core.campaign is not None:
+    if not isinstance(core.state, Following):
         core.restart_election_timer()
-    core.leader = None
-    core.forget_campaign()
-    core.forget_leading()
+    core.become(Following())
     if term > core.term:
         core.announced_number = 0
         core.store_term(term, vote)
 
 
-def hear_leader(core: Core, message: Message) -> None:
-    """Note a sign of life of the leader of this term; its vote is fixed to it (rule 11)."""
+def note_leader(core: Core, message: Message) -> None:
+    """Note a message of the leader of this term: follow it, with the vote of this term fixed to it (rule 11)."""
     if core.leader is None:
-        if core.heard_leader == (core.term, message.source):
+        if core.last_leader == (core.term, message.source):
             core.patience.note(message.source, core.ticks_since_message)  # It was given up too early.
         step_down(core, core.term)
-        core.leader = message.source
-        core.heard_leader = core.term, message.source
+        core.become(Following(message.source))
+        core.last_leader = core.term, message.source
         if core.vote == "":
             core.store_term(core.term, message.source)
         core.restart_election_timer()
@@ -83,8 +81,9 @@ def hear_leader(core: Core, message: Message) -> None:
 def lose_leader(core: Core, member: NodeId) -> None:
     """Stop waiting for a leader that seems to be dead; see :meth:`Raft.lost_leader`.
 
-    The others have to hear of it too, or they refuse their votes: hence a moment before the first stands. The next one
-    stands a heartbeat later, so that votes do not split, and the better log of two follows soon.
+    The first successor stands after ``_NEWS_TICKS``, because until then others may not have noticed, and would refuse
+    their votes. Each further one stands a heartbeat later, so that votes do not split, and so that a member with a
+    better log than the first follows soon.
     """
     if member != core.leader or member == core.me:
         return
@@ -96,8 +95,8 @@ def lose_leader(core: Core, member: NodeId) -> None:
 
 
 def on_history_request(core: Core, message: HistoryRequest) -> None:
-    """Tell the leader where this log stands, once it is synced and the term is durable."""
-    hear_leader(core, message)
+    """Report the history and end of this log to the leader, once it is synced and the term is durable."""
+    note_leader(core, message)
     _report_history(core, message, number=message.number)
 
 
@@ -113,7 +112,7 @@ def on_announcement(core: Core, message: Announcement) -> None:
     an old term as ones of the new, and loses a committed record in 10 steps (model-checked).
     """
     check_announcement(core, message)
-    hear_leader(core, message)
+    note_leader(core, message)
     if message.number <= core.announced_number:
         return
     if not core.is_synced:
@@ -130,7 +129,7 @@ def on_announcement(core: Core, message: Announcement) -> None:
     if start < core.log.end:
         core.truncate(start)
         core.writes.append(TruncateLog(start))
-    # Written even if it is the same: its completion is what ends the silence.
+    # Written even if it is the same, because its completion ends the installation.
     core.store_history(message.history.preceded_by(core.history).trimmed(core.first_index))
     core.accept_term = core.term
     core.announced_number = message.number
@@ -184,7 +183,7 @@ def check_announcement(core: Core, message: Announcement) -> None:
 
 def on_snapshot_offer(core: Core, message: SnapshotOffer) -> None:
     """Have the leader's snapshot fetched, unless everything in it is known to be committed here."""
-    hear_leader(core, message)
+    note_leader(core, message)
     if message.end > core.log.commit_end:
         core.offer = message
 
@@ -203,7 +202,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
         return False
     if core.installing or core.unfinished or core.writes or not core.is_synced:
         return None
-    if core.campaign is not None:
+    if isinstance(core.state, Campaign):
         step_down(core, core.term)
     log.reset(point.end)
     core.first_index = point.end
@@ -227,7 +226,7 @@ def _check_point(core: Core, point: SnapshotPoint) -> None:
 
 def on_append_request(core: Core, message: AppendRequest) -> None:
     """Append what starts exactly at the end, in the announced term; the answer follows the sync."""
-    hear_leader(core, message)
+    note_leader(core, message)
     if not is_announced(core, message):
         return
     log = core.log
@@ -236,15 +235,15 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
         for batch in message.batches:
             core.append(batch)
     else:
-        _check_commit(core, message.source, message.commit_end)
+        check_commit(core, message.source, message.commit_end)
         # Wholly below the end: doubled or late. Beyond it: one was lost, or the end moved. Neither is an error.
         end = message.batches[-1].end if message.batches else message.start
         _answer_append(core, rejected=end > log.end)
-    _take_commit(core, message.commit_end)
+    take_commit(core, message.commit_end)
 
 
 def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
-    """Say whether ``message`` belongs to the announcement taken; ask for a new one where none was taken."""
+    """Return whether ``message`` belongs to the announcement taken; ask for a new one where none was taken."""
     if message.number == core.announced_number:
         return message.number > 0  # Both are 0: no leader sends that, and nothing was announced.
     if message.number > core.announced_number:
@@ -297,20 +296,20 @@ def _check_membership(core: Core, source: NodeId, batch: Batch) -> None:
         core.refuse(source, "membership", f"{batch!r} from {source} is no record of a membership with voters")
 
 
-def _check_commit(core: Core, source: NodeId, commit_end: Index) -> None:
+def check_commit(core: Core, source: NodeId, commit_end: Index) -> None:
     """Check that a commit end is between two batches, as far as it is news and within this log."""
     if core.log.commit_end < commit_end < core.log.end and not core.log.is_boundary(commit_end):
         core.refuse(source, "boundary", f"{source} says that {commit_end}, in a batch, is committed")
 
 
 def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
-    """Say at once that the leader was heard; promise nothing."""
-    hear_leader(core, message)
+    """Answer at once; the answer promises nothing that is not durable already."""
+    note_leader(core, message)
     if not is_announced(core, message):
         return
-    _check_commit(core, message.source, message.commit_end)
-    _take_commit(core, message.commit_end)
-    core.send(
+    check_commit(core, message.source, message.commit_end)
+    take_commit(core, message.commit_end)
+    core.messages.append(
         HeartbeatResponse(
             source=core.me,
             target=message.source,
@@ -325,23 +324,14 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
         _answer_append(core, rejected=True)
 
 
-def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
-    """A quorum has confirmed the leader: what it had committed is committed here too. Only the leader can say so."""
-    if message.source != core.leader:
-        return
-    if core.announced_number > 0:
-        _check_commit(core, message.source, Index(message.index + 1))
-        _take_commit(core, Index(message.index + 1))
-    core.reads_ready.append((message.token, message.index))
-
-
 def on_durable(core: Core, *, was_installing: bool) -> None:
-    """The log is durable further than before, or the announcement is: tell the leader, if it still leads."""
-    core.maybe_end_recovery()
+    """Report to the leader, if there still is one, that the log is durable further, or the announcement is."""
+    if core.recovering_until is not None:
+        core.maybe_end_recovery()
     if core.leader is None or core.announced_number == 0:
         return
     if was_installing:
-        core.send(
+        core.messages.append(
             AnnouncementResponse(
                 source=core.me,
                 target=core.leader,
@@ -356,13 +346,13 @@ def on_durable(core: Core, *, was_installing: bool) -> None:
 
 
 def _answer_append(core: Core, *, rejected: bool) -> None:
-    """Answer the leader, once a turn: an answer says all that an earlier one of the same turn said."""
+    """Answer the leader, once a turn: an answer holds all that an earlier one of the same turn held."""
     assert core.leader is not None
     before = core.messages[-1] if core.messages else None
     if isinstance(before, AppendResponse):
         rejected = rejected or before.rejected
         core.messages.pop()
-    core.send(
+    core.messages.append(
         AppendResponse(
             source=core.me,
             target=core.leader,
@@ -393,7 +383,8 @@ def _report_history(core: Core, message: Message, *, number: int) -> None:
     )
 
 
-def _take_commit(core: Core, commit_end: Index) -> None:
+def take_commit(core: Core, commit_end: Index) -> None:
     """Take the leader's commit end, whatever is durable here; never backwards, never beyond the log (rule 8)."""
     core.log.commit_end = max(core.log.commit_end, min(commit_end, core.log.end))
-    core.forget_committed_memberships()
+    if len(core.memberships) > 1:
+        core.forget_committed_memberships()

@@ -50,7 +50,7 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
-from viewstamp.consensus.state import Core
+from viewstamp.consensus.state import Core, Leading
 from viewstamp.consensus.term_history import TermHistory, TermStart
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
@@ -201,7 +201,8 @@ def cursors_ordered(facts: Facts, core: Core) -> str | None:
         return (
             f"{core.me}: handed {log.handed_end}, committed {log.commit_end}, durable {log.durable_end}, end {log.end}"
         )
-    for member, progress in core.progress.items():
+    leading = core.state
+    for member, progress in leading.progress.items() if isinstance(leading, Leading) else ():
         if not progress.counted_end <= progress.durable_end <= progress.next_end <= log.end:
             return f"{core.me} sees {member} at {progress.durable_end}, sent {progress.next_end}, holds {log.end}"
         in_flight = sum(size for _, size in progress.in_flight)
@@ -299,8 +300,9 @@ def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) 
     holders = [voter for voter in core.membership.electors if facts.acknowledged.get((voter, core.term), 0) >= end]
     if disks[core.me].end >= end and disks[core.me].history.begin_of(core.term) is not None:
         holders.append(core.me)
-    if end < core.term_start or not standing.is_majority(core.membership, holders):
-        return f"{core.me} commits up to {end} in term {core.term} (from {core.term_start}), only {holders} hold it"
+    start = core.leading.term_start
+    if end < start or not standing.is_majority(core.membership, holders):
+        return f"{core.me} commits up to {end} in term {core.term} (from {start}), only {holders} hold it"
     return None
 
 

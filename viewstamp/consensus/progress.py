@@ -41,7 +41,7 @@ class Progress:
     durable_end: Index = Index(0)
     """Acknowledged: durable there up to here."""
     counted_end: Index = Index(0)
-    """As far of that as counts for commit: less where the member is silent, or was (rule 17)."""
+    """As far of that as counts for commit: 0 while the member is recovering (rule 17)."""
     next_end: Index = Index(0)
     """Sent up to here; the next append starts here."""
     sent_commit_end: Index = Index(0)
@@ -52,43 +52,37 @@ class Progress:
     probed_from: Index = Index(0)
     """Where the member said that its log ends when it rejected an append; 0 = it has acknowledged one since.
 
-    Until then one append at a time is sent, again after a while. Those that followed a lost one are rejected in a row,
-    and a member with a full disk takes none: each rejection would send a whole window again.
+    Until then one append at a time is sent, and sent again after a while. The appends behind a lost one are rejected in
+    a row, and a member with a full disk rejects all: if each rejection restarted the window, the whole window would be
+    sent for each of them.
     """
     is_fetching: bool = False
     """A read from disk is under way for this member: at most one."""
-    heard_round: int = 0
-    """The newest round that it confirmed."""
-    is_heard: bool = True
-    """Whether it was heard since the last check for a quorum."""
+    confirmed_round: int = 0
+    """The newest round of heartbeats that it answered while it counted."""
+    has_responded: bool = True
+    """Whether it answered since the last check for a quorum."""
     ticks_since_response: int = 0
-    """Ticks since it was heard."""
+    """Ticks since its last answer."""
     slowest_response_ticks: int = 0
     """The most ticks between two answers since the last check for a quorum."""
     round_end: Index = Index(0)
     """Catching up goes in rounds: where the leader's log ended when this one began ..."""
     round_ticks: int = 0
     """... and how long ago that was, in ticks."""
-    recovering_ticks: int = 0
-    """For so many ticks it has been silent although it lacks nothing."""
+    stuck_ticks: int = 0
+    """Ticks for which it has been recovering although it lacks nothing."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it follows, and does not count yet: its disk has lost something (rule 17)."""
+        """Whether it follows and does not count yet, because its disk has lost something (rule 17)."""
         return self.state is ProgressState.REPLICATING and self.counted_end == 0
 
-    def heard(self) -> None:
-        """It has answered something."""
-        self.is_heard = True
-        self.ticks_since_response = 0
-
-    def heard_again(self) -> None:
-        """It has answered something, and did so before: what lies between is how slow it is."""
-        self.is_heard = True
-        if self.ticks_since_response > self.slowest_response_ticks:
-            self.slowest_response_ticks = self.ticks_since_response
+    def note_response(self) -> None:
+        """Note that it has answered something."""
+        self.has_responded = True
         self.ticks_since_response = 0
 
     def become_asking(self) -> None:
@@ -104,7 +98,7 @@ class Progress:
         return self.number
 
     def become_replicating(self, end: Index, *, is_recovering: bool) -> None:
-        """The member has taken the announcement and is durable up to ``end``."""
+        """Note that the member has taken the announcement and is durable up to ``end``."""
         self._forget()
         self.state = ProgressState.REPLICATING
         self.durable_end = end
@@ -112,13 +106,17 @@ class Progress:
         self.next_end = end
 
     def sent(self, end: Index, size: int) -> None:
-        """An append up to ``end`` of ``size`` bytes has left."""
+        """Note that an append up to ``end``, of ``size`` bytes, was sent."""
         self.in_flight.append((end, size))
         self.in_flight_bytes += size
         self.next_end = end
 
     def acknowledged(self, end: Index, *, is_recovering: bool) -> bool:
-        """The member is durable up to ``end``; return whether more counts for commit now."""
+        """Note an answer: the member is durable up to ``end``. Return whether more counts for commit now."""
+        self.has_responded = True
+        if self.ticks_since_response > self.slowest_response_ticks:
+            self.slowest_response_ticks = self.ticks_since_response
+        self.ticks_since_response = 0
         while self.in_flight and self.in_flight[0][0] <= end:
             self.in_flight_bytes -= self.in_flight.popleft()[1]
             self.probed_from = Index(0)
@@ -131,10 +129,10 @@ class Progress:
         return True
 
     def has_caught_up(self, end: Index, ticks_max: int) -> bool:
-        """Let a tick pass; say whether a learner is as near as a voter (Raft thesis 4.2.1).
+        """Let a tick pass; return whether a learner is as near as a voter (Raft thesis 4.2.1).
 
-        It is when it has taken within ``ticks_max`` all that the log held when the round began, whose end is ``end`` at
-        the next one's.
+        It is if, within ``ticks_max``, it has taken all that the log held when the round began. ``end`` is the end of
+        the log now, where the next round begins.
         """
         self.round_ticks += 1
         if self.state is not ProgressState.REPLICATING or not self.round_end:
@@ -142,9 +140,9 @@ class Progress:
             return False
         if self.counted_end < self.round_end:
             return False
-        is_quick = self.round_ticks <= ticks_max
+        is_fast = self.round_ticks <= ticks_max
         self.round_end, self.round_ticks = end, 0
-        return is_quick
+        return is_fast
 
     def rejected(self, received_end: Index) -> None:
         """The member has received only up to ``received_end``: probe from there, unless that is under way."""
@@ -160,7 +158,7 @@ class Progress:
         self.ticks_in_state = 0
 
     def has_room(self, in_flight_bytes_max: int) -> bool:
-        """Say whether another append may be sent."""
+        """Return whether another append may be sent."""
         if self.is_fetching or (self.probed_from and self.in_flight):
             return False
         return self.in_flight_bytes < in_flight_bytes_max

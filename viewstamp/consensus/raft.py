@@ -1,46 +1,136 @@
-"""The core's face: its inputs, and one output."""
+"""The core's face: its inputs, its one output, and the table of what each role does with each message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from viewstamp.consensus import candidate, follower, leader, voter
+from viewstamp.consensus import candidate, follower, leader, reads, reconfigure
+from viewstamp.consensus import messages as m
 from viewstamp.consensus.membership import Change
-from viewstamp.consensus.messages import (
-    Announcement,
-    AppendRequest,
-    HeartbeatRequest,
-    HistoryRequest,
-    Message,
-    PreVoteRequest,
-    PreVoteResponse,
-    ReadIndexRequest,
-    SnapshotOffer,
-    TimeoutNow,
-    VoteRequest,
-)
+from viewstamp.consensus.messages import Message
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.ready import Ready
-from viewstamp.consensus.roles import DISPATCH, IGNORED, IMPOSSIBLE, Lifecycle, Role
-from viewstamp.consensus.state import Core, Entropy, RaftOptions, SnapshotPoint, Stored
+from viewstamp.consensus.state import Campaign, Core, Entropy, Following, Leading, RaftOptions, SnapshotPoint, Stored
 from viewstamp.errors import BrokenRuleError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Raft"]
+__all__ = ["DISPATCH", "Raft", "describe_dispatch", "ignored", "impossible"]
 
-_FROM_A_LEADER = (HistoryRequest, Announcement, SnapshotOffer, AppendRequest, HeartbeatRequest, TimeoutNow)
-_REQUESTS = (*_FROM_A_LEADER, ReadIndexRequest)
+_FROM_A_LEADER = (
+    m.HistoryRequest,
+    m.Announcement,
+    m.SnapshotOffer,
+    m.AppendRequest,
+    m.HeartbeatRequest,
+    m.TimeoutNow,
+)
+_REQUESTS = (*_FROM_A_LEADER, m.ReadIndexRequest)
 _TERM_LEAP_MAX = 1 << 32
 """How far the term of a message may be above a member's own."""
 _NEWCOMERS_TERM_MAX = 1 << 61
 """The highest term that a member takes which no membership names: half of the numbers that a frame carries remain."""
-_PATIENCE_TIMEOUTS = 10
-"""A member that has not answered for so many election timeouts is down."""
-_MODULES = {"voter": voter, "follower": follower, "candidate": candidate, "leader": leader}
+_DOWN_TIMEOUTS = 10
+"""Election timeouts without a response after which a member is taken to be down."""
 
-Handler = Callable[[Core, Message], None]
+Handler = Callable[[Core, Any], None]
+
+
+# -- The table -------------------------------------------------------------------------------------------------
+
+
+def ignored(core: Core, message: Message) -> None:
+    """Do nothing: the message is late, doubled, or meant for a role that this member no longer has."""
+
+
+def impossible(core: Core, message: Message) -> None:
+    """Refuse what only a second leader of the same term could send.
+
+    Raises:
+      BrokenRuleError: always.
+    """
+    complaint = f"{message.source} sent {type(message).__name__} to a {core.role.value}"
+    core.refuse(message.source, "one-leader", complaint)
+
+
+_FOLLOWING: dict[type[Message], Handler] = {
+    m.PreVoteRequest: candidate.on_pre_vote_request,
+    m.PreVoteResponse: ignored,
+    m.VoteRequest: candidate.on_vote_request,
+    m.VoteResponse: ignored,
+    m.HistoryRequest: follower.on_history_request,
+    m.HistoryResponse: ignored,
+    m.Announcement: follower.on_announcement,
+    m.AnnouncementResponse: ignored,
+    m.SnapshotOffer: follower.on_snapshot_offer,
+    m.AppendRequest: follower.on_append_request,
+    m.AppendResponse: ignored,
+    m.HeartbeatRequest: follower.on_heartbeat_request,
+    m.HeartbeatResponse: ignored,
+    m.ReadIndexRequest: ignored,
+    m.ReadIndexResponse: reads.on_read_index_response,
+    m.TermResponse: ignored,
+    m.TimeoutNow: candidate.on_timeout_now,
+    m.BatchesRead: ignored,
+}
+
+DISPATCH: dict[type[Following | Campaign | Leading], dict[type[Message], Handler]] = {
+    Leading: {
+        m.PreVoteRequest: candidate.on_pre_vote_request,
+        m.PreVoteResponse: ignored,
+        m.VoteRequest: candidate.on_vote_request,
+        m.VoteResponse: leader.on_vote_response,
+        m.HistoryRequest: impossible,
+        m.HistoryResponse: leader.on_history_response,
+        m.Announcement: impossible,
+        m.AnnouncementResponse: leader.on_announcement_response,
+        m.SnapshotOffer: impossible,
+        m.AppendRequest: impossible,
+        m.AppendResponse: leader.on_append_response,
+        m.HeartbeatRequest: impossible,
+        m.HeartbeatResponse: reads.on_heartbeat_response,
+        m.ReadIndexRequest: reads.on_read_index_request,
+        m.ReadIndexResponse: ignored,
+        m.TermResponse: ignored,
+        m.TimeoutNow: impossible,
+        m.BatchesRead: leader.on_batches_read,
+    },
+    Campaign: {
+        **_FOLLOWING,
+        m.PreVoteResponse: candidate.on_pre_vote_response,
+        m.VoteResponse: candidate.on_vote_response,
+        m.ReadIndexResponse: ignored,
+    },
+    Following: _FOLLOWING,
+}
+"""What a member does with each message, by the class of its ``Core.state``.
+
+By the time it is consulted the term of the message equals the core's, votes and pre-votes excepted (:meth:`Raft.step`).
+"""
+
+_ROLES = {Leading: "leader", Campaign: "candidate", Following: "follower, learner, non-participant"}
+
+
+def describe_dispatch() -> str:
+    """Return the table as Markdown, a row for a message, a column for a role: ``docs/protocol.md`` holds it."""
+    header = ["message", *_ROLES.values()]
+    rows = [header, ["---"] * len(header)]
+    for kind in m.MESSAGES:
+        rows.append([f"`{kind.__name__}`", *(_describe(DISPATCH[state][kind]) for state in _ROLES)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def _describe(handler: Handler) -> str:
+    if handler is ignored:
+        return "ignored"
+    if handler is impossible:
+        return "**impossible**"
+    return f"`{handler.__module__.rpartition('.')[2]}.{handler.__name__}`"
+
+
+# -- The core --------------------------------------------------------------------------------------------------
 
 
 class Raft:
@@ -57,9 +147,6 @@ class Raft:
     def __init__(self, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:
         self.core = Core(me, options, stored, entropy)
         self.core.maybe_end_recovery()
-        self._handlers: dict[Role, dict[type[Message], Handler | str]] = {
-            role: {kind: _resolve(name) for kind, name in row.items()} for role, row in DISPATCH.items()
-        }
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
@@ -79,8 +166,11 @@ class Raft:
         core.vote_ticks += 1
         if core.patience.delays and core.patience.tick():
             core.election_ticks = core.draw_election_ticks()
-        if core.leader == core.me:
-            leader.on_tick(core)
+        leading = core.state
+        if isinstance(leading, Leading):
+            leader.on_tick(core, leading)
+            if core.state is leading and not core.installing:
+                reconfigure.on_tick(core, leading)
         elif has_room and core.ticks_since_leader >= core.election_ticks:
             candidate.start(core)
 
@@ -88,28 +178,26 @@ class Raft:
         """Take a message of a peer, or of the node itself (``Ready.messages_after_durable``, ``BatchesRead``)."""
         core = self.core
         if message.target != core.me or core.installing:
-            return  # Installing: silence, until truncation and history are both durable (rule 5).
+            return  # Nothing is answered until truncation and history are both durable (rule 5).
         if message.term > core.term:
             self._check_newer(message)
-        if isinstance(message, PreVoteRequest | VoteRequest):
-            self._dispatch(message)
-        elif message.term < core.term:
-            if isinstance(message, _REQUESTS):
-                core.answer_term(message)
-        elif message.term == core.term or (isinstance(message, PreVoteResponse) and message.granted):
-            self._dispatch(message)
-        else:
-            vote = message.source if isinstance(message, _FROM_A_LEADER) else ""
-            follower.step_down(core, message.term, vote=vote)
-            self._dispatch(message)
+        if message.term != core.term and not isinstance(message, m.PreVoteRequest | m.VoteRequest):
+            if message.term < core.term:
+                if isinstance(message, _REQUESTS):
+                    core.answer_term(message)
+                return
+            if not (isinstance(message, m.PreVoteResponse) and message.granted):
+                vote = message.source if isinstance(message, _FROM_A_LEADER) else ""
+                follower.step_down(core, message.term, vote=vote)
+        DISPATCH[type(core.state)][type(message)](core, message)
 
     def _check_newer(self, message: Message) -> None:
         """Check a message of a newer term before that term is taken. Raises BrokenRuleError, ContradictionError.
 
         A term is stored by every member that it reaches and never goes back, so a single message with the greatest
-        number would leave no term in which anybody could be elected. An election raises the term by one: at a thousand
-        elections each second, a member that lags by ``_TERM_LEAP_MAX`` has been away for 50 days. A newcomer knows no
-        term of its group yet, and takes any up to ``_NEWCOMERS_TERM_MAX``.
+        number would leave no term for another election. An election raises the term by one: at a thousand elections
+        each second, a member that lags by ``_TERM_LEAP_MAX`` has been away for 50 days. A newcomer has no term of its
+        group yet, and takes any up to ``_NEWCOMERS_TERM_MAX``.
         """
         core = self.core
         term_max = _NEWCOMERS_TERM_MAX if core.is_newcomer else core.term + _TERM_LEAP_MAX
@@ -119,7 +207,7 @@ class Raft:
                 "term-leap",
                 f"{message.source} sent {type(message).__name__} of term {message.term}, the limit here is {term_max}",
             )
-        if isinstance(message, Announcement):
+        if isinstance(message, m.Announcement):
             follower.check_announcement(core, message)
 
     def propose(self, batch: Batch) -> Viewstamp:
@@ -148,7 +236,7 @@ class Raft:
           NotLeaderError, UnavailableError: as :meth:`propose`; also while another change is under way (rule 15).
           RequestError: it cannot be done: no such member, or the last voter.
         """
-        return leader.change(self.core, wanted)
+        return reconfigure.change(self.core, wanted)
 
     def transfer(self, target: NodeId | None = None) -> NodeId:
         """Begin to hand the leadership over to ``target`` (None = who is closest); return whom.
@@ -160,34 +248,30 @@ class Raft:
           UnavailableError: the target does not follow closely enough at present.
           RequestError: it is no voter.
         """
-        return leader.transfer(self.core, target)
+        return reconfigure.transfer(self.core, target)
 
-    def know(self, member: NodeId, incarnation: str) -> None:
-        """Hear which disk a member has, or this one: a leader notes it in the membership, by a record if need be."""
+    def note_incarnation(self, member: NodeId, incarnation: str) -> None:
+        """Note which disk a member has, or this one; a leader names it in the membership, by a record if need be."""
         self.core.incarnations.setdefault(member, incarnation)
 
     def lost_leader(self, member: NodeId) -> None:
-        """Hear that the process of ``member`` seems to be dead. It may be wrong, and come at any time, and often.
+        """Note that the process of ``member`` seems to be dead. That may be wrong, and may come at any time, and often.
 
-        If that is the leader, it is not waited for any more: this member gives its vote to others, and stands itself
-        soon, by a pre-vote as ever, unless the leader is heard before. Nothing else follows from it.
+        If it leads, this member stops waiting for it: it gives its vote to others, and stands itself soon, by a
+        pre-vote as ever, unless a message of the leader arrives before. Nothing else follows from it.
         """
         follower.lose_leader(self.core, member)
 
-    def hears(self, member: NodeId) -> bool:
-        """Return whether this leader has heard ``member`` within ``leader.GONE_TIMEOUTS`` election timeouts."""
-        return leader.hears(self.core, member)
+    def is_responding(self, member: NodeId) -> bool:
+        """Return whether ``member`` answered this leader within ``reconfigure.GONE_TIMEOUTS`` election timeouts."""
+        return reconfigure.is_responding(self.core, member)
 
     def read(self, token: int) -> None:
         """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
 
         It may never come (no leader, lost messages): the caller asks again, with a new token, until its deadline.
         """
-        core = self.core
-        if core.leader == core.me:
-            core.reads_waiting.append((token, None))
-        elif core.leader is not None:
-            core.send(ReadIndexRequest(source=core.me, target=core.leader, term=core.term, token=token))
+        reads.ask(self.core, token)
 
     def durable(self, viewstamp: Viewstamp) -> None:
         """The writes of the Ready that carried ``viewstamp`` are durable, and so are all before them. Once for each.
@@ -198,23 +282,25 @@ class Raft:
         core = self.core
         core.unfinished -= 1
         core.completions_left -= core.installing
-        speaks = False
+        leading = core.state
+        counts_again = False
         if core.recovery_completions_left > 0:
             core.recovery_completions_left -= 1
             if core.recovery_completions_left == 0:
                 core.recovering_until, core.lost_power = None, False
-                speaks = core.leader == core.me
+                counts_again = isinstance(leading, Leading)
         was_installing = core.installing and core.completions_left == 0
-        if not is_current_completion(core, viewstamp) or (core.installing and not was_installing):
+        if viewstamp.term != core.accept_term or (core.installing and not was_installing):
             return
         end = Index(viewstamp.index + 1)
-        is_news = end > core.log.durable_end or was_installing or speaks
+        is_news = end > core.log.durable_end or was_installing or counts_again
         core.log.durable_end = max(end, core.log.durable_end)
         core.installing = False
-        if is_news:
-            role = leader if core.leader == core.me else follower
-            role.on_durable(core, was_installing=was_installing)
-        if core.is_synced and core.stash:
+        if is_news and isinstance(leading, Leading):
+            leader.on_durable(core, leading, was_installing=was_installing)
+        elif is_news:
+            follower.on_durable(core, was_installing=was_installing)
+        if core.stash and core.is_synced:
             waiting, core.stash = list(core.stash.values()), {}
             for message in waiting:
                 # It kept the rules when it came, and this log has changed since: what does not fit any more is dropped.
@@ -225,7 +311,7 @@ class Raft:
         """Let a snapshot, whose file is durable, stand for everything before ``point.end`` (protocol rule 19).
 
         True: it does; the next Ready resets the log, then stores the snapshot's history, and until both are durable
-        this member is silent. The caller replaces the applied state now. False: it is of no use any more, forget it.
+        this member answers nothing. The caller replaces the applied state now. False: it is of no use any more.
         None: not now, since writes are under way; try again when they are durable.
         """
         return follower.install(self.core, point)
@@ -244,11 +330,13 @@ class Raft:
 
     def ready(self) -> Ready | None:
         """Take what is to be done now; None when there is nothing. What it holds is handed out once."""
-        core = self.core
-        if core.leader == core.me and not core.installing:
-            leader.send_appends(core)
-            leader.start_read_round(core)
-        committed = core.log.hand_out()
+        core, log = self.core, self.core.log
+        leading = core.state
+        if isinstance(leading, Leading) and not core.installing:
+            leader.send_appends(core, leading)
+            if leading.reads_waiting and leading.is_reached:
+                reads.start_round(core, leading)
+        committed = log.hand_out() if log.handed_end != log.commit_end else []
         if not (
             core.messages
             or core.writes
@@ -260,8 +348,10 @@ class Raft:
             or core.superseded
         ):
             return None
-        if core.leader == core.me:
-            core.uncommitted_bytes -= sum(batch.size for batch in committed if batch.term == core.term)
+        if isinstance(leading, Leading):
+            for batch in committed:
+                if batch.term == core.term:
+                    leading.uncommitted_bytes -= batch.size
         waits = bool(core.writes or core.messages_after_durable)
         core.unfinished += waits
         ready = Ready(
@@ -282,69 +372,24 @@ class Raft:
         core.fetches = []
         core.offer = None
         core.superseded = ""
-        core.log.evict()
+        if log.cache_bytes > log.cache_bytes_max:
+            log.evict()
         return ready
 
     # -- What others may know --------------------------------------------------------------------------------
 
     @property
-    def role(self) -> Role:
-        """The member's role."""
-        return self.core.role
-
-    @property
-    def lifecycle(self) -> Lifecycle:
-        """CONFIGURING or RUNNING."""
-        return self.core.lifecycle
-
-    @property
-    def term(self) -> Term:
-        """The member's term."""
-        return self.core.term
-
-    @property
-    def leader(self) -> NodeId | None:
-        """Who leads, as far as this member knows."""
-        return self.core.leader
-
-    @property
     def slowest_end(self) -> Index:
-        """The least durable end of the members that take batches; the own end where there is none.
+        """The least durable end of the members that replicate; the own end where there is none.
 
-        Who has been silent for some election timeouts is down, and holds nothing. Also what this holds back is a
-        convenience: a member that falls behind the log's begin gets a snapshot.
+        A member that is down (``_DOWN_TIMEOUTS``) does not count. Keeping the log from this end on only saves work: a
+        member that falls behind the log's begin gets a snapshot.
         """
         core = self.core
-        patience = _PATIENCE_TIMEOUTS * core.options.election_timeout_ticks
-        taking = [
-            each
-            for each in core.progress.values()
+        patience = _DOWN_TIMEOUTS * core.options.election_timeout_ticks
+        ends = [
+            each.durable_end
+            for each in (core.state.progress.values() if isinstance(core.state, Leading) else ())
             if each.state is ProgressState.REPLICATING and each.ticks_since_response <= patience
         ]
-        ends = [each.durable_end for each in taking]
         return min([core.log.end, *(end for end in ends if end > 0)])
-
-    def _dispatch(self, message: Message) -> None:
-        handler = self._handlers[self.core.role][type(message)]
-        if callable(handler):
-            handler(self.core, message)
-        elif handler is IMPOSSIBLE:
-            self.core.refuse(
-                message.source,
-                "one-leader",
-                f"{message.source} sent {type(message).__name__} to a {self.core.role.value}",
-            )
-
-
-def is_current_completion(core: Core, viewstamp: Viewstamp) -> bool:
-    """Say whether a completion speaks for the log as it stands: by the term it was accepted under (rule 9)."""
-    return viewstamp.term == core.accept_term
-
-
-def _resolve(name: str) -> Handler | str:
-    """Find the function that a cell of the table names."""
-    if name in (IGNORED, IMPOSSIBLE):
-        return name
-    module, function = name.split(".")
-    handler: Handler = getattr(_MODULES[module], function)
-    return handler

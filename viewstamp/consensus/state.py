@@ -1,14 +1,18 @@
-"""The state of one member, and the few moves that every role makes with it.
+"""The state of one member: what is stored, what every role has, and one value with what its present role has.
 
-No decision of a role stands here: those are in ``voter``, ``follower``, ``candidate`` and ``leader``, whose
-functions take a :class:`Core`. Nothing here awaits, or knows a clock, a disk or a socket.
+``Core.state`` is a :class:`Following`, a :class:`Campaign` or a :class:`Leading`. :meth:`Core.become` replaces it as a
+whole at each change of role, leader or term. So a role starts with the defaults of its class, nothing has to be
+cleared, and what belongs to one role cannot be read in another.
+
+The decisions stand in ``follower``, ``candidate``, ``leader``, ``reads`` and ``reconfigure``, whose functions take a
+:class:`Core`. Nothing here awaits, or uses a clock, a disk or a socket.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NoReturn, Protocol
+from typing import ClassVar, NoReturn, Protocol
 
 from viewstamp.consensus import standing
 from viewstamp.consensus.log import RaftLog
@@ -24,7 +28,18 @@ from viewstamp.errors import BrokenRuleError, ContradictionError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Campaign", "Core", "Entropy", "PendingRead", "RaftOptions", "SnapshotPoint", "Stored"]
+__all__ = [
+    "Campaign",
+    "CampaignPhase",
+    "Core",
+    "Entropy",
+    "Following",
+    "Leading",
+    "PendingRead",
+    "RaftOptions",
+    "SnapshotPoint",
+    "Stored",
+]
 
 
 class Entropy(Protocol):
@@ -40,11 +55,11 @@ class RaftOptions:
     """Settings of the core. Durations are in ticks."""
 
     election_timeout_ticks: int = 30
-    """A follower campaigns after a random time in [this, 2 * this) without a word of its leader; see ``Patience``."""
+    """A follower campaigns after a random time in [this, 2 * this) without its leader; see ``Patience``."""
     election_stretch_max: int = 10
-    """On a slow network that time grows, to so many times the above at most."""
+    """On a slow network the election timeout grows up to this many times the setting."""
     heartbeat_ticks: int = 5
-    """How often a leader says that it still leads."""
+    """Ticks between two heartbeats of a leader."""
     append_bytes_max: int = 1024 * 1024
     """The most bytes of batches in one AppendRequest; a larger single batch goes alone."""
     in_flight_bytes_max: int = 8 * 1024 * 1024
@@ -52,12 +67,12 @@ class RaftOptions:
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     """A leader refuses proposals above this many bytes that are not committed."""
     cache_bytes_max: int = 16 * 1024 * 1024
-    """How many bytes of the newest batches stay in memory; what is not applied and durable stays in any case."""
+    """Bytes of the newest batches that stay in memory; what is not applied and durable stays in any case."""
     campaign_at_once: bool = False
     """Campaign at the first tick: the hinted leader of a new group."""
     may_lose_acknowledged: bool = False
-    """Whether this member acknowledges before it syncs (interval mode). Told to cut committed records, it asks the node
-    to set its log aside; a member in sync mode takes that for a broken peer."""
+    """Whether this member acknowledges before it syncs (interval mode). If it is then told to cut committed records, it
+    asks the node to set its log aside; in sync mode such a message can only come from a broken peer."""
     wait_all_ticks: int = 30_000
     """How long a candidate waits for every voter to answer before it counts the votes of members that lost power."""
     sync_only: bool = False
@@ -103,12 +118,36 @@ class SnapshotPoint:
     log_time: int
 
 
+# -- What one role has -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Following:
+    """A follower, a learner, or a member that takes no part, all of which do the same with each message."""
+
+    leader: NodeId | None = None
+    """Whom it follows in this term; None = it has received nothing from a leader of this term since it follows."""
+
+
 @fast_members
-class Campaign(Enum):
-    """How far a campaign is."""
+class CampaignPhase(Enum):
+    """How far a campaign is: a pre-vote changes nothing on any member, a vote begins a new term."""
 
     PRE_VOTE = "pre-vote"
     VOTE = "vote"
+
+
+@dataclass(slots=True, eq=False)
+class Campaign:
+    """A candidate, in one phase of its campaign; the vote that follows a pre-vote is a value of its own."""
+
+    leader: ClassVar[None] = None
+    phase: CampaignPhase
+    votes: dict[NodeId, bool] = field(default_factory=dict)
+    """Whether each member that answered grants its vote, or its pre-vote."""
+    recovering_votes: set[NodeId] = field(default_factory=set)
+    """Those of ``votes`` that came from members which lost power and have not regained their log."""
+    vote_responses: dict[NodeId, VoteResponse] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -121,19 +160,63 @@ class PendingRead:
     index: Index
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class Leading:
+    """The leader of the present term."""
+
+    leader: NodeId
+    """This member."""
+    term_start: Index
+    """The first index of the term: the log's end when the election was won."""
+    progress: dict[NodeId, Progress]
+    """Every other member, and those that were removed and may not have received the record of that yet."""
+    vote_responses: dict[NodeId, VoteResponse] = field(default_factory=dict)
+    """Those of its campaign: the announcements start from the histories in them."""
+    elected_without: tuple[NodeId, ...] = ()
+    """The voters that did not answer when this leader was elected by votes of members that had lost power, so that
+    acknowledged records may be lost; () = their votes were not needed."""
+    is_reached: bool = False
+    """Whether a quorum has reached ``term_start``: only then is anything committed, or read (rule 7)."""
+    uncommitted_bytes: int = 0
+    ticks_since_check: int = 0
+    """Ticks since it last checked that a quorum answers."""
+    heartbeat_elapsed: int = 0
+    """Ticks since the last heartbeat that was due."""
+    full_ticks: int = 0
+    """Ticks without a break for which there was no room on its disk."""
+    transferee: NodeId | None = None
+    """The member that is to lead next. Until it has everything and stands, or an election timeout is over, nothing is
+    proposed."""
+    transfer_ticks: int = 0
+    """How often the transfer was looked at since it began: at least once a tick."""
+    round: int = 0
+    """The number of the newest round of heartbeats that confirms reads."""
+    reads: list[PendingRead] = field(default_factory=list)
+    reads_waiting: list[tuple[int, NodeId | None]] = field(default_factory=list)
+    """Reads without a round: they came this turn, or before a quorum reached the term start."""
+
+
+# -- The member --------------------------------------------------------------------------------------------------------
+
+
 class Core:
-    """Everything that one member knows.
+    """The state of one member.
 
     Invariants (asserted by ``sim/checkers``, after every event):
       * HistoryTrue: ``history.term_at(i)`` is the term in the header of the batch that holds i
       * ``accept_term`` is the term under which the newest batches were taken: announced to this member, or led by it
       * ``announced_number`` > 0 exactly while appends of ``term`` may be accepted (or ``installing``)
+      * ``leader`` is ``state.leader``; it is this member exactly if ``state`` is a :class:`Leading`
     """
 
     def __init__(self, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:
         self.me = me
         self.options = options
         self.entropy = entropy
+        self.state: Following | Campaign | Leading = Following()
+        """What the present role has; only :meth:`become` replaces it."""
+        self.leader: NodeId | None = None
+        """The leader of ``term``, None = it is not known. The same as ``state.leader``, and shorter to reach."""
 
         # What is stored, as it will be once the writes handed out so far are durable.
         self.term = stored.term
@@ -151,63 +234,52 @@ class Core:
         self.first_index = stored.first_index
         """Where the log on disk begins: what is before it stands in a snapshot only."""
         self.incarnations: dict[NodeId, str] = {}
-        """The disks of those that this member has met, and its own; {} = nobody names disks here."""
+        """The disks of the members that were met, and the own one; {} = disks have no names here."""
         self.base: tuple[Index, Term] | None = None
         """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
         self.recovering_until = stored.recovering_until
-        """The pair that has to be regained before anything that this member says counts (rule 17); None = it does."""
+        """The pair to be regained before anything that this member sends counts (rule 17); None = it counts."""
         self.lost_power = stored.lost_power
-        """Whether that is due to a power loss in interval mode: then it votes all the same, and says so."""
+        """Whether that is due to a power loss in interval mode: then it votes, and its votes say so."""
         self.recovery_completions_left = 0
-        """So many completions until the end of the silence is durable; 0 = it is not being written."""
+        """Disk completions still to arrive before the end of recovering is durable; 0 = no such write is in flight."""
         self.life = entropy.randrange(1, 1 << 62) if stored.lost_power else 0
         """Which start of this member it is, drawn where it lost power; the leader's announcement has to repeat it."""
-        self.superseded = ""
-        """Why this log has to be set aside, to be handed out by the next Ready; "" = it has not."""
         self.unfinished = 0
         """Readys that were handed out and wait for the disk."""
 
-        # Following.
-        self.leader: NodeId | None = None
+        # The announcement of the present term. It outlasts a pre-vote, so it belongs to no role.
         self.accept_term = Term(0)
         self.announced_number = 0
         """The number of the announcement of ``term`` that this member has taken; 0 = none since it started."""
         self.installing = False
-        """True from taking an announcement, or winning an election, until its writes are durable: silence (rule 5)."""
+        """True from taking an announcement or a snapshot, or winning, until its writes are durable. Meanwhile this
+        member answers nothing (rule 5)."""
         self.completions_left = 0
-        """While ``installing``: so many completions until that of its writes. Those of before say nothing of them."""
+        """While ``installing``: disk completions until that of its writes. Earlier ones do not end it."""
         self.stash: dict[tuple[type[Message], NodeId], Message] = {}
-        """Questions that wait until the log is synced: the latest of each kind from each member."""
-        self.offer: SnapshotOffer | None = None
-        """A leader's snapshot that is needed here, to be handed out by the next Ready."""
+        """Requests that wait until the log is synced: the latest of each kind from each member."""
 
         # Time.
         self.has_room = True
-        """Whether the disk has room for the record of a leader: without it none stands, and who leads hands over."""
+        """Whether the disk has room for the record of a leader: without it none stands, and a leader hands over."""
         self.wall_us = 0
         self.patience = Patience(
             options.election_timeout_ticks, options.election_stretch_max * options.election_timeout_ticks
         )
         self.ticks_since_leader = 0
-        """Ticks since a leader of this term was heard, or the timer began anew; on a leader, since the last check that
-        a quorum answers."""
+        """Ticks since the election timer began: with each message of the leader, each campaign and each vote."""
         self.leaderless_ticks = 0
-        """Ticks since this member last knew a leader."""
-        self.elected_without: tuple[NodeId, ...] = ()
-        """The voters that did not answer when this leader was elected by votes of members that had lost power, so that
-        acknowledged records may be lost; () = it was elected as ever."""
-        self.heard_leader: tuple[Term, NodeId | None] = (Term(0), None)
-        """The term and the leader that were heard last; what has become of it since does not matter here."""
+        """Ticks since this member last had a leader."""
+        self.last_leader: tuple[Term, NodeId | None] = (Term(0), None)
+        """The term and the leader of the last message of a leader, whatever has become of it since."""
         self.ticks_since_message = 0
-        """Ticks since then."""
+        """Ticks since that message."""
         self.vote_term = Term(0)
         """The latest term in which this member has asked for votes; 0 = none since it started."""
         self.vote_ticks = 0
         """Ticks since then."""
         self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
-
-        self.forget_campaign()
-        self.forget_leading()
 
         # What the next Ready will hold.
         self.messages: list[Message] = []
@@ -215,38 +287,21 @@ class Core:
         self.writes: list[Write] = []
         self.reads_ready: list[tuple[int, Index]] = []
         self.fetches: list[Fetch] = []
+        self.offer: SnapshotOffer | None = None
+        self.superseded = ""
 
-    def forget_campaign(self) -> None:
-        """Reset what only a candidate needs: every field of a campaign is declared here, so that none outlives one."""
-        self.campaign: Campaign | None = None
-        self.votes: dict[NodeId, bool] = {}
-        self.recovering_votes: set[NodeId] = set()
-        """Those of ``votes`` that came from members which lost power and have not regained their log."""
-        self.vote_responses: dict[NodeId, VoteResponse] = {}
-
-    def forget_leading(self) -> None:
-        """Reset what only a leader needs: every field of a leader is declared here, so that none outlives its office.
-
-        Called when this member wins an election and when it steps down.
-        """
-        self.term_start = Index(0)
-        """The first index of the term led: the log's end when the election was won."""
-        self.is_reached = False
-        """Whether a quorum has reached ``term_start``: only then is anything committed, or read (rule 7)."""
-        self.uncommitted_bytes = 0
-        self.progress: dict[NodeId, Progress] = {}
-        self.heartbeat_elapsed = 0
-        self.round = 0
-        self.transferee: NodeId | None = None
-        """Who shall lead next: until it has everything, and stands, or an election timeout is over, none proposes."""
-        self.transfer_ticks = 0
-        self.full_ticks = 0
-        """Ticks without a break for which this leader has had no room on its disk."""
-        self.reads: list[PendingRead] = []
-        self.reads_waiting: list[tuple[int, NodeId | None]] = []
-        """Reads that have no round yet: they came this turn, or before a quorum reached the term start."""
+    def become(self, state: Following | Campaign | Leading) -> None:
+        """Take another role, or follow another leader: ``state`` replaces all that belonged to the role before."""
+        self.state = state
+        self.leader = state.leader
 
     # -- What follows from the state ------------------------------------------------------------------------
+
+    @property
+    def leading(self) -> Leading:
+        """What this member has as the leader; it must lead. Where each call counts, narrow ``state`` instead."""
+        assert isinstance(self.state, Leading), f"{self.me} does not lead term {self.term}"
+        return self.state
 
     @property
     def membership(self) -> Membership:
@@ -256,11 +311,11 @@ class Core:
     @property
     def role(self) -> Role:
         """Derived; see :func:`role_of`. Who is being removed leads, or stands, until its removal is committed."""
-        if self.leader == self.me:
+        if isinstance(self.state, Leading):
             return Role.LEADER
-        if self.campaign is not None:
+        if isinstance(self.state, Campaign):
             return Role.CANDIDATE
-        return role_of(self.membership, self.me, self.leader, campaigning=self.campaign is not None)
+        return role_of(self.membership, self.me, self.leader, campaigning=False)
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -286,9 +341,14 @@ class Core:
         return self.log.durable_end == self.log.end
 
     @property
-    def hears_leader(self) -> bool:
-        """Whether a leader is known to be alive: then votes are withheld (check-quorum's other half)."""
-        return self.leader is not None and self.ticks_since_leader < self.patience.ticks
+    def has_live_leader(self) -> bool:
+        """Whether a leader sent something, or this leader had its quorum, within an election timeout.
+
+        Then votes are withheld (check-quorum's other half).
+        """
+        state = self.state
+        ticks = state.ticks_since_check if isinstance(state, Leading) else self.ticks_since_leader
+        return self.leader is not None and ticks < self.patience.ticks
 
     @property
     def is_newcomer(self) -> bool:
@@ -315,18 +375,14 @@ class Core:
         return self.entropy.randrange(self.patience.ticks, 2 * self.patience.ticks)
 
     def restart_election_timer(self) -> None:
-        """Begin to wait for a leader anew."""
+        """Restart the timer, with a new random timeout."""
         self.ticks_since_leader = 0
         self.election_ticks = self.draw_election_ticks()
 
     def note_vote_delay(self, message: VoteResponse) -> None:
-        """Measure how long a vote of this term took, also where it comes too late to count."""
+        """Note how long a vote of this term took, even if it is too late to count."""
         if message.term == self.vote_term and message.source != self.me:
             self.patience.note(message.source, self.vote_ticks)
-
-    def send(self, message: Message) -> None:
-        """Send ``message`` at once: it promises nothing that is not durable."""
-        self.messages.append(message)
 
     def send_after_durable(self, message: Message) -> None:
         """Send ``message`` when all writes handed out so far, and in this turn, are durable."""
@@ -342,16 +398,17 @@ class Core:
         self.writes.append(WriteTerm(term, vote))
 
     def begin_installing(self) -> None:
-        """Be silent until the writes that the next Ready hands out are durable."""
+        """Answer nothing until the writes that the next Ready hands out are durable."""
         self.installing = True
         self.completions_left = self.unfinished + 1
 
     def maybe_end_recovery(self) -> None:
-        """Speak again once the durable pair is at least the one from before the damage (rule 17).
+        """Write that this member has recovered, once its durable pair is at least the one from before the damage.
 
-        The leader's commit end would be no reason: what this member had acknowledged may be about to be committed by
-        that very acknowledgement. Nothing counts before the write is durable: until then the disk names the old pair,
-        and should it lose something again, what was said meanwhile would not be in that.
+        Its acknowledgements count only when that write is durable (rule 17): until then the disk names the old pair,
+        which would not cover what this member acknowledges now, should the disk lose something again. Reaching the
+        leader's commit end is not enough, because an earlier acknowledgement of this member may be the very one that
+        commits a later record.
         """
         is_ending = self.recovery_completions_left > 0
         if self.recovering_until is None or is_ending or self.installing:
@@ -362,11 +419,12 @@ class Core:
         self.writes.append(EndRecovery())
 
     def bound_recovery(self, announcement: Announcement) -> None:
-        """Learn from the leader of this very term how long this log can have been before it lost power.
+        """Lower the pair that has to be regained to what the announcement shows to be possible.
 
-        All that this member acknowledged in the term, the leader of the term had sent it, and a leader's log only grows
-        in its term. So the lost end is at most ``leader_end``, taken after this process had started. Acknowledgements
-        of earlier terms were synced before the history of this term was stored. Not stored: a restart asks again.
+        The leader of this term had sent whatever this member acknowledged in it, and a leader's log only grows in its
+        term. So the lost end is at most ``leader_end``, which the leader took after this process had started.
+        Acknowledgements of earlier terms were synced before the history of this term was stored. The lower pair is not
+        stored, because after a restart the next announcement brings it again.
         """
         if self.recovering_until is None or not self.life or announcement.life != self.life:
             return
@@ -411,11 +469,11 @@ class Core:
         return Viewstamp(self.accept_term, Index(self.log.end - 1))
 
     def answer_term(self, message: Message) -> None:
-        """Tell the sender of a lower term the present one (rule 13)."""
-        self.send(TermResponse(source=self.me, target=message.source, term=self.term))
+        """Send the present term to the sender of a lower one (rule 13)."""
+        self.messages.append(TermResponse(source=self.me, target=message.source, term=self.term))
 
     def stash_until_synced(self, message: Message) -> None:
-        """Keep a question until the log is synced; one of each kind from each member, so this is bounded."""
+        """Keep a request until the log is synced; one of each kind from each member, so this is bounded."""
         self.stash[type(message), message.source] = message
 
     def refuse(self, source: NodeId, rule: str, complaint: str) -> NoReturn:

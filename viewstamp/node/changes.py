@@ -61,7 +61,7 @@ class MembershipChanges:
         except ViewstampError as error:
             item.told(error)
             return
-        self._begun.append(_Begun(viewstamp.index, self._raft.term, item.told))
+        self._begun.append(_Begun(viewstamp.index, self._raft.core.term, item.told))
 
     def begin_transfer(self, item: Transfer) -> None:
         """Begin to hand over."""
@@ -105,7 +105,7 @@ class MembershipChanges:
 
     def _note_transfers(self) -> None:
         core = self._raft.core
-        if core.leader == core.me and core.transferee is not None:
+        if core.leader == core.me and core.leading.transferee is not None:
             return
         transfers, self._transfers = self._transfers, []
         for target, told in transfers:

@@ -19,7 +19,7 @@ class CurrentTerm:
     def __structlog__(self) -> int:
         """Return what JSON shows."""
         replica = self._replica()
-        return replica.raft.term if replica is not None else 0
+        return replica.raft.core.term if replica is not None else 0
 
     def __repr__(self) -> str:
         return str(self.__structlog__())

@@ -336,7 +336,7 @@ class Node:
         self.server.node = self.me
         raft = Raft(self.me, core_options, recovered.stored, host.entropy)
         for member, incarnation in [(self.me, recovered.incarnation), *recovered.log_store.state.peers]:
-            raft.know(NodeId(member), incarnation)
+            raft.note_incarnation(NodeId(member), incarnation)
         applier = recovered.applier
         self.incarnation = recovered.incarnation
         self.log_store = log_store = recovered.log_store
@@ -637,7 +637,7 @@ class Node:
     @property
     def lifecycle(self) -> Lifecycle:
         """How far this member has come."""
-        return self.replica.raft.lifecycle if self.replica is not None else Lifecycle.BOOTSTRAPPING
+        return self.replica.raft.core.lifecycle if self.replica is not None else Lifecycle.BOOTSTRAPPING
 
     @property
     def status(self) -> dict[str, object]:

@@ -24,8 +24,8 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import AppendRequest, BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Fetch, Ready
-from viewstamp.consensus.roles import Lifecycle, Role
-from viewstamp.consensus.state import Campaign, SnapshotPoint
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.state import SnapshotPoint
 from viewstamp.errors import (
     BrokenRuleError,
     ClosedError,
@@ -276,7 +276,7 @@ class Replica(Actor[Item]):
         self._turn_bytes = 0
         """Bytes of batches that this turn has taken, from a leader or clients: room is reserved for them at its end."""
         self._changes = MembershipChanges(raft)
-        self._known: tuple[NodeId | None, Campaign | None, Term, Lifecycle, Membership] | None = None
+        self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
         """What ``on_change`` was called for last."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Replica(Actor[Item]):
                     self._unconfirmed.append(reader)
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
-                    self.raft.know(peer, incarnation)
+                    self.raft.note_incarnation(peer, incarnation)
                 case LostPeer(peer):
                     self.raft.lost_leader(peer)
                 case Join():
@@ -438,11 +438,11 @@ class Replica(Actor[Item]):
         It knows the members of its settings only, and none of them may lead: they tell the leader.
         """
         raft, member = self.raft, join.member
-        if raft.role is not Role.LEADER:
-            if raft.leader is not None and join.is_direct:
-                self._pass_on(raft.leader, member, join.address)
+        if raft.core.leader != raft.core.me:
+            if raft.core.leader is not None and join.is_direct:
+                self._pass_on(raft.core.leader, member, join.address)
             return
-        change = joining_change(raft.core.membership, member, join.address, is_heard=raft.hears)
+        change = joining_change(raft.core.membership, member, join.address, is_heard=raft.is_responding)
         if change is not None:
             with suppress(ViewstampError):
                 self.raft.change(change)
@@ -553,8 +553,9 @@ class Replica(Actor[Item]):
 
     def _note_changes(self) -> None:
         self._look_for_changes()
-        if not self.is_leading and self.raft.role is Role.LEADER and self.raft.lifecycle is Lifecycle.RUNNING:
-            if self.applier.applied_end < self.raft.core.log.commit_end:
+        core = self.raft.core
+        if not self.is_leading and core.leader == core.me and core.lifecycle is Lifecycle.RUNNING:
+            if self.applier.applied_end < core.log.commit_end:
                 return  # What earlier terms left is being applied: until then nothing is admitted.
             self.applier.machine.begin_leading()
             self.is_leading = True
@@ -562,28 +563,29 @@ class Replica(Actor[Item]):
             self.on_change()
 
     def _look_for_changes(self) -> None:
-        raft, core, before = self.raft, self.raft.core, self._known
-        # Not the role, but what it follows from: this is asked in every turn, and the role takes longer.
-        self._known = known = (core.leader, core.campaign, core.term, core.lifecycle, core.membership)
+        core, before = self.raft.core, self._known
+        # Attributes instead of properties, because this runs in every turn.
+        membership = core.memberships[-1].membership
+        self._known = known = (core.leader, type(core.state), core.term, core.lifecycle, membership)
         if known == before:
             return
         was_leader_of = before[2] if before is not None and before[0] == core.me else None
         self._log.info(
             "= state",
-            term=raft.term,
-            role=raft.role.value,
-            leader=raft.leader,
-            lifecycle=raft.lifecycle.value,
-            end=raft.core.log.end,
+            term=core.term,
+            role=core.role.value,
+            leader=core.leader,
+            lifecycle=core.lifecycle.value,
+            end=core.log.end,
         )
-        if core.leader == core.me and core.elected_without:
+        if core.leader == core.me and core.leading.elected_without:
             self._log.error(
                 "! elected by members that lost power: acknowledged records may be lost",
-                missing=", ".join(core.elected_without),
+                missing=", ".join(core.leading.elected_without),
                 remedy="the missing members set aside what the group does not have, as damaged-<n> in their data_dir",
             )
-            core.elected_without = ()
-        if was_leader_of is not None and (raft.role is not Role.LEADER or raft.term != was_leader_of):
+            core.leading.elected_without = ()
+        if was_leader_of is not None and (core.leader != core.me or core.term != was_leader_of):
             self._stop_leading("does not lead any more")
         self.on_change()
 

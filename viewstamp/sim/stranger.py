@@ -82,6 +82,11 @@ def _announcement(core: Core, head: dict[str, Any], entropy: random.Random) -> M
     return Announcement(**head, number=99, history=TermHistory([*(before or [(0, 1)]), (term, start)]), start=start)
 
 
+def _round(core: Core) -> int:
+    """Return the newest round of heartbeats that a leader may have to confirm; 0 = this member does not lead."""
+    return core.leading.round if core.leader == core.me else 0
+
+
 FORGERIES: dict[str, Callable[[Core, dict[str, Any], random.Random], Message]] = {
     "term": lambda core, head, _: TermResponse(**head),
     "heartbeat": lambda core, head, entropy: HeartbeatRequest(
@@ -106,7 +111,7 @@ FORGERIES: dict[str, Callable[[Core, dict[str, Any], random.Random], Message]] =
     "acknowledgement": lambda core, head, _: AppendResponse(
         **head, number=1, end=core.log.end, received_end=core.log.end, rejected=False
     ),
-    "heard": lambda core, head, _: HeartbeatResponse(**head, number=1, end=core.log.end, round=core.round),
+    "heard": lambda core, head, _: HeartbeatResponse(**head, number=1, end=core.log.end, round=_round(core)),
     "read-index": lambda core, head, _: ReadIndexResponse(**head, token=1, index=core.log.end),
     "timeout-now": lambda core, head, _: TimeoutNow(**head),
 }
@@ -184,7 +189,7 @@ class Stranger:
         Of one that does not answer it would be believed, as the node itself would be: see ``docs/operating.md``.
         """
         timeout = core.options.election_timeout_ticks
-        heard = [other for other, progress in core.progress.items() if progress.ticks_since_response <= timeout]
+        heard = [other for other, each in core.leading.progress.items() if each.ticks_since_response <= timeout]
         return f"{name_of(self._entropy.choice(sorted(heard)))}~00" if heard else "n99~00"
 
 

@@ -367,10 +367,10 @@ class World:
     def leader(self) -> Member | None:
         """Who leads in the highest term that anybody leads in."""
         leaders = {
-            member.node.replica.raft.term: member
+            member.node.replica.raft.core.term: member
             for member in self.members
             if member.node is not None and member.node.replica is not None
-            if member.node.replica.raft.leader == member.id
+            if member.node.replica.raft.core.leader == member.id
         }
         return leaders[max(leaders)] if leaders else None
 

@@ -112,7 +112,7 @@ class Digests(AsyncActor[None]):
             if look % _LOOKS_PER_CLOCK == 0:
                 for member in self._raft.core.membership.addresses:
                     self.report_clock(member)
-            leader = self._raft.leader
+            leader = self._raft.core.leader
             if leader == self._me:
                 self.judge(self._raft.core.membership)
             elif leader is not None:
@@ -191,7 +191,7 @@ class Digests(AsyncActor[None]):
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             raise FrameError(f"no digest: {brief_repr(body)}") from error
         if odd == self._me:
-            if source != self._raft.leader and source not in self._judges:
+            if source != self._raft.core.leader and source not in self._judges:
                 return
             self._fail(self._diverged(trail, source, end))
         else:

@@ -226,7 +226,8 @@ class PeerPool:
             return True
         is_proven = proof is not None and proof == hello_proof(str(self._hello["incarnation"]), hello)
         met = _Met(address, incarnation, is_proven)
-        is_sure, is_taken = self._raft.lifecycle is Lifecycle.RUNNING and core.hears_leader, self._is_taken(peer, met)
+        is_taken = self._is_taken(peer, met)
+        is_sure = core.lifecycle is Lifecycle.RUNNING and core.has_live_leader
         if not self._may_join(peer) and (is_sure or not is_taken):
             raise self._refusal(peer)
         self._met.pop(peer, None)

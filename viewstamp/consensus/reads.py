@@ -1,0 +1,92 @@
+"""Linearizable reads by read-index: asked on any member, given an index by the leader, confirmed by a quorum.
+
+The reads of one turn get one index and one round of heartbeats. They are released once a quorum has answered that round
+or a later one in this term, because then no other leader can have committed anything before they came.
+"""
+
+from __future__ import annotations
+
+from viewstamp.consensus import follower, leader, standing
+from viewstamp.consensus.messages import HeartbeatResponse, ReadIndexRequest, ReadIndexResponse
+from viewstamp.consensus.progress import ProgressState
+from viewstamp.consensus.state import Core, Leading, PendingRead
+from viewstamp.ids import Index
+
+__all__ = [
+    "ask",
+    "on_heartbeat_response",
+    "on_read_index_request",
+    "on_read_index_response",
+    "start_round",
+]
+
+
+def ask(core: Core, token: int) -> None:
+    """Begin a read on this member; see :meth:`Raft.read`."""
+    if isinstance(core.state, Leading):
+        core.state.reads_waiting.append((token, None))
+    elif core.leader is not None:
+        core.messages.append(ReadIndexRequest(source=core.me, target=core.leader, term=core.term, token=token))
+
+
+def on_read_index_request(core: Core, message: ReadIndexRequest) -> None:
+    """Queue the read of a member that wants to answer it."""
+    core.leading.reads_waiting.append((message.token, message.source))
+
+
+def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
+    """Release a read: a quorum confirmed the leader, so what it had committed is committed here too."""
+    if message.source != core.leader:
+        return
+    if core.announced_number > 0:
+        follower.check_commit(core, message.source, Index(message.index + 1))
+        follower.take_commit(core, Index(message.index + 1))
+    core.reads_ready.append((message.token, message.index))
+
+
+def start_round(core: Core, leading: Leading) -> None:
+    """Give the reads of this turn one index and one round of heartbeats; a quorum has reached the term start."""
+    index = Index(max(core.log.commit_end, leading.term_start) - 1)
+    leading.round += 1
+    leading.reads.extend(PendingRead(token, source, leading.round, index) for token, source in leading.reads_waiting)
+    leading.reads_waiting = []
+    for member, progress in leading.progress.items():
+        if progress.state is ProgressState.REPLICATING:
+            leader.send_heartbeat(core, leading, member, progress)
+    _confirm(core, leading)
+
+
+def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
+    """Count the member for the reads of this round and earlier ones, unless it is recovering or its disk is unknown."""
+    leading = core.state
+    assert isinstance(leading, Leading)
+    progress = leader.replicating(leading, message.source, message.number)
+    if progress is None:
+        return
+    if message.round > leading.round:
+        complaint = f"{message.source} answers round {message.round}, {leading.round} was asked"
+        core.refuse(message.source, "round", complaint)
+    leader.acknowledge(core, leading, message.source, progress, message.end, is_recovering=message.is_recovering)
+    is_known = not core.incarnations or standing.end_counts(core.memberships, message.source, message.end)
+    if not message.is_recovering and is_known:
+        progress.confirmed_round = max(progress.confirmed_round, message.round)
+        if leading.reads:
+            _confirm(core, leading)
+
+
+def _confirm(core: Core, leading: Leading) -> None:
+    """Release the reads whose round a quorum has confirmed in this term, after the read came."""
+    while leading.reads:
+        read = leading.reads[0]
+        confirming = [member for member, each in leading.progress.items() if each.confirmed_round >= read.round]
+        if not standing.is_majority(core.membership, [core.me, *confirming]):
+            return
+        del leading.reads[0]
+        if read.source is None:
+            core.reads_ready.append((read.token, read.index))
+        else:
+            core.messages.append(
+                ReadIndexResponse(
+                    source=core.me, target=read.source, term=core.term, token=read.token, index=read.index
+                )
+            )
