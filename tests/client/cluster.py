@@ -35,7 +35,21 @@ from viewstamp.host.interfaces import Connection, Listener, Network
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import NodeId, Position, Sequence, SessionId
 from viewstamp.node.changes import parse_change
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result
+from viewstamp.node.state_machine import (
+    Accepted,
+    ActorChangesQuery,
+    ActorQuery,
+    ActorsQuery,
+    Answered,
+    CommandResults,
+    InterfaceQuery,
+    Placement,
+    Result,
+    SinkQuery,
+    SinksQuery,
+    TopicQuery,
+    TopicsQuery,
+)
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command
@@ -343,14 +357,14 @@ class Peer:
             else:
                 self.ok(request, result)
         elif frame.kind == FrameKind.LIST_SINKS:
-            self.ok(request, {"sinks": cluster.log.machine.query("list_sinks")})
+            self.ok(request, {"sinks": cluster.log.machine.query(SinksQuery())})
         elif frame.kind == FrameKind.DESCRIBE_SINK:
-            self.ok(request, {"sink": cluster.log.machine.query("describe_sink", name=body["name"])})
+            self.ok(request, {"sink": cluster.log.machine.query(SinkQuery(name=body["name"]))})
         elif frame.kind == FrameKind.DESCRIBE_TOPIC:
-            topic = cluster.log.machine.query("describe_topic", name=body["name"])
+            topic = cluster.log.machine.query(TopicQuery(name=body["name"]))
             self.ok(request, {"topic": topic, "applied_index": cluster.log.next_index - 1, "age": self.age(body)})
         elif frame.kind == FrameKind.LIST_TOPICS:
-            self.ok(request, {"topics": cluster.log.machine.query("list_topics"), "age": self.age(body)})
+            self.ok(request, {"topics": cluster.log.machine.query(TopicsQuery()), "age": self.age(body)})
         elif frame.kind == FrameKind.STATUS:
             members = {node.name: node.address for node in cluster.nodes}
             status: dict[str, object] = {"id": self.node.name, "address": self.node.address, "members": members}
@@ -362,14 +376,14 @@ class Peer:
             self.on_read(request, body)
         elif frame.kind == FrameKind.QUERY:
             fields = {name: body[name] for name in ("actor", "key", "method", "arguments")}
-            result = cluster.log.machine.query("call_query", **fields)
+            result = cluster.log.machine.query(ActorQuery(**fields))
             self.ok(request, {"result": result, "applied_index": cluster.log.next_index - 1, "age": self.age(body)})
         elif frame.kind == FrameKind.WATCH:
             self.on_watch(request, body)
         elif frame.kind == FrameKind.LIST_ACTORS:
-            self.ok(request, {"actors": cluster.log.machine.query("list_actors")})
+            self.ok(request, {"actors": cluster.log.machine.query(ActorsQuery())})
         elif frame.kind == FrameKind.DESCRIBE_ACTOR:
-            self.ok(request, {"actor": cluster.log.machine.query("describe_actor", name=body["name"])})
+            self.ok(request, {"actor": cluster.log.machine.query(InterfaceQuery(name=body["name"]))})
         elif frame.kind == FrameKind.CREATE_SNAPSHOT:
             self.node.snapshots.insert(0, {"index": cluster.log.next_index, "term": 1, "bytes": 10, "created": 7.0})
             self.ok(request, {"snapshot": {**self.node.snapshots[0], "seconds": 0.5}})
@@ -432,7 +446,7 @@ class Peer:
             self.error(request, error)
 
     def on_read(self, request: int, body: dict[str, Any]) -> None:
-        topics = self.cluster.log.machine.query("list_topics")
+        topics = self.cluster.log.machine.query(TopicsQuery())
         assert isinstance(topics, list)
         if body["topic"] > len(topics):
             raise UnknownTopicError("no such topic")
@@ -457,9 +471,8 @@ class Peer:
             raise TrimmedError("kept from 1000 on", first=1000)
 
         def look(*, is_last: bool = False) -> bool:
-            found = self.cluster.log.machine.query("changes", actor=body["actor"], key=body["key"], index=body["index"])
-            assert isinstance(found, tuple)
-            changes, index = found
+            wanted = ActorChangesQuery(body["actor"], body["key"], body["index"])
+            changes, index = self.cluster.log.machine.query(wanted)
             if changes or is_last or not body["wait"]:
                 self.ok(request, {"changes": changes, "index": index})
                 return True

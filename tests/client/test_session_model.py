@@ -31,7 +31,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Position, SessionId, TopicId
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result, TopicsQuery, Waiting
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command, decode_result, encode_command
@@ -134,7 +134,7 @@ class Chaos:
         self.expected.update(dict.fromkeys(values, caller))
         size = sum(len(value) + RECORD_COST for value in values)
         if self.random.random() < self.expecting:
-            ends = (topic["last_position"] for topic in self.log.machine.query("list_topics"))  # type: ignore[attr-defined]
+            ends = (topic["last_position"] for topic in self.log.machine.query(TopicsQuery()))  # type: ignore[attr-defined]
             caller.expected_position = list(ends)[topic - 1] + self.random.choice([0, 1, 1, 1, 2, 3])
         if plain and not caller.expected_position:
             self.batches.add(TopicId(topic), values[0], size, caller)

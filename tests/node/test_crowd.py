@@ -15,7 +15,8 @@ from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
 from viewstamp.ids import NodeId
 from viewstamp.node.crowd import CrowdLimits
-from viewstamp.node.server import Limits, Server
+from viewstamp.node.server import Server
+from viewstamp.node.service import Limits
 from viewstamp.wire.frame import FrameKind, encode_frame
 
 CROWD = CrowdLimits(

@@ -11,7 +11,7 @@ from tests.node.group import Group, term
 from tests.streams.actors import CLASSES
 from viewstamp.errors import ResultTooLargeError, StaleSessionError
 from viewstamp.ids import NodeId
-from viewstamp.node.server import Limits
+from viewstamp.node.service import Limits
 from viewstamp.streams import Streams
 
 KIB = 1024

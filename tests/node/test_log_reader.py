@@ -16,6 +16,7 @@ from viewstamp.errors import CorruptionError, TrimmedError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
+from viewstamp.node.state_machine import CommitEffectQuery, LocationQuery
 from viewstamp.streams import Streams
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
@@ -82,10 +83,10 @@ class Map:
         self._start = start
 
     def locate(self, position: Position) -> tuple[Index, Position]:
-        return self._start or self._machine.query("locate", topic=self._topic, position=position)  # type: ignore
+        return self._start or self._machine.query(LocationQuery(topic=self._topic, position=position))  # type: ignore
 
     def has_effect(self, index: Index) -> bool:
-        return bool(self._machine.query("has_effect", index=index))
+        return bool(self._machine.query(CommitEffectQuery(index=index)))
 
 
 class Store:

@@ -13,7 +13,7 @@ from tests.node.caller import Caller, body_of, call
 from tests.node.group import PATIENCE_SECONDS, Group, wait_for
 from viewstamp.client import Client
 from viewstamp.ids import NodeId
-from viewstamp.node.server import Limits
+from viewstamp.node.service import Limits
 from viewstamp.wire.frame import Frame, FrameKind
 
 
@@ -200,7 +200,7 @@ async def test_a_client_that_takes_no_answers_does_not_make_the_node_hold_them(t
             held = []
             for _ in range(50):
                 await asyncio.sleep(0.002)
-                held += [connection.unsent_bytes for connection in server.connections]
+                held += [connection.buffered_bytes for connection in server.connections]
             assert max(held) < 2_000_000
             assert {(await caller.frame()).body["id"] for _ in range(100)} == set(range(100)), "late is not never"
 

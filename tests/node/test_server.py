@@ -13,7 +13,7 @@ import pytest
 from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
 from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, Term, TopicId
-from viewstamp.node.server import Limits
+from viewstamp.node.service import Limits
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.identity_proof import identity_proof

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from viewstamp.actors.replicated import ReplicatedActor
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
-from viewstamp.node.state_machine import Accepted, Admission, Placement, Result, SnapshotView
+from viewstamp.node.state_machine import Accepted, Admission, Placement, Result, SinkQuery, SnapshotView, TopicQuery
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.staged import ENTRY_SIZE, pack_entry
@@ -108,7 +108,7 @@ class Log:
         return int(topic["id"])
 
     def describe(self, name: str = "orders") -> dict[str, Any]:
-        described = self.machine.query("describe_topic", name=name)
+        described = self.machine.query(TopicQuery(name=name))
         assert isinstance(described, dict)
         return described
 
@@ -223,6 +223,6 @@ class Stager:
         return committed
 
     def sink(self, name: str = "s") -> dict[str, Any]:
-        described = self.log.machine.query("describe_sink", name=name)
+        described = self.log.machine.query(SinkQuery(name=name))
         assert isinstance(described, dict)
         return described

@@ -19,7 +19,18 @@ from viewstamp.errors import (
     UnknownActorError,
 )
 from viewstamp.ids import Index, Position, Term
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Waiting
+from viewstamp.node.state_machine import (
+    Accepted,
+    ActorChangesQuery,
+    ActorQuery,
+    ActorsQuery,
+    Answered,
+    CommandResults,
+    InterfaceQuery,
+    OutcomeQuery,
+    Placement,
+    Waiting,
+)
 from viewstamp.streams import Streams
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.session import RECEIPTS_MAX, RESULT_BYTES_MAX, RESULTS_MAX
@@ -39,7 +50,7 @@ def run(log: Log, session: int, sequence: int, *calls: bytes) -> CommandResults:
 
 
 def total(machine: Streams, key: str = "") -> Any:
-    answer = machine.query("call_query", actor="counter", key=key, method="read", arguments=arguments())
+    answer = machine.query(ActorQuery(actor="counter", key=key, method="read", arguments=arguments()))
     assert isinstance(answer, bytes)
     return result_of(answer)
 
@@ -111,7 +122,7 @@ def test_a_retry_gets_the_same_results_and_is_not_applied_again(log: Log) -> Non
     results = run(log, session, 1, call("add", 5), call("take", 9))
     run(log, session, 2, call("add", 1))
     assert log.propose(commands(session, 1, call("add", 5), call("take", 9))) == Answered(results)
-    assert log.machine.query("outcome", session=session, sequence=1) == results
+    assert log.machine.query(OutcomeQuery(session=session, sequence=1)) == results
     assert log.propose(fence(session, 1)) == Answered(results)
     assert total(log.machine) == 6
 
@@ -163,12 +174,12 @@ def test_results_of_the_newest_batches_are_kept_and_receipts_for_longer(log: Log
     everything = [run(log, session, n, call("add", 1)) for n in range(1, RECEIPTS_MAX + 2)]
     last = len(everything)
     for sequence in (last, last - RESULTS_MAX + 1):
-        assert log.machine.query("outcome", session=session, sequence=sequence) == everything[sequence - 1]
+        assert log.machine.query(OutcomeQuery(session=session, sequence=sequence)) == everything[sequence - 1]
     for sequence in (last - RESULTS_MAX, 2):
         receipt = everything[sequence - 1].receipt
-        assert log.machine.query("outcome", session=session, sequence=sequence) == CommandResults(receipt, None)
+        assert log.machine.query(OutcomeQuery(session=session, sequence=sequence)) == CommandResults(receipt, None)
     with pytest.raises(StaleSessionError):
-        log.machine.query("outcome", session=session, sequence=1)
+        log.machine.query(OutcomeQuery(session=session, sequence=1))
 
 
 def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_always() -> None:
@@ -177,7 +188,7 @@ def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_alwa
     third = RESULT_BYTES_MAX // 3
 
     def kept(sequence: int) -> bool:
-        outcome = log.machine.query("outcome", session=session, sequence=sequence)
+        outcome = log.machine.query(OutcomeQuery(session=session, sequence=sequence))
         assert isinstance(outcome, CommandResults)
         return outcome.results is not None
 
@@ -187,7 +198,7 @@ def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_alwa
     run(log, session, 5, call("pad", 2 * RESULT_BYTES_MAX))
     assert [kept(n) for n in range(1, 6)] == [False, False, False, False, True]
     newest = log.propose(commands(session, 5, call("add", 1)))
-    assert newest == Answered(log.machine.query("outcome", session=session, sequence=5))
+    assert newest == Answered(log.machine.query(OutcomeQuery(session=session, sequence=5)))
     log.append(log.topic(), session, 6)
     assert not kept(5)
 
@@ -199,8 +210,8 @@ def test_a_restored_machine_lets_go_of_large_results_at_the_same_time(log: Log) 
     other = restored(log.machine, CLASSES)
     run(log, session, 3, call("pad", RESULT_BYTES_MAX // 2))
     other.apply(log.applied[-1])
-    assert other.query("outcome", session=session, sequence=1) == log.machine.query(
-        "outcome", session=session, sequence=1
+    assert other.query(OutcomeQuery(session=session, sequence=1)) == log.machine.query(
+        OutcomeQuery(session=session, sequence=1)
     )
     assert other.digest() == log.machine.digest()
 
@@ -209,7 +220,7 @@ def test_a_fence_pushes_results_out_too(log: Log) -> None:
     session = log.session()
     receipts = [run(log, session, n, call("add", 1)).receipt for n in (1, 2)]
     log.run(fence(session, RESULTS_MAX + 1))
-    kept = [log.machine.query("outcome", session=session, sequence=n) for n in (1, 2)]
+    kept = [log.machine.query(OutcomeQuery(session=session, sequence=n)) for n in (1, 2)]
     assert kept[0] == CommandResults(receipts[0], None)
     assert isinstance(kept[1], CommandResults)
     assert decoded(kept[1].results) == [2]
@@ -220,9 +231,9 @@ def test_records_push_results_out_too(log: Log) -> None:
     results = run(log, session, 1, call("add", 1))
     for sequence in range(2, RESULTS_MAX + 1):
         log.append(topic, session, sequence)
-    assert log.machine.query("outcome", session=session, sequence=1) == results
+    assert log.machine.query(OutcomeQuery(session=session, sequence=1)) == results
     log.append(topic, session, RESULTS_MAX + 1)
-    assert log.machine.query("outcome", session=session, sequence=1) == CommandResults(results.receipt, None)
+    assert log.machine.query(OutcomeQuery(session=session, sequence=1)) == CommandResults(results.receipt, None)
 
 
 def test_what_an_earlier_leadership_has_read_is_not_applied_for_another_batch(log: Log) -> None:
@@ -243,40 +254,40 @@ def test_what_an_earlier_leadership_has_read_is_not_applied_for_another_batch(lo
 def test_actors_are_listed_described_and_counted(log: Log) -> None:
     session = log.session()
     run(log, session, 1, call("add", 1), call("add", 1, key="b"))
-    listed = log.machine.query("list_actors")
+    listed = log.machine.query(ActorsQuery())
     assert isinstance(listed, list)
     assert [(each["name"], each["class"], each["version"], each["instances"]) for each in listed] == [
         ("counter", "Counter", 1, 2),
         ("journal", "Journal", 1, 0),
     ]
-    described = log.machine.query("describe_actor", name="counter")
+    described = log.machine.query(InterfaceQuery(name="counter"))
     assert isinstance(described, dict)
     assert set(described["commands"]) == set(Counter.__viewstamp__.commands)
     status: Any = log.machine.status()
     assert (status["sessions"], status["topics"]) == (1, 0)
     assert status["actors"]["counter"]["instances"] == 2
-    for question in (
-        {"name": "describe_actor", "of": {"name": "stock"}},
-        {"name": "call_query", "of": {"actor": "stock", "key": "", "method": "read", "arguments": arguments()}},
-        {"name": "call_query", "of": {"actor": "counter", "key": "", "method": "add", "arguments": arguments(1)}},
-        {"name": "changes", "of": {"actor": "stock", "key": None, "index": 0}},
+    for query in (
+        InterfaceQuery("stock"),
+        ActorQuery("stock", "", "read", arguments()),
+        ActorQuery("counter", "", "add", arguments(1)),
+        ActorChangesQuery("stock", None, 0),
     ):
         with pytest.raises(UnknownActorError):
-            log.machine.query(question["name"], **question["of"])
+            log.machine.query(query)
 
 
 def test_changes_follow_from_an_index_and_are_gone_with_a_snapshot(log: Log) -> None:
     session = log.session()
-    nothing: Any = log.machine.query("changes", actor="counter", key=None, index=0)
+    nothing: Any = log.machine.query(ActorChangesQuery(actor="counter", key=None, index=0))
     assert nothing[0] == []
     run(log, session, 1, call("add", 5), call("add", 2, key="b"))
-    rows: Any = log.machine.query("changes", actor="counter", key="b", index=nothing[1])
+    rows: Any = log.machine.query(ActorChangesQuery(actor="counter", key="b", index=nothing[1]))
     ((index, log_time, actor, key, method, packed, result),) = rows[0]
     assert (index, log_time, actor, key, method) == (3, 1002, "counter", "b", "add")
     assert (packed, result_of(result)) == (arguments(2), 2)
-    assert log.machine.query("changes", actor="counter", key="b", index=rows[1]) == ([], rows[1])
+    assert log.machine.query(ActorChangesQuery(actor="counter", key="b", index=rows[1])) == ([], rows[1])
     with pytest.raises(TrimmedError):
-        restored(log.machine, CLASSES).query("changes", actor="counter", key=None, index=2)
+        restored(log.machine, CLASSES).query(ActorChangesQuery(actor="counter", key=None, index=2))
 
 
 def test_the_trail_finds_the_first_command_that_differed(log: Log) -> None:
@@ -338,8 +349,8 @@ def test_the_limit_of_a_result_is_the_leaders_and_travels_with_the_batch() -> No
         for batch in log.applied:
             follower.apply(batch)
         assert follower.chain == log.machine.chain
-        assert follower.query("outcome", session=session, sequence=1) == log.machine.query(
-            "outcome", session=session, sequence=1
+        assert follower.query(OutcomeQuery(session=session, sequence=1)) == log.machine.query(
+            OutcomeQuery(session=session, sequence=1)
         )
 
 

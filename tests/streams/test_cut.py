@@ -10,7 +10,7 @@ import pytest
 from tests.streams.actors import CLASSES, call, commands
 from tests.streams.log import Log, configure_topic, fence, open_session, pieces, records, restored, trim_topic
 from viewstamp.errors import CorruptionError, OutdatedCodeError, StaleSessionError, UnavailableError
-from viewstamp.node.state_machine import SnapshotView
+from viewstamp.node.state_machine import LocationQuery, OutcomeQuery, SnapshotView, TopicsQuery
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 
@@ -89,8 +89,8 @@ def test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original(log: 
     for session in sessions_of(log)[2:]:
         for sequence in (1, 2, 3, 4):
             question = {"session": session, "sequence": sequence}
-            assert other.query("outcome", **question) == log.machine.query("outcome", **question)
-    assert other.query("list_topics") == log.machine.query("list_topics")
+            assert other.query(OutcomeQuery(**question)) == log.machine.query(OutcomeQuery(**question))
+    assert other.query(TopicsQuery()) == log.machine.query(TopicsQuery())
     assert other.keep_from() == log.machine.keep_from()
     # It may lead as well: the sessions that were used least are forgotten first.
     later = Log(other, first_index=log.next_index, term=2)
@@ -108,7 +108,7 @@ def test_full_rings_of_receipts_and_long_sparse_maps_come_through(log: Log) -> N
     assert other.digest() == log.machine.digest()
     for position in range(2, RECEIPTS_MAX, 7):
         question = {"topic": 1, "position": position}
-        assert other.query("locate", **question) == log.machine.query("locate", **question)
+        assert other.query(LocationQuery(**question)) == log.machine.query(LocationQuery(**question))
 
 
 def test_pieces_are_as_large_as_was_asked_for(log: Log) -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from types import UnionType
+from typing import Any, get_args, get_origin
+
 import pytest
 
+from tests.streams.actors import Counter, arguments
 from tests.streams.log import (
     Log,
     Stager,
@@ -24,8 +28,29 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import Index, Position, Term
-from viewstamp.node.state_machine import Accepted, Answered, Placement, Waiting
+from viewstamp.ids import Index, Position, Sequence, Term
+from viewstamp.node.state_machine import (
+    Accepted,
+    ActorChangesQuery,
+    ActorQuery,
+    ActorsQuery,
+    Answered,
+    CommitEffectQuery,
+    FirstPositionQuery,
+    InterfaceQuery,
+    LastPositionQuery,
+    LocationQuery,
+    OutcomeQuery,
+    Placement,
+    Query,
+    SinkQuery,
+    SinksQuery,
+    SplitQuery,
+    TimeQuery,
+    TopicQuery,
+    TopicsQuery,
+    Waiting,
+)
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -242,7 +267,7 @@ def test_creating_a_topic_twice_gives_the_same_topic(log: Log) -> None:
     session = log.session()
     log.append(first, session, 1, count=2)
     again = log.run(create_topic("orders"))
-    assert again == {"topic": log.machine.query("describe_topic", name="orders")}
+    assert again == {"topic": log.machine.query(TopicQuery(name="orders"))}
     assert log.topic("orders") == first
 
 
@@ -295,15 +320,15 @@ def test_topics_are_described_and_listed_in_order_of_creation(log: Log) -> None:
     topic, session = log.topic("b"), log.session()
     log.topic("a")
     log.append(topic, session, 1, count=3, size=10)
-    listed = log.machine.query("list_topics")
+    listed = log.machine.query(TopicsQuery())
     kept = {"retain_bytes": 0, "retain_seconds": 0.0}
     assert listed == [
         {"id": 1, "name": "b", "first_position": 1, "last_position": 3, "bytes": records(1, 1, 1, 3, 10).size, **kept},
         {"id": 2, "name": "a", "first_position": 1, "last_position": 0, "bytes": 0, **kept},
     ]
-    assert log.machine.query("describe_topic", name="b") == listed[0]
+    assert log.machine.query(TopicQuery(name="b")) == listed[0]
     with pytest.raises(UnknownTopicError):
-        log.machine.query("describe_topic", name="c")
+        log.machine.query(TopicQuery(name="c"))
 
 
 def test_any_position_is_located_at_or_before_its_batch_with_a_short_scan(log: Log) -> None:
@@ -316,7 +341,7 @@ def test_any_position_is_located_at_or_before_its_batch_with_a_short_scan(log: L
             starts.append(receipt)
     for receipt in starts:
         for position in range(receipt.first_position, receipt.first_position + receipt.count):
-            found = log.machine.query("locate", topic=topic, position=position)[0]
+            found = log.machine.query(LocationQuery(topic=topic, position=position))[0]
             assert isinstance(found, int)
             assert found <= receipt.first_index
             between = [r for r in starts if found <= r.first_index < receipt.first_index]
@@ -329,22 +354,48 @@ def test_a_busy_log_does_not_make_the_scan_for_a_quiet_topic_long(log: Log) -> N
     for n in range(2, 7):
         log.append(busy, session, n, size=500_000)
     receipt = log.append(quiet, session, 7)
-    assert log.machine.query("locate", topic=quiet, position=2)[0] == receipt.first_index
+    assert log.machine.query(LocationQuery(topic=quiet, position=2))[0] == receipt.first_index
 
 
 def test_a_position_that_does_not_exist_yet_is_located_behind_all_that_is_applied(log: Log) -> None:
     topic, session = log.topic(), log.session()
-    assert log.machine.query("locate", topic=topic, position=1)[0] == log.next_index
+    assert log.machine.query(LocationQuery(topic=topic, position=1))[0] == log.next_index
     log.append(topic, session, 1, count=3)
     log.topic("another")
-    assert log.machine.query("locate", topic=topic, position=4)[0] == log.next_index
+    assert log.machine.query(LocationQuery(topic=topic, position=4))[0] == log.next_index
     with pytest.raises(UnknownTopicError):
-        log.machine.query("locate", topic=9, position=1)
+        log.machine.query(LocationQuery(topic=9, position=1))
 
 
-def test_an_unknown_query_is_refused(log: Log) -> None:
+def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
+    """A query that nothing answers would stop the node with an AssertionError."""
+    log = Log(Streams({"counter": Counter}))
+    topic, session = log.topic(), log.session()
+    log.append(topic, session, 1, count=3)
+    asked: list[Query[Any]] = [
+        TopicsQuery(),
+        TopicQuery("orders"),
+        FirstPositionQuery(topic),
+        LastPositionQuery(topic),
+        LocationQuery(topic, Position(2)),
+        CommitEffectQuery(Index(1)),
+        SplitQuery("orders", 1, 3, 1000),
+        TimeQuery("orders", 0),
+        SinksQuery(),
+        OutcomeQuery(session, Sequence(1)),
+        ActorsQuery(),
+        InterfaceQuery("counter"),
+        ActorQuery("counter", "", "read", arguments()),
+        ActorChangesQuery("counter", None, 0),
+    ]
+    names = {each.__name__ for each in Query.__subclasses__()}
+    assert {type(query).__name__ for query in asked} == names - {"SinkQuery"}
+    for query in asked:
+        (answer,) = get_args(type(query).__orig_bases__[0])  # type: ignore[attr-defined]
+        kinds = get_args(answer) if isinstance(answer, UnionType) else (getattr(answer, "__supertype__", answer),)
+        assert isinstance(log.machine.query(query), tuple(get_origin(kind) or kind for kind in kinds)), query
     with pytest.raises(RequestError):
-        log.machine.query("weather")
+        log.machine.query(SinkQuery("lake"))
 
 
 def test_an_outcome_is_answered_from_applied_state_only(log: Log) -> None:
@@ -352,12 +403,12 @@ def test_an_outcome_is_answered_from_applied_state_only(log: Log) -> None:
     receipt = log.append(topic, session, 1)
     log.run(fence(session, 2))
     log.propose(records(topic, session, 3))
-    assert log.machine.query("outcome", session=session, sequence=1) == receipt
-    assert log.machine.query("outcome", session=session, sequence=2) is None
+    assert log.machine.query(OutcomeQuery(session=session, sequence=1)) == receipt
+    assert log.machine.query(OutcomeQuery(session=session, sequence=2)) is None
     with pytest.raises(UnavailableError):
-        log.machine.query("outcome", session=session, sequence=3)
+        log.machine.query(OutcomeQuery(session=session, sequence=3))
     with pytest.raises(StaleSessionError):
-        log.machine.query("outcome", session=1000, sequence=1)
+        log.machine.query(OutcomeQuery(session=1000, sequence=1))
 
 
 # Divergence.
@@ -381,9 +432,9 @@ def test_a_batch_that_contradicts_the_state_stops_the_node(log: Log) -> None:
 
 
 def test_a_membership_record_changes_nothing_here(log: Log) -> None:
-    before = log.machine.query("list_topics")
+    before = log.machine.query(TopicsQuery())
     assert log.run(build_batch([b"members"], kind=Kind.MEMBERSHIP)) is None
-    assert log.machine.query("list_topics") == before
+    assert log.machine.query(TopicsQuery()) == before
 
 
 # Images.
@@ -404,7 +455,9 @@ def test_a_restored_machine_goes_on_exactly_like_the_original(log: Log) -> None:
     result = other.apply(copy)
     assert isinstance(result, Placement)
     assert result.first_position == receipt.first_position
-    assert other.query("locate", topic=topic, position=200) == log.machine.query("locate", topic=topic, position=200)
+    assert other.query(LocationQuery(topic=topic, position=200)) == log.machine.query(
+        LocationQuery(topic=topic, position=200)
+    )
 
 
 def test_digests_differ_where_the_states_differ(log: Log) -> None:

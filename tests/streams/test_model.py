@@ -24,7 +24,19 @@ from tests.streams.log import (
 )
 from viewstamp.errors import PositionMismatchError, RequestError, StaleSessionError, TrimmedError, UnavailableError
 from viewstamp.ids import Position
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, SnapshotView, Waiting
+from viewstamp.node.state_machine import (
+    Accepted,
+    ActorQuery,
+    Answered,
+    CommandResults,
+    FirstPositionQuery,
+    LocationQuery,
+    OutcomeQuery,
+    Placement,
+    SnapshotView,
+    TopicQuery,
+    Waiting,
+)
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX, RESULTS_MAX
 from viewstamp.streams.sessions import decode_expiry
@@ -434,7 +446,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def topics_are_the_lists(self) -> None:
         for topic, model in self.topics.items():
-            described = self.member.query("describe_topic", name=f"t{topic - 1}")
+            described = self.member.query(TopicQuery(name=f"t{topic - 1}"))
             assert isinstance(described, dict)
             assert described["last_position"] == len(model.items)
             # Exactly once: a (session, sequence) is one unbroken run in one topic.
@@ -444,7 +456,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def nothing_is_trimmed_too_early_and_not_too_much_stays(self) -> None:
         for topic, model in self.topics.items():
-            described = self.member.query("describe_topic", name=f"t{topic - 1}")
+            described = self.member.query(TopicQuery(name=f"t{topic - 1}"))
             assert isinstance(described, dict)
             assert model.must_go <= described["first_position"] <= model.may_go
             if model.retain_bytes:
@@ -454,7 +466,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def counters_are_the_numbers(self) -> None:
         for key, count in self.counters.items():
-            answer = self.member.query("call_query", actor="counter", key=key, method="read", arguments=arguments())
+            answer = self.member.query(ActorQuery(actor="counter", key=key, method="read", arguments=arguments()))
             assert isinstance(answer, bytes)
             assert result_of(answer) == count
 
@@ -463,7 +475,7 @@ class History(RuleBasedStateMachine):
         for session, decided in self.decided.items():
             for sequence, applied in decided.items():
                 if sequence > len(decided) - RECEIPTS_MAX:
-                    answer = self.member.query("outcome", session=session, sequence=sequence)
+                    answer = self.member.query(OutcomeQuery(session=session, sequence=sequence))
                     assert (answer is not None) == applied
                     expected = self.results.get((session, sequence))
                     if expected is not None and sequence > len(decided) - RESULTS_MAX:
@@ -473,18 +485,20 @@ class History(RuleBasedStateMachine):
     def what_is_kept_is_located_at_or_before_its_batch(self) -> None:
         firsts = []
         for topic, model in self.topics.items():
-            first = self.member.query("first_position", topic=topic)
+            first = self.member.query(FirstPositionQuery(topic=topic))
             assert isinstance(first, int)
             for position in range(1, len(model.items) + 1):
                 if position < first:
                     with pytest.raises(TrimmedError):
-                        self.member.query("locate", topic=topic, position=position)
+                        self.member.query(LocationQuery(topic=topic, position=position))
                     continue
-                found = self.member.query("locate", topic=topic, position=position)[0]
+                found = self.member.query(LocationQuery(topic=topic, position=position))[0]
                 assert isinstance(found, int)
                 assert model.batches[0].first_index <= found <= model.batches[position - 1].first_index
                 firsts.append(found)
-            assert self.member.query("locate", topic=topic, position=len(model.items) + 1)[0] == self.applied[-1].end
+            assert (
+                self.member.query(LocationQuery(topic=topic, position=len(model.items) + 1))[0] == self.applied[-1].end
+            )
         assert self.member.keep_from() == min(firsts, default=None)
 
 

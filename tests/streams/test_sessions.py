@@ -10,7 +10,7 @@ import pytest
 from tests.streams.actors import CLASSES, call, commands
 from tests.streams.log import Log, fence, open_session, pieces, records, restored
 from viewstamp.errors import OverloadedError, RequestError, StaleSessionError, UnavailableError
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, OutcomeQuery, TopicsQuery
 from viewstamp.streams import Streams
 from viewstamp.streams.sessions import EXPIRED_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
@@ -260,11 +260,11 @@ def test_states_of_older_versions_are_read_and_their_sessions_count_as_used_just
     machine = Streams(CLASSES, session_seconds=HOUR)
     machine.adopt(machine.prepare(map(bytes.fromhex, lines)))
     # As it was written: two topics, sessions 3 and 4; the second one called, and its sequences 2 and 3 are fenced.
-    assert [topic["name"] for topic in machine.query("list_topics")] == ["orders", "aged"]  # type: ignore[attr-defined]
-    results = machine.query("outcome", session=4, sequence=1)
+    assert [topic["name"] for topic in machine.query(TopicsQuery())] == ["orders", "aged"]  # type: ignore[attr-defined]
+    results = machine.query(OutcomeQuery(session=4, sequence=1))
     assert isinstance(results, CommandResults)
     assert results.results is not None
-    assert machine.query("outcome", session=4, sequence=3) is None
+    assert machine.query(OutcomeQuery(session=4, sequence=3)) is None
     assert machine.status()["session_result_bytes"] == len(msgpack.packb(results.results))
     machine.begin_leading()
     seven = 7_000_000

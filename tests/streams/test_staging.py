@@ -29,7 +29,17 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults
+from viewstamp.node.state_machine import (
+    Accepted,
+    Answered,
+    CommandResults,
+    CommitEffectQuery,
+    LocationQuery,
+    SinkQuery,
+    SinksQuery,
+    SplitQuery,
+    TimeQuery,
+)
 from viewstamp.streams import Streams
 from viewstamp.streams.staging import SinkState, Staging
 from viewstamp.wire.batch import Kind
@@ -118,8 +128,8 @@ def test_two_copies_of_a_commit_in_the_log_have_one_effect(log: Log, stager: Sta
     assert second["commit"] == {**first["commit"], "duplicate": True}  # type: ignore[dict-item]
     assert log.describe()["last_position"] == 3
     for machine in (log.machine, restored(log.machine)):
-        assert machine.query("has_effect", index=index - 1)
-        assert not machine.query("has_effect", index=index)
+        assert machine.query(CommitEffectQuery(index=index - 1))
+        assert not machine.query(CommitEffectQuery(index=index))
 
 
 def test_a_refused_commit_in_the_log_is_known_to_have_had_no_effect(log: Log, stager: Stager) -> None:
@@ -131,7 +141,7 @@ def test_a_refused_commit_in_the_log_is_known_to_have_had_no_effect(log: Log, st
     log.apply()
     with pytest.raises(StagingError, match="gone"):
         log.apply()
-    assert not log.machine.query("has_effect", index=index)
+    assert not log.machine.query(CommitEffectQuery(index=index))
     assert log.append(topic, log.session(), 1).first_position == 1
 
 
@@ -358,11 +368,11 @@ def test_a_forgotten_sink_begins_anew(log: Log, stager: Stager) -> None:
         log.propose(commit(part))
     with pytest.raises(RequestError, match="no sink"):
         log.run(forget())
-    assert log.machine.query("list_sinks") == []
+    assert log.machine.query(SinksQuery()) == []
 
 
 def sink_names(log: Log) -> list[str]:
-    return [sink["name"] for sink in log.machine.query("list_sinks")]
+    return [sink["name"] for sink in log.machine.query(SinksQuery())]
 
 
 def test_a_sink_of_one_write_is_forgotten_when_its_time_is_over(log: Log, stager: Stager) -> None:
@@ -403,7 +413,7 @@ def test_a_sink_with_attempts_is_not_forgotten(log: Log, stager: Stager) -> None
 def test_a_snapshot_of_a_release_that_kept_every_sink_is_read(log: Log, stager: Stager) -> None:
     stager.commit(stager.sealed((log.topic(), 3)))
     image = Staging()
-    (sink,) = log.machine.query("list_sinks")
+    (sink,) = log.machine.query(SinksQuery())
     old = SinkState("s", "q")
     old.batch = 0
     image.sinks = {"s": old}
@@ -481,7 +491,7 @@ def test_a_sink_is_not_begun_under_a_name_that_is_an_option_or_moves_a_terminal(
 def test_a_sink_that_an_earlier_version_began_under_such_a_name_goes_on(log: Log) -> None:
     """Its record is applied by every member; only the leader refuses new ones, before they enter the log."""
     log.enter(begin(sink="-rf"))
-    assert "-rf" in [sink["name"] for sink in log.machine.query("list_sinks")]  # type: ignore[attr-defined]
+    assert "-rf" in [sink["name"] for sink in log.machine.query(SinksQuery())]  # type: ignore[attr-defined]
     log.run(begin(sink="-rf", batch=1))
 
 
@@ -532,7 +542,7 @@ def test_a_trim_inside_a_commit_keeps_all_of_its_batches(log: Log, stager: Stage
     stager.commit(part)
     log.run(command(Kind.TRIM_TOPIC, name="orders", position=6))
     assert log.machine.keep_from() == lowest
-    assert log.machine.query("locate", topic=topic, position=6) == (log.next_index - 2, 1)
+    assert log.machine.query(LocationQuery(topic=topic, position=6)) == (log.next_index - 2, 1)
 
 
 @pytest.mark.parametrize("moment", ["staged", "sealed", "committed"])
@@ -555,8 +565,10 @@ def test_a_snapshot_at_any_moment_carries_the_sinks_on(moment: str, log: Log, st
     state = log.machine.digest()
     assert other.digest() == state
     assert other.chain == log.machine.chain
-    assert other.query("describe_sink", name="s") == stager.sink()
-    assert other.query("locate", topic=topic, position=4) == log.machine.query("locate", topic=topic, position=4)
+    assert other.query(SinkQuery(name="s")) == stager.sink()
+    assert other.query(LocationQuery(topic=topic, position=4)) == log.machine.query(
+        LocationQuery(topic=topic, position=4)
+    )
     assert other.keep_from() == log.machine.keep_from()
 
 
@@ -565,16 +577,16 @@ def test_a_topic_is_divided_by_bytes_and_by_time(log: Log, stager: Stager) -> No
     for sequence in range(1, 101):
         log.seconds += 1
         log.append(topic, session, sequence, count=10, size=1000)
-    positions = log.machine.query("split_topic", name="orders", start=101, end=901, bytes=100_000)
+    positions = log.machine.query(SplitQuery(name="orders", start=101, end=901, bytes=100_000))
     assert isinstance(positions, list)
     assert positions == sorted(set(positions))
     assert (positions[0], positions[-1]) == (101, 901)
     assert all(80 <= b - a <= 110 for a, b in itertools.pairwise(positions)), positions
-    assert log.machine.query("split_topic", name="orders", start=5, end=5, bytes=1) == [5]
+    assert log.machine.query(SplitQuery(name="orders", start=5, end=5, bytes=1)) == [5]
     with pytest.raises(RequestError, match="cannot be divided"):
-        log.machine.query("split_topic", name="orders", start=5, end=1002, bytes=1)
-    found = log.machine.query("find_time", name="orders", timestamp=50 * SECOND + 1000)
+        log.machine.query(SplitQuery(name="orders", start=5, end=1002, bytes=1))
+    found = log.machine.query(TimeQuery(name="orders", timestamp=50 * SECOND + 1000))
     assert isinstance(found, int)
     assert 411 <= found <= 491
-    assert log.machine.query("find_time", name="orders", timestamp=1 << 60) == 1001
-    assert log.machine.query("find_time", name="orders", timestamp=0) == 1
+    assert log.machine.query(TimeQuery(name="orders", timestamp=1 << 60)) == 1001
+    assert log.machine.query(TimeQuery(name="orders", timestamp=0)) == 1

@@ -32,7 +32,19 @@ from tests.streams.log import (
     trim_topic,
 )
 from viewstamp.errors import FencedError, OverloadedError, RequestError, StagingError, TrimmedError, UnavailableError
-from viewstamp.node.state_machine import Accepted, Answered, Placement, SnapshotView, Waiting
+from viewstamp.node.state_machine import (
+    Accepted,
+    Answered,
+    CommitEffectQuery,
+    LocationQuery,
+    Placement,
+    SinkQuery,
+    SnapshotView,
+    SplitQuery,
+    TimeQuery,
+    TopicQuery,
+    Waiting,
+)
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.staged import ENTRY_SIZE, decode_commit, entries_of, pack_entry
@@ -603,7 +615,7 @@ class History:
         if whole:
             assert self.member.digest() == machine.digest()
         for number, topic in self.model.topics.items():
-            described = machine.query("describe_topic", name=f"t{number}")
+            described = machine.query(TopicQuery(name=f"t{number}"))
             assert isinstance(described, dict)
             assert described["last_position"] == len(topic.records)
             self._check_first(topic, described)
@@ -612,7 +624,7 @@ class History:
                 self._check_times(number, topic)
                 self._check_split(number, topic)
         for name, sink in self.model.sinks.items():
-            found = machine.query("describe_sink", name=name)
+            found = machine.query(SinkQuery(name=name))
             assert isinstance(found, dict)
             tries = [each for each in self.model.tries.values() if each.sink == name]
             assert (found["owner"], found["run"], found["batch"]) == (sink.owner, sink.run, sink.batch)
@@ -634,7 +646,7 @@ class History:
     def check_reading(self, number: int, position: int) -> None:
         """Scan the log from where the topic's map says; get the model's records from ``position`` on to the end."""
         machine, topic = self.log.machine, self.model.topics[number]
-        located = machine.query("locate", topic=number, position=position)
+        located = machine.query(LocationQuery(topic=number, position=position))
         assert isinstance(located, tuple)
         index, at = located
         found: dict[int, tuple[int, int, int, int]] = {}
@@ -644,7 +656,7 @@ class History:
                 for offset in range(batch.count):
                     found[at + offset] = (batch.first_index, offset, batch.first_index, batch.log_time)
                 at += batch.count
-            elif batch.kind is Kind.COMMIT and machine.query("has_effect", index=batch.first_index):
+            elif batch.kind is Kind.COMMIT and machine.query(CommitEffectQuery(index=batch.first_index)):
                 for _, packed in decode_commit(batch).parts:
                     for entry in entries_of(packed):
                         if entry.topic == number:
@@ -657,7 +669,7 @@ class History:
         assert times == sorted(times)
         if topic.first > 1:
             with pytest.raises(TrimmedError):
-                machine.query("locate", topic=number, position=topic.first - 1)
+                machine.query(LocationQuery(topic=number, position=topic.first - 1))
 
     def _check_kept(self) -> None:
         """The log is kept from the oldest record that is visible or staged, and so are the maps' entries."""
@@ -674,7 +686,7 @@ class History:
 
     def _check_times(self, number: int, topic: Topic) -> None:
         time = self.entropy.choice(topic.records).time + self.entropy.choice((-1, 0, 1))
-        position = self.log.machine.query("find_time", name=f"t{number}", timestamp=time)
+        position = self.log.machine.query(TimeQuery(name=f"t{number}", timestamp=time))
         assert isinstance(position, int)
         assert topic.first <= position <= len(topic.records) + 1
         assert all(stored.time < time for stored in topic.records[topic.first - 1 : position - 1])
@@ -683,7 +695,7 @@ class History:
         start, end = sorted(self.entropy.randint(1, len(topic.records) + 1) for _ in range(2))
         start, end = max(start, topic.first), max(end, topic.first)
         parts = self.log.machine.query(
-            "split_topic", name=f"t{number}", start=start, end=end, bytes=self.entropy.choice((1, 1000, 100_000))
+            SplitQuery(name=f"t{number}", start=start, end=end, bytes=self.entropy.choice((1, 1000, 100_000)))
         )
         assert isinstance(parts, list)
         assert parts == sorted(set(parts))

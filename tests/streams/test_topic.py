@@ -8,7 +8,7 @@ import pytest
 
 from tests.streams.log import Log, configure_topic, create_topic, open_session, records, restored, trim_topic
 from viewstamp.errors import RequestError, TopicExistsError, TrimmedError, UnknownTopicError
-from viewstamp.node.state_machine import Accepted, Placement
+from viewstamp.node.state_machine import Accepted, FirstPositionQuery, LocationQuery, Placement
 from viewstamp.streams import Streams
 
 BATCH = records(1, 1, 1, 1, 1000).size
@@ -49,15 +49,15 @@ def test_a_trim_lets_go_of_the_records_below_its_position(log: Log) -> None:
     receipts = fill(log, 200)
     assert log.run(trim_topic("orders", 150)) == {"topic": log.describe()}
     assert bounds(log) == (150, 200)
-    assert log.machine.query("first_position", topic=1) == 150
+    assert log.machine.query(FirstPositionQuery(topic=1)) == 150
     assert 51 * BATCH <= log.describe()["bytes"] <= 51 * BATCH + SPAN + BATCH
-    found = log.machine.query("locate", topic=1, position=150)[0]
+    found = log.machine.query(LocationQuery(topic=1, position=150))[0]
     assert isinstance(found, int)
     assert receipts[149].first_index - SPAN // BATCH - 1 <= found <= receipts[149].first_index
     assert log.machine.keep_from() == found
     for position in (1, 149):
         with pytest.raises(TrimmedError, match=f"position {position} .* begins at 150") as raised:
-            log.machine.query("locate", topic=1, position=position)
+            log.machine.query(LocationQuery(topic=1, position=position))
         assert raised.value.first == 150
 
 
@@ -68,26 +68,26 @@ def test_a_topic_may_be_trimmed_to_nothing_and_its_positions_go_on(log: Log) -> 
     assert log.describe()["bytes"] == 0
     assert log.machine.keep_from() is None
     with pytest.raises(TrimmedError):
-        log.machine.query("locate", topic=1, position=3)
+        log.machine.query(LocationQuery(topic=1, position=3))
     receipt = log.append(1, log.session(), 1)
     assert receipt.first_position == 4
-    assert log.machine.query("locate", topic=1, position=4)[0] == log.machine.keep_from() == receipt.first_index
+    assert log.machine.query(LocationQuery(topic=1, position=4))[0] == log.machine.keep_from() == receipt.first_index
 
 
 def test_a_trim_inside_a_batch_keeps_the_whole_batch_in_the_log(log: Log) -> None:
     receipt = log.append(log.topic(), log.session(), 1, count=10)
     log.run(trim_topic("orders", 5))
     assert bounds(log) == (5, 10)
-    assert log.machine.query("locate", topic=1, position=5)[0] == log.machine.keep_from() == receipt.first_index
+    assert log.machine.query(LocationQuery(topic=1, position=5))[0] == log.machine.keep_from() == receipt.first_index
 
 
 def test_a_trim_never_brings_anything_back_and_may_be_repeated(log: Log) -> None:
     fill(log, 200)
     log.run(trim_topic("orders", 150))
-    before, digest = log.describe(), log.machine.query("locate", topic=1, position=160)
+    before, digest = log.describe(), log.machine.query(LocationQuery(topic=1, position=160))
     for position in (150, 10, 1):
         assert log.run(trim_topic("orders", position)) == {"topic": before}
-    assert log.machine.query("locate", topic=1, position=160) == digest
+    assert log.machine.query(LocationQuery(topic=1, position=160)) == digest
 
 
 def test_a_trim_beyond_the_end_is_refused_before_and_in_the_log(log: Log) -> None:

@@ -22,7 +22,7 @@ from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.scrubber import ScrubOptions
-from viewstamp.node.server import Limits
+from viewstamp.node.service import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.streams.machine import Streams
 from viewstamp.wal.budget import WalOptions

@@ -4,8 +4,9 @@
 | --- | --- | --- |
 | ``node`` | the assembly: start, stop, the answers to the server's questions | how anything works inside |
 | ``reading`` | what is asked of the state, and how up to date it must be | frames |
-| ``server`` | connections that were accepted: frames in, answers out; what one request may be | consensus |
-| ``request_fields``, ``answers`` | what bodies of requests must hold, and those of answers hold | connections |
+| ``server`` | connections that were accepted: frames in, answers out | consensus |
+| ``service`` | a handler for each request of ``wire/requests.py``; what one request may be | connections |
+| ``answers`` | what bodies of answers hold | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
 | ``applier`` | the applied index, and everybody who waits for it | where batches come from |
@@ -21,7 +22,7 @@
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
 | ``health`` | comparing states, room left, latency, the watchdog | |
-| ``state_machine`` | the seam upwards, a Protocol | topics, actors |
+| ``state_machine`` | the Protocol of what is replicated, and its queries | actors |
 
 **The life of an append** is six owners long. Two of them are outside: the client's session (1) and the WAL's
 writer (5). Here: ``server`` decodes the frame and admits it (2); ``replica`` gathers proposals and messages, steps

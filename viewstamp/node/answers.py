@@ -38,12 +38,10 @@ def member_fields(membership: Membership) -> dict[str, object]:
 def outcome_fields(result: Result) -> dict[str, object]:
     """Return the fields of an answer to a batch: its receipt, None = fenced, and what its commands came to."""
     if isinstance(result, CommandResults):
-        return {"receipt": _receipt(result.receipt), "results": result.results}
-    return {"receipt": _receipt(result) if isinstance(result, Placement) else None}
-
-
-def _receipt(receipt: Placement) -> list[int]:
-    return [receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time]
+        return {**outcome_fields(result.receipt), "results": result.results}
+    if not isinstance(result, Placement):
+        return {"receipt": None}
+    return {"receipt": [result.first_position, result.count, result.term, result.first_index, result.log_time]}
 
 
 def result_fields(result: Result) -> dict[str, object]:

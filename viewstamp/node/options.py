@@ -11,7 +11,7 @@ from viewstamp.node.log_clock import BOUND_SECONDS
 from viewstamp.node.release import release
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.running_mark import INTERVAL, SYNCED
-from viewstamp.node.server import Limits
+from viewstamp.node.service import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.wal.budget import WalOptions
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
-from typing import cast
 
 from viewstamp.actors import Ref
 from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError
@@ -13,7 +12,15 @@ from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.replica import Item, Replica, WaitForIndex, resolve
-from viewstamp.node.state_machine import StateMachine
+from viewstamp.node.state_machine import (
+    ActorChangesQuery,
+    AnswerT,
+    CommitEffectQuery,
+    LastPositionQuery,
+    LocationQuery,
+    Query,
+    StateMachine,
+)
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Buffer
 
@@ -54,19 +61,22 @@ class Reading:
         self._glanced_at = -math.inf
 
     async def query(
-        self, question: str, /, *, stale: bool, max_staleness: float | None = None, **arguments: object
-    ) -> tuple[object, float]:
+        self, query: Query[AnswerT], *, stale: bool, max_staleness: float | None = None, applied_index: int = 0
+    ) -> tuple[AnswerT, float]:
         """Ask the state machine; return its answer and the age of that, in seconds.
 
         Unless ``stale`` after all that was committed when the question came, and then the age is 0. Stale: as the
         member stands, but at most ``max_staleness`` old: where it is not that fresh it asks the leader, as for a
-        question that is not stale. Age ``math.inf``: it has not known since its start.
+        question that is not stale. Age ``math.inf``: it has not known since its start. A stale answer is given after
+        ``applied_index`` has been applied here.
 
         Raises:
           NoQuorumError: nobody confirms a leader, or that this member is as fresh as it should be.
         """
+        if stale and applied_index:
+            await self._wait_applied(Index(applied_index))
         age = await self._freshen(stale, max_staleness)
-        return self._machine.query(question, **arguments), age
+        return self._machine.query(query), age
 
     async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
         """Wait until ``applied_index`` has been applied here, and up to ``wait`` seconds for ``position`` to exist."""
@@ -103,35 +113,15 @@ class Reading:
             topic_map.locate(position)  # Says which positions are left.
             raise UnavailableError(f"{self._me} dropped that part of its log meanwhile", remedy="try again") from None
 
-    async def call_query(
-        self,
-        actor: str,
-        key: str,
-        method: str,
-        arguments: bytes,
-        *,
-        stale: bool,
-        max_staleness: float | None,
-        applied_index: Index,
-    ) -> tuple[bytes, float]:
-        """Run a query of an actor; return its packed result, and its age: see :meth:`query`."""
-        if stale:
-            await self._wait_applied(applied_index)
-        age = await self._freshen(stale, max_staleness)
-        result = self._machine.query("call_query", actor=actor, key=key, method=method, arguments=arguments)
-        assert isinstance(result, bytes)
-        return result, age
-
-    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[object], int]:
+    async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[list[object]], int]:
         """Return the changes of an actor from ``index`` on (0 = from now), and where to go on; empty after ``wait``."""
         following = index or int(self._applier.applied_end)
-        found: list[object] = []
+        found: list[list[object]] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while not found:
                     before = following
-                    answer = self._machine.query("changes", actor=actor, key=key, index=following)
-                    found, following = cast("tuple[list[object], int]", answer)
+                    found, following = self._machine.query(ActorChangesQuery(actor, key, following))
                     if not found and following == before:
                         await self._wait_applied(self._applier.applied_end)
                     elif not found:
@@ -192,9 +182,7 @@ class Reading:
             give_up()
 
     def _last_position(self, topic: TopicId) -> Position:
-        last = self._machine.query("last_position", topic=topic)
-        assert isinstance(last, int)
-        return Position(last)
+        return self._machine.query(LastPositionQuery(topic))
 
 
 class _Map:
@@ -206,7 +194,7 @@ class _Map:
 
     def locate(self, position: Position) -> tuple[Index, Position]:
         """Raise TrimmedError where the position is gone."""
-        return cast("tuple[Index, Position]", self._machine.query("locate", topic=self._topic, position=position))
+        return self._machine.query(LocationQuery(self._topic, position))
 
     def has_effect(self, index: Index) -> bool:
-        return bool(self._machine.query("has_effect", index=index))
+        return self._machine.query(CommitEffectQuery(index))

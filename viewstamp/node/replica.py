@@ -45,7 +45,7 @@ from viewstamp.node.health.latency import LatencyGauge
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers.identity import joining_change
-from viewstamp.node.state_machine import Accepted, Answered, CommandResults, Placement, Result
+from viewstamp.node.state_machine import Accepted, Answered, CommandResults, OutcomeQuery, Placement, Result
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Kind
 
@@ -505,7 +505,7 @@ class Replica(Actor[Item]):
     def _known_outcome(self, batch: Batch, refusal: StorageFullError) -> Result | ViewstampError:
         """Answer a retry of what was applied although nothing new can be written; everything else is refused."""
         try:
-            outcome = self.applier.machine.query("outcome", session=batch.session, sequence=batch.sequence)
+            outcome = self.applier.machine.query(OutcomeQuery(session=batch.session, sequence=batch.sequence))
         except ViewstampError:
             return refusal
         assert outcome is None or isinstance(outcome, Placement | CommandResults)

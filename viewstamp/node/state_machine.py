@@ -1,4 +1,4 @@
-"""The seam upwards: what a node replicates. ``streams/`` implements it; the node knows nothing of topics.
+"""What a node replicates: a state machine, and its queries. ``streams/`` implements it.
 
 Everything here is synchronous, deterministic and per batch, never per record. The node calls from its
 event loop, one call at a time.
@@ -8,20 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from viewstamp.ids import Index, Position, Term
+from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.wire.batch import Batch
 
 __all__ = [
     "Accepted",
+    "ActorChangesQuery",
+    "ActorQuery",
+    "ActorsQuery",
     "Admission",
+    "AnswerT",
     "Answered",
     "CommandResults",
+    "CommitEffectQuery",
+    "FirstPositionQuery",
+    "InterfaceQuery",
+    "LastPositionQuery",
+    "LocationQuery",
+    "OutcomeQuery",
     "Placement",
+    "Query",
     "Result",
+    "SinkQuery",
+    "SinksQuery",
     "SnapshotView",
+    "SplitQuery",
     "StateMachine",
+    "TimeQuery",
+    "TopicQuery",
+    "TopicsQuery",
     "Waiting",
 ]
 
@@ -86,6 +103,131 @@ class Waiting:
 Admission = Accepted | Answered | Waiting
 
 
+AnswerT = TypeVar("AnswerT", covariant=True)
+
+
+class Query(Generic[AnswerT]):
+    """A read of the applied state, whose answer is an ``AnswerT``."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsQuery(Query[list[dict[str, Any]]]):
+    """All topics as maps, in the order of their creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQuery(Query[dict[str, Any]]):
+    """The map of a topic: id, name, first_position, last_position, bytes, retain_bytes, retain_seconds."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPositionQuery(Query[Position]):
+    """The first position that is kept; one above the last if the topic holds no record."""
+
+    topic: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class LastPositionQuery(Query[Position]):
+    """The last position of a topic; 0 = it never had a record."""
+
+    topic: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class LocationQuery(Query[tuple[Index, Position]]):
+    """The index from which a forward scan finds a position, and the first position visible there.
+
+    Raises TrimmedError if the position is gone.
+    """
+
+    topic: TopicId
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEffectQuery(Query[bool]):
+    """Whether the COMMIT at an index, which has been applied, had an effect."""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class SplitQuery(Query[list[int]]):
+    """Rising positions from ``start`` to ``end`` with about ``bytes`` bytes between two of them."""
+
+    name: str
+    start: int
+    end: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeQuery(Query[int]):
+    """A position at or before the first record of a log time, in microseconds, or later."""
+
+    name: str
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinksQuery(Query[list[dict[str, object]]]):
+    """All sinks as maps."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkQuery(Query[dict[str, object]]):
+    """The map of a sink."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeQuery(Query[Result]):
+    """The result of a sequence of a session; None = it was fenced. Raises UnavailableError if it is not decided yet."""
+
+    session: SessionId
+    sequence: Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ActorsQuery(Query[list[dict[str, object]]]):
+    """All actors as maps: name, class, version, instances, digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceQuery(Query[dict[str, Any]]):
+    """The interface of an actor: ``Interface.to_wire()``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActorQuery(Query[bytes]):
+    """The packed result of a query of an actor; ``arguments`` are packed."""
+
+    actor: str
+    key: str
+    method: str
+    arguments: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ActorChangesQuery(Query[tuple[list[list[object]], int]]):
+    """Changes of an actor, and the index to ask from next. Raises TrimmedError if they are gone.
+
+    ``key`` None = of all instances; ``index`` 0 = from now on.
+    """
+
+    actor: str
+    key: str | None
+    index: int
+
+
 class StateMachine(Protocol):
     """A deterministic state machine that follows the log.
 
@@ -132,8 +274,8 @@ class StateMachine(Protocol):
         """
         ...
 
-    def query(self, name: str, /, **arguments: object) -> object:
-        """Read the state. Raises RequestError where the question has no answer."""
+    def query(self, query: Query[AnswerT], /) -> AnswerT:
+        """Read the applied state. Raises RequestError if the query has no answer."""
         ...
 
     def begin_snapshot(self) -> SnapshotView:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from viewstamp.ids import Index
+from viewstamp.ids import Index, Position
+from viewstamp.node.state_machine import ActorQuery, CommitEffectQuery, LocationQuery, TopicsQuery
 from viewstamp.sim.checkers.linearizability import Append, Operation, ReadFrom
 from viewstamp.sim.checkers.replicas import Contents, Kept
 from viewstamp.sim.checkers.violation import Violation
@@ -33,11 +34,8 @@ def contents_of(member: Member) -> dict[str, Kept]:
     node = member.node
     assert node is not None
     assert node.wal is not None
-    topics: list[dict[str, Any]] = node.machine.query("list_topics")  # type: ignore[assignment]
-    located = [
-        cast("tuple[int, int]", node.machine.query("locate", topic=topic["id"], position=topic["first_position"]))
-        for topic in topics
-    ]
+    topics = node.machine.query(TopicsQuery())
+    located = [node.machine.query(LocationQuery(topic["id"], topic["first_position"])) for topic in topics]
     # Not from the log's beginning: below what topics keep it may be damaged, which nobody has to repair.
     batches = _batches(node.wal, min((index for index, _ in located), default=node.wal.durable_end))
     contents = {}
@@ -54,7 +52,7 @@ def contents_of(member: Member) -> dict[str, Kept]:
                 gone = max(0, kept.first - at)
                 kept.values.extend(found.values()[gone:])
                 kept.times.extend([batch.log_time] * max(0, found.count - gone))
-                at += found.count
+                at = Position(at + found.count)
         if kept.first + len(kept.values) != topic["last_position"] + 1:
             raise Violation(
                 "TopicsAreWhole", f"{member.id} holds {len(kept.values)} records from {kept.first} of {topic}"
@@ -75,7 +73,7 @@ def _made_visible(batch: LogBatch, topic: int, wal: Wal, machine: StateMachine) 
     """Return the batches of a topic that become visible with ``batch``: itself, or what it commits."""
     if batch.kind is Kind.RECORDS:
         return [batch] if batch.topic == topic else []
-    if batch.kind is not Kind.COMMIT or not machine.query("has_effect", index=batch.first_index):
+    if batch.kind is not Kind.COMMIT or not machine.query(CommitEffectQuery(index=batch.first_index)):
         return []
     entries = [entry for _, entries in decode_commit(batch).parts for entry in entries_of(entries)]
     found = [wal.read(Index(entry.index), 1)[0] for entry in entries if entry.topic == topic]
@@ -92,7 +90,7 @@ def journals_of(member: Member, workload: Workload) -> dict[str, list[str]]:
         entries: list[str] = []
         while True:
             arguments = encode_arguments([len(entries), _ENTRIES_AT_ONCE], {})
-            packed = member.machine.query("call_query", actor="journal", key=key, method="read", arguments=arguments)
+            packed = member.machine.query(ActorQuery(actor="journal", key=key, method="read", arguments=arguments))
             assert isinstance(packed, bytes)
             piece = decode_result(packed)
             entries += piece

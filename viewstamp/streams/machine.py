@@ -24,12 +24,29 @@ from viewstamp.errors import (
 from viewstamp.ids import Index, Position, Sequence, SessionId
 from viewstamp.node.state_machine import (
     Accepted,
+    ActorChangesQuery,
+    ActorQuery,
+    ActorsQuery,
     Admission,
     Answered,
+    AnswerT,
     CommandResults,
+    CommitEffectQuery,
+    FirstPositionQuery,
+    InterfaceQuery,
+    LastPositionQuery,
+    LocationQuery,
+    OutcomeQuery,
     Placement,
+    Query,
     Result,
+    SinkQuery,
+    SinksQuery,
     SnapshotView,
+    SplitQuery,
+    TimeQuery,
+    TopicQuery,
+    TopicsQuery,
     Waiting,
 )
 from viewstamp.streams.admission import AdmissionView
@@ -400,78 +417,62 @@ class Streams:
 
     # Asking.
 
-    def query(self, name: str, /, **arguments: object) -> object:
+    def query(self, query: Query[AnswerT], /) -> AnswerT:
         """Read the applied state.
-
-        | name | arguments | answer |
-        | --- | --- | --- |
-        | list_topics | | a list of topic maps, in order of creation |
-        | describe_topic | name | the topic's map: id, name, first_position, last_position, bytes, retain_bytes, ... |
-        | first_position | topic (id) | the first position that is kept; one above the last = there is none |
-        | last_position | topic (id) | the topic's last position, 0 = never had a record |
-        | locate | topic (id), position | (index from which a forward scan finds it, the first position visible there) |
-        | has_effect | index | whether the COMMIT there, which has been applied, had an effect |
-        | list_sinks | | a list of sink maps |
-        | describe_sink | name | the sink's map |
-        | split_topic | name, start, end, bytes | rising positions from start to end, about so many bytes apart |
-        | find_time | name, timestamp | a position at or before the first record of that log time or later |
-        | outcome | session, sequence | a Placement or CommandResults; None = fenced |
-        | list_actors | | a list of maps: name, class, version, instances, digest |
-        | describe_actor | name | the actor's interface, ``Interface.to_wire()`` |
-        | call_query | actor, key, method, arguments (packed) | the query's result, packed |
-        | changes | actor, key (None = all), index (0 = from now on) | (list of changes, index to ask from next) |
 
         Raises:
           UnknownTopicError, UnknownActorError, StaleSessionError: there is no such topic, actor or session here.
           TrimmedError: the position or the changes are gone; ``first`` is the first position or index that is left.
           UnavailableError: the outcome of a sequence that is not decided yet.
-          RequestError: no such question.
         """
-        state = self._state
-        match name:
-            case "list_topics":
-                return [topic.describe() for topic in state.topics.values()]
-            case "describe_topic":
-                return state.named(str(arguments["name"])).describe()
-            case "first_position":
-                return state.topic(cast("int", arguments["topic"])).first_position
-            case "last_position":
-                return state.topic(cast("int", arguments["topic"])).next_position - 1
-            case "locate":
-                topic, position = state.topic(cast("int", arguments["topic"])), cast("int", arguments["position"])
+        return cast("AnswerT", self._answer(query))
+
+    def _answer(self, query: Query[Any]) -> object:
+        state = self._ledger.state
+        match query:
+            case CommitEffectQuery(index):
+                return index not in state.staging.idle_commits
+            case LocationQuery(topic_id, position):
+                topic = state.topic(topic_id)
                 # A position that does not exist yet will stand behind all that has been applied.
                 return topic.locate(position) if position < topic.next_position else (state.end, topic.next_position)
-            case "has_effect":
-                return arguments["index"] not in state.staging.idle_commits
-            case "list_sinks":
+            case LastPositionQuery(topic_id):
+                return state.topic(topic_id).next_position - 1
+            case FirstPositionQuery(topic_id):
+                return state.topic(topic_id).first_position
+            case TopicsQuery():
+                return [topic.describe() for topic in state.topics.values()]
+            case TopicQuery(name):
+                return state.named(name).describe()
+            case SplitQuery(name, start, end, size):
+                return self._split(name, start, end, size)
+            case TimeQuery(name, timestamp):
+                return state.named(name).find_time(timestamp)
+            case SinksQuery():
                 return [state.staging.describe(sink) for sink in state.staging.sinks.values()]
-            case "describe_sink":
-                return state.staging.describe(state.staging.sink(str(arguments["name"])))
-            case "split_topic":
-                return self._split(**cast("dict[str, Any]", arguments))
-            case "find_time":
-                return state.named(str(arguments["name"])).find_time(cast("int", arguments["timestamp"]))
-            case "outcome":
-                return self._outcome(cast("SessionId", arguments["session"]), cast("Sequence", arguments["sequence"]))
-            case "list_actors":
+            case SinkQuery(name):
+                return state.staging.describe(state.staging.sink(name))
+            case OutcomeQuery(session_id, sequence):
+                return self._outcome(session_id, sequence)
+            case ActorsQuery():
                 return self._actors.list()
-            case "describe_actor":
-                return self._actors.describe(str(arguments["name"]))
-            case "call_query":
-                return self._actors.query(**cast("dict[str, Any]", {"name": arguments.pop("actor"), **arguments}))
-            case "changes":
-                return self._actors.changes(**cast("dict[str, Any]", {"name": arguments.pop("actor"), **arguments}))
+            case InterfaceQuery(name):
+                return self._actors.describe(name)
+            case ActorQuery(name, key, method, arguments):
+                return self._actors.query(name, key, method, arguments)
+            case ActorChangesQuery(name, instance, index):
+                return self._actors.changes(name, instance, index)
             case _:
-                raise RequestError(f"no query is named {name!r}")
+                raise AssertionError(f"no answer to {query!r}")
 
-    def _split(self, name: str, start: int, end: int, bytes: int) -> list[int]:  # noqa: A002  # as on the wire
+    def _split(self, name: str, start: int, end: int, size: int) -> list[int]:
         topic = self._state.named(name)
-        if not (1 <= start <= end <= topic.next_position and bytes >= 1):
+        if not (1 <= start <= end <= topic.next_position and size >= 1):
             raise RequestError(
-                f"topic {name!r} cannot be divided from {start} to {end} by {bytes} bytes",
+                f"topic {name!r} cannot be divided from {start} to {end} by {size} bytes",
                 remedy=f"stay within positions 1 to {topic.next_position}, and take at least one byte",
             )
-        return topic.split(start, end, bytes)
+        return topic.split(start, end, size)
 
     def _outcome(self, session_id: SessionId, sequence: Sequence) -> Result:
         session = self._state.sessions.find(session_id)

@@ -6,7 +6,7 @@ payload. The node answers OK or ERROR with the same ``id``. ERROR holds ``error`
 The docstring of each request says what its OK holds.
 
 To add a field, give it a default: a field with its default value is not sent, so that older nodes go on reading the
-request, and a node ignores a key that it does not know. A new request needs a handler in ``node/server.py``; a test
+request, and a node ignores a key that it does not know. A new request needs a handler in ``node/service.py``; a test
 compares the two.
 """
 
@@ -67,7 +67,7 @@ _CHALLENGE = Range(CHALLENGE_BYTES, CHALLENGE_BYTES, remedy=f"send a challenge o
 # -- Appends --------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.APPEND)
+@request(FrameKind.APPEND, payload=Kind.RECORDS)
 class AppendBatch(RequestBody):
     """Append the batch in the payload.
 
@@ -75,7 +75,7 @@ class AppendBatch(RequestBody):
     """
 
 
-@request(FrameKind.APPEND_AT)
+@request(FrameKind.APPEND_AT, payload=Kind.RECORDS)
 class AppendBatchAt(RequestBody):
     """Append the batch in the payload if its first position will be ``position``.
 
@@ -86,7 +86,7 @@ class AppendBatchAt(RequestBody):
     position: Annotated[int, _POSITION]
 
 
-@request(FrameKind.CALL)
+@request(FrameKind.CALL, payload=Kind.COMMANDS)
 class CallActors(RequestBody):
     """Append the batch of commands in the payload (``wire/commands.py``).
 
@@ -94,7 +94,7 @@ class CallActors(RequestBody):
     """
 
 
-@request(FrameKind.STAGE)
+@request(FrameKind.STAGE, payload=Kind.STAGED)
 class StageBatch(RequestBody):
     """Append the batch in the payload to an attempt; it gets its positions when the attempt is committed.
 

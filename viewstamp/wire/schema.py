@@ -76,9 +76,13 @@ class RequestBody:
     __slots__ = ()
 
     kind: ClassVar[FrameKind]
+    payload: ClassVar[Kind | None]
+    """The kind of the batch that is the payload of the frame."""
     record: ClassVar[Kind | None]
     """The kind of batch that holds the body as its record, for requests that the leader writes into the log."""
     fields: ClassVar[tuple[BodyField, ...]]
+    _only: ClassVar[Any]
+    """The one instance of a request without fields: making one for each append would be a call more."""
 
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> Self:
@@ -87,6 +91,9 @@ class RequestBody:
         Raises:
           RequestError: a field is missing, of another type or out of range.
         """
+        if not cls.fields:
+            only: Self = cls._only
+            return only
         kind = cls.kind
         return cls(**{field.name: field.read(kind, body) for field in cls.fields})
 
@@ -106,7 +113,9 @@ RequestT = TypeVar("RequestT", bound=RequestBody)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def request(kind: FrameKind, *, record: Kind | None = None) -> Callable[[type[RequestT]], type[RequestT]]:
+def request(
+    kind: FrameKind, *, payload: Kind | None = None, record: Kind | None = None
+) -> Callable[[type[RequestT]], type[RequestT]]:
     """Make a class the row of the requests of this kind: a frozen dataclass whose annotations are the body's fields."""
 
     def decorate(cls: type[RequestT]) -> type[RequestT]:
@@ -115,8 +124,10 @@ def request(kind: FrameKind, *, record: Kind | None = None) -> Callable[[type[Re
         assert kind not in REQUESTS, f"{kind.name} has a row already"
         REQUESTS[kind] = made
         made.kind = kind
+        made.payload = payload
         made.record = record
         made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
+        made._only = None if made.fields else made()
         return cast("type[RequestT]", made)
 
     return decorate
