@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 import pytest
 
@@ -24,6 +25,14 @@ def pytest_configure(config: pytest.Config) -> None:
     restore_interrupt()
     if os.environ.get("VIEWSTAMP_SOAK") and config.getoption("timeout", None) is None:
         config.option.timeout = LONG_SECONDS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked ``spark`` where Spark, and Arrow with it, is not installed."""
+    if find_spec("pyspark") is None:
+        for item in items:
+            if item.get_closest_marker("spark"):
+                item.add_marker(pytest.mark.skip(reason="needs the extra `spark`"))
 
 
 @pytest.fixture

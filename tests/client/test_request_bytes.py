@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from viewstamp.client.sink import Attempt
 
 from tests.client.cluster import Act, Cluster, Peer
 from tests.client.test_actors import Inventory
+from viewstamp.client.sinks import Attempt
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
 from viewstamp.wire.frame import Frame, FrameKind
 

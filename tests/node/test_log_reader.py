@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.group import SMALL, not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
-from tests.streams.log import RaftLog, Stager, commit, entries, records, seal, trim_topic
+from tests.streams.log import Log, Stager, commit, entries, records, seal, trim_topic
 from viewstamp.consensus.log import RaftLog as CoreLog
 from viewstamp.errors import CorruptionError, TrimmedError
 from viewstamp.host.disk import RealDisk
@@ -32,7 +32,7 @@ class Written:
     """
 
     def __init__(self, rounds: int) -> None:
-        self.log = RaftLog(Streams())
+        self.log = Log(Streams())
         self.machine = self.log.machine
         self.stager = Stager(self.log)
         self.shown: dict[TopicId, list[tuple[int, Batch]]] = {topic: [] for topic in TOPICS}

@@ -153,7 +153,6 @@ async def test_nodes_that_were_killed_and_led_by_turns_replay_to_one_log(tmp_pat
 
 @pytest.mark.spark  # for Arrow, which comes with Spark
 async def test_parquet_holds_every_field_in_order(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     from viewstamp.replay.parquet import write_parquet
@@ -178,7 +177,6 @@ async def test_parquet_holds_every_field_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.spark  # for Arrow, which comes with Spark
 async def test_parquet_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     from viewstamp.replay.parquet import write_parquet
 
     target = tmp_path / "out"

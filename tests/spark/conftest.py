@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,9 @@ from tests.spark.cluster import RunningCluster, running_cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+if find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

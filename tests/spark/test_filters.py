@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
