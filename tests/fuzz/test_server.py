@@ -258,7 +258,7 @@ async def test_a_link_to_what_is_no_address_tries_on_and_stops_no_node() -> None
             unsent_bytes_max=1000,
             on_lost=lambda _: None,
             on_lost_disk=lambda _: None,
-            on_connected=lambda _: None,
+            greeting=list,
             is_meant=lambda _: True,
             log=Journal().logger(),
         )

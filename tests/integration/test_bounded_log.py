@@ -179,8 +179,8 @@ async def test_a_restart_takes_no_longer_than_it_may_however_little_log_there_is
         await group.run()
         await work(group.client(), 2000)
         (node,) = group.nodes.values()
-        assert node.snapshotter is not None
-        await wait_for(lambda: node.snapshotter.restart_seconds < 0.8, lambda: str(node.status))  # type: ignore[union-attr]
+        assert node.parts is not None
+        await wait_for(lambda: node.parts.snapshotter.restart_seconds < 0.8, lambda: str(node.status))  # type: ignore[union-attr]
         assert await restart_seconds(group, "n1") < 0.8
         await work(group.client(), 50)
 
@@ -370,7 +370,7 @@ async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is
         leader = await group.leader()
         assert leader.wal is not None
         assert leader.replica is not None
-        assert leader.snapshotter is not None
+        assert leader.parts is not None
         disk.slow = next(name for name in group.members if name != leader.options.node)
         begins: set[int] = set()
         was_held = False
@@ -379,7 +379,7 @@ async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is
             await callers.send(10)
             begins |= {segment.first_index for segment in leader.wal.segments()}
             first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
-            newest = leader.snapshotter.newest
+            newest = leader.parts.snapshotter.newest
             if leader.wal.bytes_left >= 0.25 * ROOMY.bytes_max and not was_pressed:
                 assert first <= behind, "it needs what was dropped"
                 was_held |= newest is not None and newest.end > behind + 100

@@ -138,7 +138,7 @@ async def check_same(group: ActorGroup, callers: Callers, client: Client) -> Non
 
 
 def progress_of(node: Node) -> dict[str, object]:
-    return node.fetcher.progress if node.fetcher is not None else {}
+    return node.parts.fetcher.progress if node.parts is not None else {}
 
 
 async def in_the_middle(node: Node) -> dict[str, object]:
@@ -146,7 +146,7 @@ async def in_the_middle(node: Node) -> dict[str, object]:
 
     def look() -> dict[str, object] | None:
         progress = progress_of(node)
-        assert node.snapshotter is not None
+        assert node.parts is not None
         return progress if progress and 0 < int(str(progress["bytes"])) < int(str(progress["size"])) else None
 
     return await wait_for(look, lambda: str(node.status))

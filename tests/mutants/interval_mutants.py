@@ -30,8 +30,8 @@ def mark_cleared_before_sync() -> AbstractContextManager[None]:
     original = Node._close_files
 
     async def close_files(self: Node) -> None:
-        if self.log_store is not None:
-            await in_thread(self.log_store.mark_stopped)
+        if self.parts is not None:
+            await in_thread(self.parts.log_store.mark_stopped)
         await original(self)
 
     return patched(Node, _close_files=close_files)

@@ -12,9 +12,10 @@ from viewstamp.consensus.messages import SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.state import Core
 from viewstamp.ids import NodeId
+from viewstamp.node.inbox import FromPeer
 from viewstamp.node.peers import identity
 from viewstamp.node.peers.pool import PeerPool
-from viewstamp.node.replica import FromPeer, Replica
+from viewstamp.node.replica import Replica
 
 __all__ = ["MESSAGE_MUTANTS"]
 

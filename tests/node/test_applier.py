@@ -26,7 +26,7 @@ class Told:
 
 def run(applier: Applier, batches: list[Batch]) -> None:
     """Hand over what is committed, and let one turn apply it."""
-    applier.hand_over(batches)
+    applier.pending.extend(batches)
     applier.apply_turn()
 
 

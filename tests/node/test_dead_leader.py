@@ -114,7 +114,7 @@ async def test_a_peer_is_lost_when_its_connection_ends_and_nobody_answers_any_mo
         unsent_bytes_max=1000,
         on_lost=lost.append,
         on_lost_disk=lambda _: None,
-        on_connected=lambda _: None,
+        greeting=list,
         log=Journal().logger(),
     )
     running = asyncio.create_task(link.run())

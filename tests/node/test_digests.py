@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, NodeId, Sequence, SessionId
+from viewstamp.node.applier import Applier
 from viewstamp.node.health.digests import Digests
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
@@ -61,6 +62,7 @@ class Members:
     group: Group = field(default_factory=lambda: Group(3))
     time: Time = field(default_factory=Time)
     logs: dict[NodeId, Log] = field(default_factory=dict)
+    appliers: dict[NodeId, Applier] = field(default_factory=dict)
     digests: dict[NodeId, Digests] = field(default_factory=dict)
     frames: list[tuple[NodeId, NodeId, dict[str, object]]] = field(default_factory=list)
     failures: dict[NodeId, DivergedError] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Members:
             raft = self.group[me].raft
             assert raft is not None
             self.logs[me] = Log(Streams(classes={"counter": Counter}))
+            self.appliers[me] = Applier(self.logs[me].machine, self.time)
             self.digests[me] = self.comparer(me, raft)
         for log in self.logs.values():
             log.run(build_batch([b""], kind=Kind.OPEN_SESSION))
@@ -80,7 +83,7 @@ class Members:
     def comparer(self, me: NodeId, raft: Any) -> Digests:
         return Digests(
             raft,
-            self.logs[me].machine,
+            self.appliers[me],
             Headroom(raft, lambda: self.left[me]),
             self.time,
             LogClock(self.time, raft.core, bound_seconds=10, log=Journal().logger()),
@@ -93,8 +96,13 @@ class Members:
         for me, log in self.logs.items():
             Counter.skew = int(me in skewed)
             log.run(commands(1, sequence, *amounts))
-            self.digests[me].note(log.applied[-1].end, log.machine.chain)
+            self.note(me, log)
         Counter.skew = 0
+
+    def note(self, me: NodeId, log: Log) -> None:
+        """Remember the chain after a batch, as an applier does in its turns."""
+        machine = log.machine
+        self.appliers[me].chains.append((log.applied[-1].end, machine.chain, machine.lineage))
 
     def compare(self, *silent: str) -> None:
         """Let the followers report, and the leader judge; what is said about it is passed on until nobody speaks."""
@@ -188,7 +196,7 @@ def test_a_report_of_what_is_not_applied_here_yet_waits() -> None:
     members.run(1, 10)
     ahead = members.logs[NodeId("n2")]
     ahead.run(commands(1, 2, 7))
-    members.digests[NodeId("n2")].note(ahead.applied[-1].end, ahead.machine.chain)
+    members.note(NodeId("n2"), ahead)
     members.compare()
     assert members.failures == {}
 
@@ -197,8 +205,8 @@ def test_after_a_snapshot_nothing_old_is_compared() -> None:
     """The chain comes with the snapshot; what was remembered belongs to the state that was replaced."""
     members = Members()
     members.run(1, 10, skewed=("n3",))
-    for digests in members.digests.values():
-        digests.forget()
+    for applier in members.appliers.values():
+        applier.chains = deque()
     members.compare()
     assert members.failures == {}
 

@@ -132,8 +132,8 @@ async def test_failed_is_set_before_anything_is_logged(tmp_path: Path) -> None:
         await node.start()
         await node.wait_running(20)
         seen.clear()
-        assert node._system is not None
-        node._system.fail(StorageError("the disk is gone"))
+        assert node.parts is not None
+        node.parts.system.fail(StorageError("the disk is gone"))
         assert seen == [True]
         await node.stop()
 
@@ -143,8 +143,8 @@ async def test_a_node_whose_replica_has_ended_silently_fails(tmp_path: Path, mon
     async with Group(tmp_path, 1) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]
-        assert node._replica_ref is not None
-        node._replica_ref.stop()
+        assert node.parts is not None
+        node.parts.ref.stop()
         async with asyncio.timeout(20):
             assert "the replica has ended" in str(await node.failed)
 
@@ -160,8 +160,8 @@ async def test_a_fetch_that_fails_for_an_unforeseen_reason_fails_the_node(
         async def read_log(*_: object) -> object:
             raise RuntimeError("a defect")
 
-        monkeypatch.setattr(node._reader, "read_log", read_log)
-        node._fetch(Fetch(NodeId("n2"), Term(1), 1, Index(1), 100))
+        monkeypatch.setattr(node.parts.log_reader, "read_log", read_log)
+        node.parts.log_fetches.begin(Fetch(NodeId("n2"), Term(1), 1, Index(1), 100))
         async with asyncio.timeout(20):
             assert isinstance(await node.failed, RuntimeError)
 

@@ -106,9 +106,9 @@ async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_
         client = group.client(timeout=3.0)
         await client.create_topic("orders")
         await group.caught_up()
-        leader = group.nodes[NodeId("n1")].replica
+        leader = group.nodes[NodeId("n1")].parts
         assert leader is not None
-        assert leader.is_leading
+        assert leader.replica.is_leading
         await wait_for(lambda: leader.headroom.spared_bytes > 0, lambda: f"nobody told: {group.status()}")
         count, error = await append_until_full(client)
         assert count > 15

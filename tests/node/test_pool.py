@@ -11,8 +11,9 @@ from tests.node.group import Journal
 from tests.node.switchboard import Switchboard
 from viewstamp.actors import System
 from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
-from viewstamp.errors import LostDiskError, WrongClusterError
+from viewstamp.errors import CorruptionError, LostDiskError, WrongClusterError
 from viewstamp.ids import NodeId
+from viewstamp.node.inbox import Inbox, Item, RememberPeer
 from viewstamp.node.peers.identity import joining_change
 from viewstamp.node.peers.pool import PeerPool
 from viewstamp.wire.identity_proof import fingerprint
@@ -22,6 +23,34 @@ def hello(peer: NodeId, incarnation: str) -> dict[str, object]:
     return {"cluster": "c", "node": peer, "incarnation": incarnation, "address": f"at-{peer}"}
 
 
+class Remembering(Inbox):
+    """Puts what a pool wants remembered into a dict, at once."""
+
+    def __init__(self, known: dict[str, str]) -> None:
+        super().__init__()
+        self.known = known
+
+    def put(self, item: Item) -> None:
+        if isinstance(item, RememberPeer):
+            self.known[item.peer] = item.incarnation
+
+
+class Nobody:
+    """A node that nothing is reported to."""
+
+    def on_change(self) -> None:
+        raise AssertionError
+
+    def on_superseded(self, reason: str) -> None:
+        raise AssertionError
+
+    def on_lost_disk(self, error: LostDiskError) -> None:
+        raise AssertionError
+
+    def on_rot(self, error: CorruptionError) -> None:
+        raise AssertionError
+
+
 def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
     """Return the peering of a member; what it wants remembered is put into ``known``."""
     raft = cores[me].raft
@@ -29,10 +58,10 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
     return PeerPool(
         raft,
         System(me),
+        greeting=dict,
+        inbox=Remembering(known),
+        node=Nobody(),
         hello={"cluster": "c", "node": me, "incarnation": f"disk-of-{me}", "address": me},
-        remember=lambda peer, incarnation: known.update({peer: incarnation}),
-        on_lost=lambda _: None,
-        on_lost_disk=lambda _: None,
         network=Switchboard().network(me),
         entropy=random.Random(1),
         unsent_bytes_max=1000,
@@ -58,7 +87,7 @@ async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsew
 async def test_of_two_disks_that_come_at_once_the_second_is_refused() -> None:
     """Both come before the disk of the first has been noted on this member's own."""
     peering = at(started(), "n2", {})
-    peering._remember = lambda peer, incarnation: None  # Its turn has not come.
+    peering._inbox = Inbox()  # The replica's turn has not come.
     peering.meet(N1, hello(N1, "a"))
     with pytest.raises(LostDiskError, match=f"fingerprint {fingerprint('b')}, known {fingerprint('a')}"):
         peering.meet(N1, hello(N1, "b"))

@@ -148,8 +148,8 @@ def rotten(start: int, term: int) -> bytes:
 def hello_of(group: Group, name: str) -> dict[str, object]:
     """What a member that was stopped would say of itself."""
     leader = group.nodes[NodeId("n1")]
-    assert leader.log_store is not None
-    incarnation = dict(leader.log_store.state.peers)[name]
+    assert leader.parts is not None
+    incarnation = dict(leader.parts.log_store.state.peers)[name]
     return {"cluster": CLUSTER, "node": name, "incarnation": incarnation, "version": PROTOCOL_VERSION}
 
 

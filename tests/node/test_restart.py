@@ -53,8 +53,8 @@ async def test_a_node_that_has_failed_does_not_begin_again(tmp_path: Path) -> No
     async with Group(tmp_path, 1) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]
-        assert node._system is not None
-        node._system.fail(StorageError("the disk is gone"))
+        assert node.parts is not None
+        node.parts.system.fail(StorageError("the disk is gone"))
         before = node.replica
         node.restart("a test")
         await asyncio.sleep(0.1)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 async def passed(node: Node) -> dict[str, object]:
     """Wait for a whole pass that begins from now on."""
-    scrubber = node.scrubber
+    scrubber = node.parts.scrubber if node.parts is not None else None
     assert scrubber is not None
     for _ in range(2):
         before = scrubber.status.get("finished")
@@ -46,7 +46,7 @@ async def test_a_healthy_node_is_read_and_nothing_happens(tmp_path: Path) -> Non
         status = await passed(group.nodes[NodeId("n2")])
         assert status["damaged"] == []
         assert int(str(status["bytes"])) > 150_000
-        assert group.nodes[NodeId("n2")].status["scrub"] == group.nodes[NodeId("n2")].scrubber.status  # type: ignore[union-attr]
+        assert group.nodes[NodeId("n2")].status["scrub"] == group.nodes[NodeId("n2")].parts.scrubber.status  # type: ignore[union-attr]
         assert not group.journal.of("! starts again")
 
 
@@ -76,17 +76,17 @@ async def test_every_sealed_segment_is_read(tmp_path: Path) -> None:
         await group.run()
         await fill(group)
         node = group.nodes[NodeId("n1")]
-        assert node.scrubber is not None
+        assert node.parts is not None
         assert node.wal is not None
-        node.scrubber._options = QUICK_SCRUB
+        node.parts.scrubber._options = QUICK_SCRUB
         sealed = [each.path for each in node.wal.segments() if each.sealed]
         assert len(sealed) > 2
-        await node.scrubber.run_pass()
-        assert node.scrubber.status["bytes"] == sum(map(os.path.getsize, sealed))
+        await node.parts.scrubber.run_pass()
+        assert node.parts.scrubber.status["bytes"] == sum(map(os.path.getsize, sealed))
         for path in sealed:
             flip_in_group(Path(path), 0)
-        await node.scrubber.run_pass()
-        assert node.scrubber.status["damaged"] == sealed
+        await node.parts.scrubber.run_pass()
+        assert node.parts.scrubber.status["damaged"] == sealed
 
 
 async def test_a_lost_segment_is_found_too(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ async def test_a_damaged_snapshot_is_set_aside_and_a_new_one_taken(tmp_path: Pat
         (path,) = (tmp_path / "n1" / "snapshots").glob("*.snapshot")
         flip(path, path.stat().st_size // 2)
         await wait_for(lambda: group.journal.of("! damaged snapshot", node="n1"), lambda: group.journal.tail())
-        assert node.snapshotter is not None
-        store = node.snapshotter.store
+        assert node.parts is not None
+        store = node.parts.snapshotter.store
         await wait_for(
             lambda: [each.path for each in store.stored if each.path != str(path)], lambda: f"none taken: {node.status}"
         )
@@ -218,9 +218,9 @@ async def test_a_pass_keeps_its_pace(tmp_path: Path) -> None:
         await group.run()
         await fill(group, 14)
         node = group.nodes[NodeId("n1")]
-        assert node.scrubber is not None
-        node.scrubber._options = slowly
+        assert node.parts is not None
+        node.parts.scrubber._options = slowly
         started = asyncio.get_running_loop().time()
-        await node.scrubber.run_pass()
+        await node.parts.scrubber.run_pass()
         seconds = asyncio.get_running_loop().time() - started
-        assert seconds >= int(str(node.scrubber.status["bytes"])) / (512 * 1024)
+        assert seconds >= int(str(node.parts.scrubber.status["bytes"])) / (512 * 1024)

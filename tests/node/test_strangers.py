@@ -70,7 +70,7 @@ async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> 
         term = term_of(leader)
         follower = next(node for name, node in group.nodes.items() if name != leader.me)
         await group.caught_up()
-        peering = follower._peers
+        peering = follower.parts.peers
         assert peering is not None
         await wait_for(lambda: not peering._raft.core.is_newcomer or None, group.journal.tail)
         hello: dict[str, object] = {"node": "n9~x", "incarnation": "i", "address": "127.0.0.1:1"}

@@ -2,12 +2,17 @@
 
 | file | owns | knows nothing of |
 | --- | --- | --- |
-| ``node`` | the assembly: start, stop, the answers to the server's questions | how anything works inside |
+| ``node`` | the life of a member: start, stop, begin again; what the server asks | how anything works |
+| ``parts`` | the parts of a running member, and the order in which they are made | when |
+| ``ports`` | what the parts ask of each neighbour: Protocols | who implements them |
 | ``reading`` | what is asked of the state, and how up to date it must be | frames |
 | ``server`` | connections that were accepted: frames in, answers out | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; what one request may be | connections |
 | ``answers`` | what bodies of answers hold | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
+| ``inbox`` | the messages that the replica's neighbours leave in its mailbox | what is done about them |
+| ``read_index`` | linearizable reads that wait for a leader to confirm an index | the state |
+| ``log_space`` | whether a batch still fits into the log | connections |
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
 | ``applier`` | the applied index, and everybody who waits for it | where batches come from |
 | ``log_reader`` | batches read back, from memory or disk | why they are wanted |
@@ -16,8 +21,8 @@
 | ``address_check`` | whether a node may start at the address of its settings | the log |
 | ``changes`` | changes of members and leader, followed to their end for the caller | how they are made |
 | ``crowd``, ``complaints`` | limits and log lines about accepted connections | what is asked over them |
-| ``options``, ``release`` | the settings of a node, and which release it runs | |
-| ``off_loop``, ``current_term`` | blocking work of a start; the term in log lines | |
+| ``options`` | the settings of a node, and which release it runs | |
+| ``off_loop`` | blocking work of a start, off the event loop | what it does |
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |

@@ -6,6 +6,7 @@ applies a bounded piece of what is committed, and heartbeats, votes and appends 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
@@ -20,13 +21,15 @@ from viewstamp.ids import Index, Sequence, SessionId, Term
 from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["Answer", "Applier"]
+__all__ = ["Answer", "Applier", "resolve"]
 
 Answer = Callable[[Result | ViewstampError], None]
 """Told once what became of a proposal."""
 
 _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
+_CHAINS_KEPT = 8192
+"""Batches whose chains are remembered: an older report of another member is not compared, its next one is."""
 
 
 class Applier:
@@ -34,7 +37,7 @@ class Applier:
 
     Invariants:
       * ``applied_end`` only grows; every batch before it has been applied once, or is in the snapshot that was adopted
-      * what was handed over and is not applied is in ``_pending``, in order
+      * what is committed and not applied is in ``pending``, in order
       * whoever waits is answered once: by a result, by ``fail``, or by ``applied_end`` passing their index
     """
 
@@ -52,27 +55,21 @@ class Applier:
         self.unsaved_seconds = 0.0
         """How long applying those took here, so about how long it will take again."""
         self.due_bytes = math.inf
-        """From so many ``unsaved_bytes`` on, ``on_due`` is called, once."""
-        self.on_due: Callable[[], None] = _nothing
-        self.on_applied: Callable[[Index, int], None] = lambda end, chain: None
-        """Hears the end and the machine's chain after each batch."""
+        """From so many ``unsaved_bytes`` on, ``due`` is set, once."""
+        self.due = asyncio.Event()
+        """Set when a snapshot is due; its waiter clears it."""
+        self.pending: deque[Batch] = deque()
+        """Committed batches, in order, that the next turns apply; the replica appends to it."""
+        self.chains: deque[tuple[Index, int, int]] = deque(maxlen=_CHAINS_KEPT)
+        """(end, chain, lineage) after each of the newest batches applied in turns, rising; a new deque with each
+        snapshot that is adopted."""
         self._clock = clock
-        self._pending: deque[Batch] = deque()
         self._proposals: dict[Index, Answer] = {}
         self._retries: dict[tuple[SessionId, Sequence], list[Answer]] = {}
         self._waiting: list[tuple[Index, int, _Waiter]] = []
         self._tiebreak = count()
         self._gone = 0
         """How many of those in ``_waiting`` do not wait any more."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether everything that was handed over has been applied."""
-        return not self._pending
-
-    def hand_over(self, batches: list[Batch]) -> None:
-        """Take committed batches, which follow on each other, to be applied by the next turns."""
-        self._pending.extend(batches)
 
     def apply_turn(self) -> None:
         """Apply as much as one turn may take. Never awaits.
@@ -82,20 +79,21 @@ class Applier:
           OutdatedCodeError: it holds a command that this code does not know; the node stops.
           anything else: user code met this machine's limits, not its state's: the node stops.
         """
-        if not self._pending:
-            return
+        pending, machine = self.pending, self.machine
         left = _TURN_BYTES
         started = self._clock.monotonic()
-        while self._pending and left > 0:
-            batch = self._pending.popleft()
+        while pending and left > 0:
+            batch = pending.popleft()
             if batch.kind is Kind.COMMANDS:
                 left -= batch.size
             self._apply(batch)
+            self.chains.append((batch.end, machine.chain, machine.lineage))
         self.unsaved_seconds += self._clock.monotonic() - started
-        self._call_waiting()
+        if self._waiting:
+            self._call_waiting()
         if self.unsaved_bytes >= self.due_bytes:
             self.due_bytes = math.inf
-            self.on_due()
+            self.due.set()
 
     def apply(self, batch: Batch) -> None:
         """Apply one committed batch; see :meth:`apply_turn`."""
@@ -116,7 +114,6 @@ class Applier:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
-        self.on_applied(batch.end, self.machine.chain)
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:
             answer(result)
@@ -126,7 +123,8 @@ class Applier:
 
     def adopt(self, prepared: object, point: SnapshotPoint) -> None:
         """Go on from a snapshot's state: it stands for everything before its end. Who waits for that is called."""
-        self._pending.clear()
+        self.pending.clear()
+        self.chains = deque(maxlen=_CHAINS_KEPT)
         self.machine.adopt(prepared)
         self.applied_end = point.end
         self.applied_term = point.last_term
@@ -196,6 +194,12 @@ class _Waiter:
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.call: Callable[[], None] | None = call
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Resolve a waiter's future, unless it has been cancelled or has timed out."""
+    if not future.done():
+        future.set_result(None)
 
 
 def _nothing() -> None:

@@ -52,6 +52,8 @@ class MembershipChanges:
     def __init__(self, raft: Raft) -> None:
         self._raft = raft
         self._begun: list[_Begun] = []
+        self.waiting = False
+        """Whether a change or a transfer may be over: :meth:`note` is to be called after the turn."""
         self._transfers: list[tuple[NodeId, Told]] = []
 
     def begin(self, item: ChangeMembers) -> None:
@@ -61,6 +63,7 @@ class MembershipChanges:
         except ViewstampError as error:
             item.told(error)
             return
+        self.waiting = True
         self._begun.append(_Begun(viewstamp.index, self._raft.core.term, item.told))
 
     def begin_transfer(self, item: Transfer) -> None:
@@ -70,14 +73,15 @@ class MembershipChanges:
         except ViewstampError as error:
             item.told(error)
             return
+        self.waiting = True
         self._transfers.append((target, item.told))
 
     def note(self) -> None:
         """Look, after a turn, what is over."""
-        if self._begun:
-            self._begun = [begun for begun in self._begun if not self._has_told(begun)]
+        self._begun = [begun for begun in self._begun if not self._has_told(begun)]
         if self._transfers:
             self._note_transfers()
+        self.waiting = bool(self._begun or self._transfers)
 
     def fail(self, error: ViewstampError) -> None:
         """Tell everybody who waits that this member goes no further."""

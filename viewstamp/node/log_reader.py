@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from viewstamp.consensus.log import RaftLog
-from viewstamp.errors import CorruptionError, UnavailableError
+from viewstamp.consensus.messages import BatchesRead
+from viewstamp.consensus.ready import Fetch
+from viewstamp.errors import CorruptionError, TrimmedError, UnavailableError
 from viewstamp.host.interfaces import Disk, SerialExecutor
-from viewstamp.ids import Index, Position, TopicId
+from viewstamp.ids import Index, NodeId, Position, TopicId
+from viewstamp.node.inbox import FromPeer, Inbox
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 
-__all__ = ["LogReader", "TopicMap"]
+__all__ = ["LogFetches", "LogReader", "TopicMap"]
 
 _SCAN_BYTES = 1024 * 1024
 """How much of the log is looked at in one go."""
@@ -168,6 +171,51 @@ class LogReader:
                 job.future.set_exception(result)
             else:
                 job.future.set_result(result)
+
+
+class LogFetches:
+    """Reads from disk what the core wants to send to members that are far behind: ``Ready.fetches``."""
+
+    def __init__(self, reader: LogReader, me: NodeId, inbox: Inbox, fail: Callable[[BaseException], None]) -> None:
+        """Answer into ``inbox``, in the name of ``me``; ``fail`` stops the node."""
+        self._reader = reader
+        self._me = me
+        self._inbox = inbox
+        self._fail = fail
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def begin(self, fetch: Fetch) -> None:
+        """Begin to read. Never awaits; the answer comes as ``BatchesRead``."""
+        task = asyncio.get_running_loop().create_task(self._read(fetch))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def cancel(self) -> None:
+        """Give up all reads."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _read(self, fetch: Fetch) -> None:
+        try:
+            batches = await self._reader.read_log(fetch.start, fetch.bytes_max)
+        except TrimmedError:
+            batches = []  # The member needs a snapshot by now.
+        except CorruptionError:
+            return  # It is being repaired; the member will be asked where it is.
+        except Exception as error:
+            # Whatever it is: without an answer the core would wait for these batches for ever.
+            self._fail(error)
+            return
+        message = BatchesRead(
+            source=self._me,
+            target=self._me,
+            term=fetch.term,
+            member=fetch.member,
+            number=fetch.number,
+            start=fetch.start,
+            batches=tuple(batches),
+        )
+        self._inbox.put(FromPeer(message))
 
 
 class _Found:

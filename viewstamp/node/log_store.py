@@ -64,9 +64,27 @@ class LogStore:
 
         Never awaits. Dying on the way leaves a prefix of the writes, each of them whole or absent.
         """
-        for write in writes[:-1]:
-            self._queue(write, _ignore)
-        self._queue(writes[-1], done)
+        left, wal = len(writes), self._wal
+        for write in writes:
+            left -= 1
+            told = _ignore if left else done
+            match write:
+                case AppendLog(batches):
+                    size = 0
+                    for batch in batches:
+                        size += batch.size
+                    wal.fill(wal.reserve(size, urgent=True), batches, told)
+                case TruncateLog(end):
+                    wal.truncate(end, told)
+                case ResetLog(end, term):
+                    self._reset = (term, end)
+                    wal.reset(end, term, told)
+                case WriteTerm(term, vote):
+                    self._write_control(replace(self.state, term=term, vote=vote), told)
+                case EndRecovery():
+                    self._write_control(replace(self.state, recovering_until=None, lost_power=False), told)
+                case WriteHistory(history):
+                    self._write_history(history, told)
 
     def remember_peer(self, node: str, incarnation: str) -> None:
         """Store the incarnation of a peer in the place of any other; see ``ControlState.peers``."""
@@ -74,10 +92,6 @@ class LogStore:
             return
         others = tuple(peer for peer in self.state.peers if peer[0] != node)
         self._write_control(replace(self.state, peers=(*others, (node, incarnation))), _ignore)
-
-    def set_commit_end(self, commit_end: Index) -> None:
-        """Let the next group carry what is committed: never more than is durable here (protocol rule 8)."""
-        self._wal.commit_hint = commit_end
 
     def keep_hint(self, end: int) -> None:
         """Store a commit hint that the log has made out, if it is news. Blocking, on the writer thread.
@@ -137,23 +151,6 @@ class LogStore:
         if self.state.running is not None:
             self.state = mark_stopped(self.state)
             self._write(self.state)
-
-    def _queue(self, write: Write, done: Done) -> None:
-        match write:
-            case AppendLog(batches):
-                reservation = self._wal.reserve(sum(batch.size for batch in batches), urgent=True)
-                self._wal.fill(reservation, batches, done)
-            case TruncateLog(end):
-                self._wal.truncate(end, done)
-            case ResetLog(end, term):
-                self._reset = (term, end)
-                self._wal.reset(end, term, done)
-            case WriteTerm(term, vote):
-                self._write_control(replace(self.state, term=term, vote=vote), done)
-            case EndRecovery():
-                self._write_control(replace(self.state, recovering_until=None, lost_power=False), done)
-            case WriteHistory(history):
-                self._write_history(history, done)
 
     def _write_history(self, history: TermHistory, done: Done) -> None:
         """Store a history; behind a reset it ends the installation, and all below the snapshot's end is committed."""

@@ -13,11 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from viewstamp.actors import Failure, Ref, System
+from viewstamp.actors import Failure
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import (
     ClosedError,
@@ -37,32 +35,18 @@ from viewstamp.ids import Index, NodeId
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
-from viewstamp.node.current_term import CurrentTerm
-from viewstamp.node.health.digests import Digests
 from viewstamp.node.health.watchdog import Watchdog
-from viewstamp.node.log_reader import LogReader
-from viewstamp.node.log_store import LogStore
+from viewstamp.node.inbox import FromPeer, Join, Proposal
 from viewstamp.node.off_loop import OffLoop
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.peers.identity import Joiner, reborn
+from viewstamp.node.parts import Parts, assemble
+from viewstamp.node.peers.identity import reborn
 from viewstamp.node.peers.peer_client import LostError
-from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.recovery import InitialState, Recovered, recover
 from viewstamp.node.repair.repair import Repairer
-from viewstamp.node.repair.scrubber import Scrubber
-from viewstamp.node.replica import (
-    FromPeer,
-    Item,
-    Join,
-    LostPeer,
-    Proposal,
-    RememberPeer,
-    Replica,
-)
+from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
-from viewstamp.node.snapshots.policy import Snapshotter
-from viewstamp.node.snapshots.transfer import SnapshotFetcher
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.log import Wal
@@ -89,27 +73,18 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.replica))
+        self._log = SafeLogger.of(log).bind(node=options.node, term=_CurrentTerm(self))
         self._lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
         self.wal: Wal | None = None
-        """The log, once it is open; owned by the replica."""
-        self.replica: Replica | None = None
-        """The role state machine, once the log has been replayed; others only look."""
-        self._replica_ref: Ref[Item] | None = None
-        self._reader: LogReader | None = None
-        self._reading: Reading | None = None
-        self.snapshotter: Snapshotter | None = None
-        """Takes snapshots and drops what they cover; others only look, and ask."""
-        self.fetcher: SnapshotFetcher | None = None
-        self.digests: Digests | None = None
-        self.scrubber: Scrubber | None = None
-        self.log_store: LogStore | None = None
-        """Where the core's writes go; others only look."""
+        """The log, once it is open."""
+        self.parts: Parts | None = None
+        """What runs, once the log has been replayed; others only look."""
         self.me = options.node
         """What this node is called in its group: its name, or another id since its disk was lost."""
-        self._peers: PeerPool | None = None
+        self.incarnation = ""
+        """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
         self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
         self._initial = InitialState(machine)
@@ -122,11 +97,7 @@ class Node:
             hello=self._hello,
             log=self._log,
         )
-        self.incarnation = ""
-        """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
-        self._system: System | None = None
         self._changed: dict[asyncio.Future[None], None] = {}
-        self._fetching: dict[asyncio.Task[None], None] = {}
         self._stopping = False
         self.hands_over = True
         """Whether a clean stop lets another member lead first; not where all stop together."""
@@ -195,8 +166,8 @@ class Node:
         await self._off_loop.close()
         if self._closing is not None:
             await self._closing
-        if self._system is not None:
-            await self._system.stop()
+        if self.parts is not None:
+            await self.parts.stop()
         if self.server is not None:
             await self.server.close()
         with suppress(StorageError):
@@ -234,17 +205,17 @@ class Node:
 
     async def _stop_parts(self) -> None:
         """Stop what runs. Raises StorageError: what was handed to the log may not be on the disk."""
-        self._replica_ref, self._reading, self._peers = None, None, None
-        assert self._system is not None, "only a running node starts again"
+        parts = self.parts
+        assert parts is not None, "only a running node starts again"
         assert self.server is not None, "and it listens"
-        await self._system.stop()
+        await parts.stop()
         await self.server.close()
         await self._close_files()
-        self._system = self.replica = self.log_store = self.snapshotter = self.fetcher = self.digests = None
+        self.parts = None
 
     async def _hand_over(self) -> None:
         """Let another member lead, if this one does, within an election timeout."""
-        core = self.replica.raft.core if self.replica is not None else None
+        core = self.parts.raft.core if self.parts is not None else None
         if core is None or core.leader != core.me or self._is_failed or not self.hands_over:
             return
         with suppress(ViewstampError, TimeoutError):
@@ -256,24 +227,25 @@ class Node:
 
         Raises StorageError: a write or a sync has failed. Read again, it would be what the system's memory holds.
         """
-        for task in list(self._fetching):
-            task.cancel()
-        if self._reader is not None:
-            await self._reader.close()
-        wal, self.wal, self._reader = self.wal, None, None
-        if wal is not None and self._system is None:
+        parts = self.parts
+        if parts is not None:
+            parts.log_fetches.cancel()
+            await parts.log_reader.close()
+        wal, self.wal = self.wal, None
+        if wal is not None and parts is None:
             wal.abandon()
-        elif wal is not None:
+        elif wal is not None and parts is not None:
             await wal.close()
             if wal.failure is not None:
                 raise wal.failure
-            if self.log_store is not None:
-                await self._off_loop.run(self.log_store.mark_stopped)
+            await self._off_loop.run(parts.log_store.mark_stopped)
 
-    def _on_lost_disk(self, error: LostDiskError) -> None:
+    # -- What the parts report (``ports.NodeControl``) -------------------------------------------------------
+
+    def on_lost_disk(self, error: LostDiskError) -> None:
         """Peers know this node with another disk: with nothing in its log it joins anew (protocol rule 18)."""
-        assert self.replica is not None, "its links live with it"
-        core = self.replica.raft.core
+        assert self.parts is not None, "its links live with it"
+        core = self.parts.raft.core
         if core.log.end > 1 or core.leader == core.me:
             return  # It holds something: people have to say which of the two directories is the right one.
 
@@ -284,13 +256,26 @@ class Node:
 
         self.restart(str(error), rename)
 
-    def _on_rot(self, error: CorruptionError) -> None:
+    def on_superseded(self, reason: str) -> None:
+        """Begin again without the log: the group has gone on without records that are committed here."""
+        self.restart(reason, partial(self.repairer.set_log_aside, self.membership))
+
+    def on_rot(self, error: CorruptionError) -> None:
         """Begin again, with a repair: bytes of the log or of a snapshot are not what they were."""
-        if self.replica is None or standing.decides_alone(self.replica.raft.core.membership, self.me):
+        if self.parts is None or standing.decides_alone(self.membership, self.me):
             self._log.error("! rot, and no other voter to repair it from", reason=error.message)
             return
         self.repairer.suspicion = error
         self.restart(error.message)
+
+    def on_change(self) -> None:
+        """Role, term, leader, lifecycle or members changed: keep links, tell clients, wake who waits for RUNNING."""
+        if self.parts is not None and self.server is not None:
+            self.parts.peers.connect_all()
+            self.server.tell_members()
+        for waiter in list(self._changed):
+            if not waiter.done():
+                waiter.set_result(None)
 
     # -- Starting -------------------------------------------------------------------------------------------
 
@@ -327,110 +312,24 @@ class Node:
         )
 
     def _assemble(self, recovered: Recovered) -> None:
-        options, host, wal = self.options, self.host, self.wal
-        assert wal is not None, "recovery has opened it"
-        is_hinted = recovered.is_new and options.leader_hint == options.node
-        core_options = replace(options.core, campaign_at_once=is_hinted, may_lose_acknowledged=options.is_interval)
-        self.me = recovered.member_id
+        assert self.wal is not None, "recovery has opened it"
         assert self.server is not None, "it listens"
-        self.server.node = self.me
-        raft = Raft(self.me, core_options, recovered.stored, host.entropy)
-        for member, incarnation in [(self.me, recovered.incarnation), *recovered.log_store.state.peers]:
-            raft.note_incarnation(NodeId(member), incarnation)
-        applier = recovered.applier
+        self.me = self.server.node = recovered.member_id
         self.incarnation = recovered.incarnation
-        self.log_store = log_store = recovered.log_store
-        self._system = System(str(options.node), on_failed=self._on_failed)
-        wal.start(self._system.fail, now=host.clock.monotonic, store_hint=log_store.keep_hint)
-        self._reader = LogReader(host.disk, wal, raft.core.log, str(options.node), on_rot=self._on_rot)
-        self.snapshotter = snapshotter = Snapshotter(
-            recovered.snapshots,
-            raft,
-            applier,
-            wal,
-            cluster=options.cluster,
-            options=options.snapshots,
-            clock=host.clock,
-            store_hint=log_store.store_hint,
-            on_trimmed=self._tell_replica,
-            load_bytes=recovered.load_bytes,
-            load_seconds=recovered.load_seconds,
-            log=self._log,
-        )
-        self.fetcher = SnapshotFetcher(
-            recovered.snapshots,
-            self.machine,
+        self.parts = assemble(
+            self.options,
+            self.host,
+            recovered,
+            self.wal,
+            node=self,
+            on_failed=self._on_failed,
+            repairer=self.repairer,
             hello=self._hello(),
-            address=lambda peer: self._peers.address(peer) if self._peers is not None else None,
-            network=host.network,
-            mark=log_store.mark_installing,
-            on_fetched=self._tell_replica,
             log=self._log,
         )
-        self._peers = peers = PeerPool(
-            raft,
-            self._system,
-            hello=self._hello(),
-            remember=lambda peer, incarnation: self._tell_replica(RememberPeer(peer, incarnation)),
-            on_lost=lambda peer: self._tell_replica(LostPeer(peer)),
-            on_lost_disk=self._on_lost_disk,
-            network=host.network,
-            entropy=host.entropy,
-            unsent_bytes_max=options.peer_unsent_bytes_max,
-            log=self._log,
-        )
-        self.replica = Replica(
-            raft,
-            recovered.log_store,
-            wal,
-            applier,
-            send=peers.send,
-            fetch=self._fetch,
-            on_offer=self.fetcher.offer,
-            pass_on=peers.pass_on,
-            on_install=self._on_install,
-            on_superseded=lambda why: self.restart(why, partial(self.repairer.set_log_aside, self.membership)),
-            explain_full=self.snapshotter.explain_full,
-            is_behind=lambda: snapshotter.is_behind,
-            clock=host.clock,
-            clock_bound_seconds=options.clock_bound_seconds,
-            tick_seconds=options.tick_seconds,
-            log=self._log,
-        )
-        headroom = self.replica.headroom
-        clock, send, fail = self.replica.log_clock, peers.send_digest, self._system.fail
-        self.digests = Digests(raft, self.machine, headroom, host.clock, clock, send=send, fail=fail)
-        peers.on_connected = self.digests.report_clock
-        applier.on_applied = self.digests.note
-        self.replica.on_change = self._on_change
-        self._on_change()
-        self._replica_ref = self._system.spawn(self.replica, name="replica")
+        self.parts.start()
+        self.on_change()
         self._watchdog.start()
-        self._reading = Reading(
-            self.replica, self._replica_ref, self._reader, wal, host.clock, request_seconds=options.request_seconds
-        )
-        self._system.spawn(self.snapshotter, name="snapshotter")
-        self._system.spawn(self.fetcher, name="snapshot-fetcher")
-        self._system.spawn(self.digests, name="digests")
-        self.scrubber = Scrubber(
-            host.disk,
-            wal,
-            recovered.snapshots,
-            options=options.scrub,
-            clock=host.clock,
-            on_rot=self._on_rot,
-            replace_snapshot=snapshotter.create,
-            is_base_lost=lambda: snapshotter.is_base_lost,
-            find_lost_beginning=lambda: self.repairer.find_lost_beginning(recovered, self.membership, wal.first_index),
-            log=self._log,
-        )
-        snapshotter.on_suspect = self.scrubber.suspect
-        self._system.spawn(self.scrubber, name="scrubber")
-        if self.me != options.node:
-            joiner = Joiner(
-                is_member=lambda: self.me in raft.core.memberships[0].membership.addresses, ask=peers.ask_to_join
-            )
-            self._system.spawn(joiner, name="joiner")
 
     def _hello(self) -> dict[str, object]:
         """Return what this node says of itself when it connects to another member."""
@@ -441,49 +340,6 @@ class Node:
             "version": PROTOCOL_VERSION,
             "address": self.address,
         }
-
-    def _tell_replica(self, item: Item) -> None:
-        if self._replica_ref is not None:  # None: the parts are being stopped, and a link or a fetcher is not yet.
-            self._replica_ref.put(item)
-
-    def _on_install(self) -> None:
-        """The state is about to be replaced by a snapshot's."""
-        assert self.snapshotter is not None
-        assert self.digests is not None
-        self.snapshotter.let_go()
-        self.digests.forget()
-
-    # -- What the replica wants --------------------------------------------------------------------------------
-
-    def _fetch(self, fetch: Fetch) -> None:
-        task = asyncio.get_running_loop().create_task(self._do_fetch(fetch))
-        self._fetching[task] = None
-        task.add_done_callback(self._fetching.pop)
-
-    async def _do_fetch(self, fetch: Fetch) -> None:
-        assert self._reader is not None
-        assert self.replica is not None
-        assert self._system is not None
-        try:
-            batches = await self._reader.read_log(fetch.start, fetch.bytes_max)
-        except TrimmedError:
-            batches = []  # The member needs a snapshot by now.
-        except CorruptionError:
-            return  # It is being repaired; the member will be asked where it is.
-        except Exception as error:
-            # Whatever it is: without an answer the core would wait for these batches for ever.
-            self._system.fail(error)
-            return
-        self.replica.on_batches_read(fetch, batches)
-
-    def _on_change(self) -> None:
-        """Role, term, leader, lifecycle or members changed: keep links, tell clients, wake who waits for RUNNING."""
-        if self._peers is not None and self.server is not None:
-            self._peers.connect_all()
-            self.server.tell_members()
-        for waiter in list(self._changed):
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _on_failed(self, failure: Failure) -> None:
         """Make the failure final. Nothing may come before ``failed`` is set: the process waits for it to exit."""
@@ -496,8 +352,8 @@ class Node:
         self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
 
     def _has_lost_replica(self) -> bool:
-        ref = self._replica_ref
-        return self._restarting is None and not self._is_failed and ref is not None and not ref.is_alive
+        parts = self.parts
+        return self._restarting is None and not self._is_failed and parts is not None and not parts.ref.is_alive
 
     def _on_lost_replica(self) -> None:
         self._on_failed(Failure("replica", AssertionError("the replica has ended, and no failure was reported")))
@@ -534,56 +390,54 @@ class Node:
         Raises:
           UnavailableError: nothing was written; the node is starting, overloaded or stopping.
         """
-        self._running_replica().tell(Proposal(batch, answer))
+        parts = self.parts
+        if parts is None:
+            raise self._not_ready()
+        parts.ref.tell(Proposal(batch, answer))
 
     @property
     def reading(self) -> Reading:
         """What is asked of this member's state; raises UnavailableError while there is none."""
-        if self._reading is None:
-            raise self._not_ready()
-        return self._reading
+        return self._running.reading
 
     async def create_snapshot(self) -> dict[str, object]:
         """Take a snapshot of this node's state; see ``Snapshotter.create``."""
-        if self.snapshotter is None:
-            raise self._not_ready()
-        started = self.host.clock.monotonic()
-        stored = await self.snapshotter.create()
+        snapshotter, started = self._running.snapshotter, self.host.clock.monotonic()
+        stored = await snapshotter.create()
         seconds = self.host.clock.monotonic() - started
         return {"index": stored.end - 1, "term": stored.term, "bytes": stored.size, "seconds": seconds}
 
     def list_snapshots(self, *, to_peer: bool = False) -> list[dict[str, object]]:
         """Return this node's snapshots, the newest first."""
-        if self.snapshotter is None:
-            raise LostError("it repairs its log as well") if to_peer and self.repairer.salvaged else self._not_ready()
+        if self.parts is None and to_peer and self.repairer.salvaged:
+            raise LostError("it repairs its log as well")
         return [
             {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us / 1e6}
-            for each in self.snapshotter.store.stored
+            for each in self._running.snapshotter.store.stored
         ]
 
     async def read_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
         """Return size and identity of a snapshot's file, and bytes of it from ``offset`` on."""
-        if self.snapshotter is None:
-            raise self._not_ready()
-        stored = self.snapshotter.store.find(end, term)
+        snapshotter = self._running.snapshotter
+        stored = snapshotter.store.find(end, term)
         if stored is None:
             raise TrimmedError(
                 f"{self.options.node} keeps no snapshot up to index {end - 1}", remedy="take a newer one"
             )
-        return stored.size, stored.identity, await self.snapshotter.read(stored, offset, bytes_max)
+        return stored.size, stored.identity, await snapshotter.read(stored, offset, bytes_max)
 
     async def read_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
         """Return committed batches for a member that repairs its log; raises as ``LogReader.read_committed``."""
-        if self._reader is not None:
-            return await self._reader.read_committed(start, end, bytes_max)
+        if self.parts is not None:
+            return await self.parts.log_reader.read_committed(start, end, bytes_max)
         if self.repairer.salvaged is None:
             raise self._not_ready()
         return await in_thread(self.repairer.salvaged.read, start, end, bytes_max)
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
         """Take what a member says of its state; it may be dropped. Raises LostDiskError, FrameError."""
-        if self.digests and self._peers and self._peers.takes_reports(source, incarnation):
-            self.digests.on_frame(source, body)
+        if self.parts is not None and self.parts.peers.takes_reports(source, incarnation):
+            self.parts.digests.on_frame(source, body)
 
     @property
     def durability(self) -> str:
@@ -592,22 +446,25 @@ class Node:
 
     def step(self, message: FromPeer, incarnation: str) -> None:
         """Take a consensus message; it may be dropped, like any. Raises as ``PeerPool.check_source``."""
-        if self._peers is not None and self._replica_ref is not None:
-            self._peers.check_source(message.message.source, incarnation)
-            self._replica_ref.maybe_tell(message)
+        parts = self.parts
+        if parts is not None:
+            source = message.message.source
+            if parts.peers.trusted.get(source) != incarnation:
+                parts.peers.check_source(source, incarnation)
+            parts.ref.maybe_tell(message)
 
     def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
         """Check who opens a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""
-        if self._peers is not None:
-            return self._peers.meet(peer, hello)
+        if self.parts is not None:
+            return self.parts.peers.meet(peer, hello)
         if hello.get("address") or self.repairer.salvaged is None:  # Without an address it repairs, and only asks.
             raise self._not_ready()
         return True
 
     def join(self, join: Join) -> None:
         """Hear that a node which has lost its disk asks to be added."""
-        if self._replica_ref is not None:
-            self._replica_ref.maybe_tell(join)
+        if self.parts is not None:
+            self.parts.ref.maybe_tell(join)
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
         """Change the membership; return it once the change is committed. Cancelled, the change goes on.
@@ -617,27 +474,27 @@ class Node:
           OutcomeUnknownError: this node does not lead any more.
         """
         change = parse_change(action, node, address, replaces)
-        return await answered(lambda told: self._running_replica().tell(ChangeMembers(change, told)))
+        return await answered(lambda told: self._running.ref.tell(ChangeMembers(change, told)))
 
     async def transfer_leadership(self, node: str) -> dict[str, object]:
         """Hand the leadership over to ``node`` ("" = who is closest); return {"leader": ...}. Raises as above."""
         target = NodeId(node) if node else None
-        return await answered(lambda told: self._running_replica().tell(Transfer(target, told)))
+        return await answered(lambda told: self._running.ref.tell(Transfer(target, told)))
 
     @property
     def membership(self) -> Membership:
         """Who belongs to the group, as its log says here, be it committed or not; before, as the settings say."""
-        return self.replica.raft.core.membership if self.replica is not None else self._membership
+        return self.parts.raft.core.membership if self.parts is not None else self._membership
 
     @property
     def applied_index(self) -> Index:
         """The last index that has been applied here; 0 = none."""
-        return Index(self.replica.applier.applied_end - 1) if self.replica is not None else Index(0)
+        return Index(self.parts.applier.applied_end - 1) if self.parts is not None else Index(0)
 
     @property
     def lifecycle(self) -> Lifecycle:
         """How far this member has come."""
-        return self.replica.raft.core.lifecycle if self.replica is not None else Lifecycle.BOOTSTRAPPING
+        return self.parts.raft.core.lifecycle if self.parts is not None else Lifecycle.BOOTSTRAPPING
 
     @property
     def status(self) -> dict[str, object]:
@@ -652,37 +509,23 @@ class Node:
             "connections": self.server.crowd.status if self.server is not None else {},
             **self._log.status,
         }
-        if self.replica is not None and self.wal is not None:
-            status |= self.replica.status
-            status |= {
-                "member_id": self.me,
-                "members": dict(self.membership.addresses),
-                "membership": self.replica.raft.core.membership.shown(),
-                "connected": self._peers.connected if self._peers is not None else [],
-                "refused_by": self._peers.refusals if self._peers is not None else {},
-                "log_bytes": self.wal.bytes_used,
-                "log_bytes_max": self.wal.bytes_max,
-                "log_bytes_left": self.wal.bytes_left,
-                "segment_bytes": self.options.wal.segment_bytes,
-                "first_index": self.wal.first_index,
-                "groups": self.wal.groups,
-                "durability": self.durability,
-                "state": self.machine.status(),
-            }
-        if self.snapshotter is not None and self.fetcher is not None:
-            status |= self.snapshotter.status
-            status |= {
-                "fetching_snapshot": self.fetcher.progress,
-                "scrub": self.scrubber.status if self.scrubber is not None else {},
-            }
+        if self.parts is not None:
+            status |= self.parts.status
+            status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
         return status
 
     # -- Inside ---------------------------------------------------------------------------------------------
 
-    def _running_replica(self) -> Ref[Item]:
-        if self._replica_ref is None:
+    @property
+    def replica(self) -> Replica | None:
+        """The role state machine, once the log has been replayed; others only look."""
+        return self.parts.replica if self.parts is not None else None
+
+    @property
+    def _running(self) -> Parts:
+        if self.parts is None:
             raise self._not_ready()
-        return self._replica_ref
+        return self.parts
 
     def _not_ready(self) -> UnavailableError:
         if self._stopping:
@@ -692,8 +535,23 @@ class Node:
 
     def _not_running(self, state: str) -> ViewstampError:
         """Return why the group is not RUNNING as far as this member knows; ``state`` is its own, after some time."""
-        if self.replica is None or self._peers is None:
+        if self.parts is None:
             reason = self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
             return unanswered([], [], reason, detail=state)
-        away, reason = self._peers.missing
+        away, reason = self.parts.peers.missing
         return unanswered(self.membership.electors, away, reason or "no leader was elected", detail=state)
+
+
+class _CurrentTerm:
+    """The node's term, as a value to bind to a logger: each line shows the term of its moment."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __structlog__(self) -> int:
+        """Return what JSON shows; 0 = the log has not been replayed."""
+        parts = self._node.parts
+        return parts.raft.core.term if parts is not None else 0
+
+    def __repr__(self) -> str:
+        return str(self.__structlog__())

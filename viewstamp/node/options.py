@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.log_clock import BOUND_SECONDS
-from viewstamp.node.release import release
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.running_mark import INTERVAL, SYNCED
 from viewstamp.node.service import Limits
@@ -45,7 +46,7 @@ class NodeOptions:
 
     def as_status(self) -> dict[str, object]:
         """Return what status shows of these."""
-        return {"id": self.node, "cluster_id": self.cluster, "process": self.process, "release": release()}
+        return {"id": self.node, "cluster_id": self.cluster, "process": self.process, "release": _release()}
 
     @property
     def is_interval(self) -> bool:
@@ -56,3 +57,12 @@ class NodeOptions:
     def durability(self) -> str:
         """What an acknowledgement of this node means."""
         return INTERVAL if self.is_interval else SYNCED
+
+
+@cache
+def _release() -> str:
+    """Return which release of viewstamp this is; "unknown" where it runs without having been installed."""
+    try:
+        return version("viewstamp")
+    except PackageNotFoundError:
+        return "unknown"

@@ -10,8 +10,10 @@ from viewstamp.actors import Ref
 from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Position, TopicId
+from viewstamp.node.applier import resolve
+from viewstamp.node.inbox import Item, WaitForIndex
 from viewstamp.node.log_reader import LogReader
-from viewstamp.node.replica import Item, Replica, WaitForIndex, resolve
+from viewstamp.node.replica import Replica
 from viewstamp.node.state_machine import (
     ActorChangesQuery,
     AnswerT,

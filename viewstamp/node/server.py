@@ -24,8 +24,8 @@ from viewstamp.node.answers import error_fields, member_fields
 from viewstamp.node.changes import check_address
 from viewstamp.node.complaints import Complaints
 from viewstamp.node.crowd import Crowd
+from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.peers.codec import decode_message
-from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, Limits, Service
 from viewstamp.node.state_machine import (
     Result,

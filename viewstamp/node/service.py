@@ -18,8 +18,8 @@ from viewstamp.errors import (
 from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.answers import outcome_fields, result_fields
 from viewstamp.node.crowd import CrowdLimits
+from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.reading import Reading
-from viewstamp.node.replica import FromPeer, Join
 from viewstamp.node.state_machine import (
     ActorQuery,
     ActorsQuery,

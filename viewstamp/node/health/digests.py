@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,15 +32,13 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, NodeId
+from viewstamp.node.applier import Applier
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
-from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["Digests"]
+__all__ = ["Digests", "clock_report"]
 
-_REMEMBERED = 8192
-"""Batches whose chains are remembered: a report that is older is not compared, the next one is."""
 _LOOK_SECONDS = 0.25
 _LOOKS_PER_CLOCK = 4
 _TIME_END = 1 << 62
@@ -63,16 +61,12 @@ class _Peer:
 
 
 class Digests(AsyncActor[None]):
-    """One member's part in the comparison; on the leader it also judges.
-
-    Invariants:
-      * ``_chains`` holds the ends of the newest batches applied, rising
-    """
+    """One member's part in the comparison; on the leader it also judges."""
 
     def __init__(
         self,
         raft: Raft,
-        machine: StateMachine,
+        applier: Applier,
         headroom: Headroom,
         clock: Clock,
         log_clock: LogClock,
@@ -82,33 +76,26 @@ class Digests(AsyncActor[None]):
     ) -> None:
         self._raft = raft
         self._me = raft.core.me
-        self._machine = machine
+        self._applier = applier
+        self._machine = applier.machine
         self._headroom = headroom
         self._clock = clock
         self._log_clock = log_clock
         self._send = send
         self._fail = fail
-        self._chains: deque[tuple[Index, int, int]] = deque(maxlen=_REMEMBERED)
-        """(end, chain, lineage) of each batch."""
+        self._chains = applier.chains
+        """Those of the state that ``_peers`` were compared with."""
         self._peers: dict[NodeId, _Peer] = {}
         self._judges: set[NodeId] = set()
         """Whom this member, as the leader, has asked for a verdict on itself."""
         self._reported: tuple[NodeId | None, Index, int | None] = (None, Index(0), None)
         """Whom this member told how far it was, and what it had left."""
 
-    def note(self, end: Index, chain: int) -> None:
-        """Remember the chain after a batch. Called for each, so it does no more than that."""
-        self._chains.append((end, chain, self._machine.lineage))
-
-    def forget(self) -> None:
-        """Begin anew: the state has been replaced by a snapshot's."""
-        self._chains.clear()
-        self._peers.clear()
-
     async def run(self) -> None:
         """Report, or judge, now and then: for ever."""
         for look in itertools.count(1):
             await asyncio.sleep(_LOOK_SECONDS)
+            self._note_replaced_state()
             if look % _LOOKS_PER_CLOCK == 0:
                 for member in self._raft.core.membership.addresses:
                     self.report_clock(member)
@@ -121,9 +108,10 @@ class Digests(AsyncActor[None]):
 
     def report(self, leader: NodeId) -> None:
         """Tell the leader how far this member is and what it has left, if that is news to it."""
-        if not self._chains:
+        chains = self._applier.chains
+        if not chains:
             return
-        end, chain, lineage = self._chains[-1]
+        end, chain, lineage = chains[-1]
         left = self._headroom.left()
         if self._reported != (leader, end, left):
             self._reported = (leader, end, left)
@@ -131,13 +119,12 @@ class Digests(AsyncActor[None]):
             self._send(leader, report if left is None else {**report, "left": left, "log_end": self._headroom.end})
 
     def report_clock(self, member: NodeId) -> None:
-        """Tell a member the time here; beside it stands a report, without which an older version ends the connection.
+        """Tell a member the time here: see :func:`clock_report`.
 
         To all members and not to the leader alone: whoever leads next has to know a majority's clocks by then.
         """
         if member != self._me:
-            end, chain, lineage = self._chains[-1] if self._chains else (Index(0), 0, 0)
-            self._send(member, {"end": end, "chain": chain, "lineage": lineage, "clock": max(0, self._clock.wall_us())})
+            self._send(member, clock_report(self._applier, self._clock))
 
     def judge(self, membership: Membership) -> None:
         """On the leader: compare what members have reported with what was applied here; learners are judged too.
@@ -145,6 +132,7 @@ class Digests(AsyncActor[None]):
         Args:
           membership: decides which members are a majority; this one is a voter of it.
         """
+        self._note_replaced_state()
         now = self._clock.monotonic()
         differing: dict[NodeId, _Peer] = {}
         agreeing = [self._me]
@@ -229,14 +217,24 @@ class Digests(AsyncActor[None]):
 
     def _chain_at(self, end: Index) -> tuple[int, int] | None:
         """Return chain and lineage after the batch that ends at ``end``; None = not known (yet)."""
-        low, high = 0, len(self._chains)
-        while low < high:
-            middle = (low + high) // 2
-            if self._chains[middle][0] < end:
-                low = middle + 1
-            else:
-                high = middle
-        return self._chains[low][1:] if low < len(self._chains) and self._chains[low][0] == end else None
+        chains = self._applier.chains
+        at = bisect_left(chains, end, key=lambda each: each[0])
+        return chains[at][1:] if at < len(chains) and chains[at][0] == end else None
+
+    def _note_replaced_state(self) -> None:
+        """Forget what the peers were compared with once a snapshot has replaced the state."""
+        if self._applier.chains is not self._chains:
+            self._chains = self._applier.chains
+            self._peers.clear()
+
+
+def clock_report(applier: Applier, clock: Clock) -> dict[str, object]:
+    """Return the time here, with a report beside it: without one, an older version ends the connection.
+
+    It is the first message on each connection between members, and repeated once a second.
+    """
+    end, chain, lineage = applier.chains[-1] if applier.chains else (Index(0), 0, 0)
+    return {"end": end, "chain": chain, "lineage": lineage, "clock": max(0, clock.wall_us())}
 
 
 def _time(value: object) -> int:

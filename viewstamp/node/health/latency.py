@@ -17,47 +17,38 @@ class LatencyGauge:
     """
 
     def __init__(self) -> None:
-        self._lag = _Worst()
-        self._write = _Worst()
-        self._writing: deque[float] = deque()
-        """When each write was handed to the disk that is not durable yet, the oldest first."""
+        self.writing: deque[float] = deque()
+        """When each write was handed to the disk that is not durable yet, the oldest first.
+
+        The replica appends to it. Writes become durable in the order in which they were handed over.
+        """
+        self._started = 0.0
+        """When this window began."""
+        self._lag = self._lag_before = 0.0
+        """The greatest lateness of this window, and of the one before it."""
+        self._write = self._write_before = 0.0
 
     def ticked(self, now: float, late: float) -> None:
         """A timer of the event loop came ``late`` seconds after its time."""
-        self._lag.note(now, late)
-
-    def began_write(self, now: float) -> None:
-        """Writes were handed to the disk. They become durable in the order in which they were handed over."""
-        self._writing.append(now)
+        self._turn(now)
+        self._lag = max(self._lag, late)
 
     def ended_write(self, now: float) -> None:
-        """The oldest writes that were handed over are durable."""
-        self._write.note(now, now - self._writing.popleft())
+        """The oldest writes that were handed over are durable. Counted in the window of the last tick."""
+        took = now - self.writing.popleft()
+        if took > self._write:
+            self._write = took
 
     def status(self, now: float) -> dict[str, object]:
         """Return the worst lateness of the event loop, and the longest that writes took to be durable."""
-        write = max(self._write.worst(now), now - self._writing[0] if self._writing else 0.0)
-        return {"loop_lag_ms": round(self._lag.worst(now) * 1000, 1), "write_ms": round(write * 1000, 1)}
-
-
-class _Worst:
-    """The greatest of the values noted in this window and the one before it."""
-
-    def __init__(self) -> None:
-        self._started = 0.0
-        self._now = 0.0
-        self._before = 0.0
-
-    def note(self, now: float, value: float) -> None:
         self._turn(now)
-        self._now = max(self._now, value)
-
-    def worst(self, now: float) -> float:
-        self._turn(now)
-        return max(self._now, self._before)
+        lag = max(self._lag, self._lag_before)
+        write = max(self._write, self._write_before, now - self.writing[0] if self.writing else 0.0)
+        return {"loop_lag_ms": round(lag * 1000, 1), "write_ms": round(write * 1000, 1)}
 
     def _turn(self, now: float) -> None:
         age = now - self._started
         if age >= _WINDOW_SECONDS:
-            self._before = self._now if age < 2 * _WINDOW_SECONDS else 0.0
-            self._now, self._started = 0.0, now
+            is_next = age < 2 * _WINDOW_SECONDS
+            self._lag_before, self._write_before = (self._lag, self._write) if is_next else (0.0, 0.0)
+            self._lag, self._write, self._started = 0.0, 0.0, now

@@ -48,7 +48,7 @@ class PeerConnection(AsyncActor[None]):
         unsent_bytes_max: int,
         on_lost: Callable[[NodeId], None],
         on_lost_disk: Callable[[LostDiskError], None],
-        on_connected: Callable[[NodeId], None],
+        greeting: Callable[[], list[Buffer]],
         log: Logger,
     ) -> None:
         self.is_over = False
@@ -56,28 +56,30 @@ class PeerConnection(AsyncActor[None]):
         self._on_lost = on_lost
         """Hears that the connection has ended and nobody answers there any more: the process seems to be dead."""
         self._on_lost_disk = on_lost_disk
-        self._on_connected = on_connected
+        self._greeting = greeting
+        """Makes the first frame of each connection; empty = none."""
         self.peer = peer
         self._address = address
         self._is_meant = is_meant
         self._hello = hello
         self._network = network
         self._entropy = entropy
-        self._unsent_bytes_max = unsent_bytes_max
+        self.unsent_bytes_max = unsent_bytes_max
         self._log = log.bind(peer=peer)
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
+        """Where messages go; None = they are dropped."""
         self.refusal = ""
         """Why the peer refused the latest connection; "" = it did not."""
 
     @property
     def is_connected(self) -> bool:
         """Whether messages are being sent at present."""
-        return self._connection is not None
+        return self.connection is not None
 
     def send(self, frame: list[Buffer]) -> None:
         """Send the buffers of a frame, or drop it. Never awaits."""
-        connection = self._connection
-        if connection is not None and connection.unsent_bytes <= self._unsent_bytes_max:
+        connection = self.connection
+        if connection is not None and connection.unsent_bytes <= self.unsent_bytes_max:
             connection.send(frame)
 
     async def run(self) -> None:
@@ -104,12 +106,12 @@ class PeerConnection(AsyncActor[None]):
                 continue
             delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
             self._log.info("= peer connected", address=address)
-            self._connection = connection
-            self._on_connected(self.peer)
+            self.connection = connection
+            connection.send(self._greeting())
             try:
                 reason = await session.closed
             finally:
-                self._connection = None
+                self.connection = None
                 connection.abort()
                 losses_left = _LOSSES_MAX
             self._log.info("= peer disconnected", reason=reason)

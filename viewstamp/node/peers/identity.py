@@ -14,7 +14,9 @@ from collections.abc import Callable
 
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.membership import AddMember, Change, Membership
+from viewstamp.consensus.raft import Raft
 from viewstamp.ids import NodeId, name_of
+from viewstamp.node.peers.pool import PeerPool
 from viewstamp.wire.identity_proof import fingerprint
 
 __all__ = ["Joiner", "joining_change", "name_of", "reborn"]
@@ -48,12 +50,13 @@ def joining_change(
 class Joiner(AsyncActor[None]):
     """Asks the members to be added, until it is known to be committed that it is one: what is not may be cut again."""
 
-    def __init__(self, *, is_member: Callable[[], bool], ask: Callable[[], None]) -> None:
-        self._is_member = is_member
-        self._ask = ask
+    def __init__(self, raft: Raft, peers: PeerPool) -> None:
+        self._raft = raft
+        self._peers = peers
 
     async def run(self) -> None:
         """Ask now and then; return when it is a member."""
-        while not self._is_member():
-            self._ask()
+        core = self._raft.core
+        while core.me not in core.memberships[0].membership.addresses:
+            self._peers.ask_to_join()
             await asyncio.sleep(_ASK_SECONDS)

@@ -30,8 +30,10 @@ from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.host.interfaces import Buffer, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, name_of
+from viewstamp.node.inbox import Inbox, LostPeer, RememberPeer
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
+from viewstamp.node.ports import NodeControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
 
@@ -62,9 +64,9 @@ class PeerPool:
         system: System,
         *,
         hello: dict[str, object],
-        remember: Callable[[NodeId, str], None],
-        on_lost: Callable[[NodeId], None],
-        on_lost_disk: Callable[[LostDiskError], None],
+        greeting: Callable[[], dict[str, object]],
+        inbox: Inbox,
+        node: NodeControl,
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
@@ -76,9 +78,9 @@ class PeerPool:
           raft: the member's core; only looked at.
           system: where links live.
           hello: what this member says of itself when it connects.
-          remember: stores, and tells the core, which disk a peer had when it was first met.
-          on_lost: hears of each peer whose process seems to be dead; it may be wrong.
-          on_lost_disk: hears that peers know this member with another disk.
+          greeting: what this member says of its state first on each connection.
+          inbox: takes which disk a peer had when it was first met, and whose process seems to be dead.
+          node: is told that peers know this member with another disk.
           network: where to connect.
           entropy: spreads retries.
           unsent_bytes_max: the bound of each link.
@@ -87,11 +89,11 @@ class PeerPool:
         self._raft = raft
         self._system = system
         self._hello = hello
-        self._remember = remember
-        self._on_lost = on_lost
-        self._on_lost_disk = on_lost_disk
-        self.on_connected: Callable[[NodeId], None] = lambda peer: None
-        """Called when a link is made, before anything else is sent by it."""
+        self._greeting = greeting
+        self._inbox = inbox
+        self._node = node
+        self.trusted: Mapping[NodeId, str] = {}
+        """Members by the disk that the newest membership gives them: their messages need no other check."""
         self._network = network
         self._entropy = entropy
         self._unsent_bytes_max = unsent_bytes_max
@@ -106,7 +108,11 @@ class PeerPool:
     # -- Speaking --------------------------------------------------------------------------------------------
 
     def connect_all(self) -> None:
-        """Begin to connect to every member; who came before it was one is known by its disk from now on."""
+        """Begin to connect to every member; who came before it was one is known by its disk from now on.
+
+        Called after each turn of the replica that has changed the membership, and at the start.
+        """
+        self.trusted = self._raft.core.membership.incarnations
         for peer in self._raft.core.membership.addresses:
             if name_of(peer) == name_of(self._raft.core.me):
                 continue  # This node, or who it was before it lost its disk.
@@ -123,8 +129,9 @@ class PeerPool:
         link = self._links.get(message.target)
         if (link is None or link.is_over) and self.address(message.target) is not None:
             link = self._link(message.target)
-        if link is not None:
-            link.send(encode_message(message))
+        connection = link.connection if link is not None else None
+        if link is not None and connection is not None and connection.unsent_bytes <= link.unsent_bytes_max:
+            connection.send(encode_message(message))
 
     def send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
         """Send what this member says of its state."""
@@ -169,9 +176,9 @@ class PeerPool:
                 network=self._network,
                 entropy=self._entropy,
                 unsent_bytes_max=self._unsent_bytes_max,
-                on_lost=self._on_lost,
-                on_lost_disk=self._on_lost_disk,
-                on_connected=lambda peer: self.on_connected(peer),
+                on_lost=lambda lost: self._inbox.put(LostPeer(lost)),
+                on_lost_disk=self._node.on_lost_disk,
+                greeting=lambda: encode_frame(FrameKind.DIGEST, self._greeting()),
                 log=self._log,
             )
             self._links[peer] = link
@@ -303,7 +310,7 @@ class PeerPool:
 
     def _note(self, peer: NodeId, incarnation: str) -> None:
         self._noted[peer] = incarnation
-        self._remember(peer, incarnation)
+        self._inbox.put(RememberPeer(peer, incarnation))
 
     # -- Looking ---------------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ from viewstamp.errors import CorruptionError, ViewstampError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Disk
 from viewstamp.host.logger import Logger
+from viewstamp.node.ports import NodeControl
+from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.log import Wal
@@ -64,9 +66,8 @@ class Scrubber(AsyncActor[None]):
         *,
         options: ScrubOptions,
         clock: Clock,
-        on_rot: Callable[[CorruptionError], None],
-        replace_snapshot: Callable[[], Awaitable[object]],
-        is_base_lost: Callable[[], bool],
+        node: NodeControl,
+        snapshots: Snapshotter,
         find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
         log: Logger,
     ) -> None:
@@ -78,9 +79,8 @@ class Scrubber(AsyncActor[None]):
           store: the snapshots.
           options: how fast, how often.
           clock: for the pace.
-          on_rot: hears of rot in the log; may be told again by the next pass.
-          replace_snapshot: takes a new snapshot, where one was damaged.
-          is_base_lost: whether no snapshot is left with which another member could begin.
+          node: is told of rot in the log; the next pass may tell it again.
+          snapshots: takes a new snapshot in the place of a damaged one.
           find_lost_beginning: says whether the log lacks what the state refers to, and another member has.
           log: where what was found is told.
         """
@@ -91,11 +91,8 @@ class Scrubber(AsyncActor[None]):
         self._store = store
         self._options = options
         self._clock = clock
-        self._on_rot = on_rot
-        self._replace_snapshot = replace_snapshot
-        self._is_base_lost = is_base_lost
-        self._suspects: dict[StoredSnapshot, None] = {}
-        self._wake = asyncio.Event()
+        self._node = node
+        self._snapshots = snapshots
         self._find_lost_beginning = find_lost_beginning
         self._log = log
         self._bytes = 0
@@ -106,24 +103,17 @@ class Scrubber(AsyncActor[None]):
         is_off = self._options.bytes_per_second == 0
         due = math.inf if is_off else self._clock.monotonic() + self._options.first_seconds
         while True:
-            self._wake.clear()
-            while self._suspects:
-                suspect = next(iter(self._suspects))
-                await self._look_at_snapshot(suspect)
-                del self._suspects[suspect]
             left = due - self._clock.monotonic()
             if left <= 0:
                 due = self._clock.monotonic() + self._options.period_seconds
                 await self.run_pass()
                 continue
+            suspect: StoredSnapshot | None = None
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if is_off else left):
-                    await self._wake.wait()
-
-    def suspect(self, stored: StoredSnapshot) -> None:
-        """Look at a snapshot next: who was sent it is asking for the same bytes again."""
-        self._suspects[stored] = None
-        self._wake.set()
+                    suspect = await self._store.suspects.get()
+            if suspect is not None:
+                await self._look_at_snapshot(suspect)
 
     async def run_pass(self) -> None:
         """Read everything once."""
@@ -137,7 +127,7 @@ class Scrubber(AsyncActor[None]):
         lost = await self._find_lost_beginning()
         if lost is not None:
             self._damaged.append(self._wal.directory)
-            self._on_rot(lost)
+            self._node.on_rot(lost)
         self.status = {
             "bytes": self._bytes,
             "seconds": round(self._clock.monotonic() - started, 3),
@@ -152,7 +142,7 @@ class Scrubber(AsyncActor[None]):
         if again is not None and self._is_there(segment):
             self._damaged.append(segment.path)
             self._log.error("! rot in the log", path=again.path, reason=again.message)
-            self._on_rot(again)
+            self._node.on_rot(again)
 
     async def _read_segment(self, segment: Segment) -> CorruptionError | None:
         if not self._is_there(segment):
@@ -178,12 +168,12 @@ class Scrubber(AsyncActor[None]):
             self._damaged.append(stored.path)
             self._log.error("! damaged snapshot", path=stored.path, reason=error.message)
             self._store.set_aside(stored, error)
-            if self._is_base_lost():
+            if self._snapshots.is_base_lost:
                 # A leader like that would offer it, or nothing, for ever: somebody else may have one that is whole.
-                self._on_rot(error)
+                self._node.on_rot(error)
                 return
             with suppress(ViewstampError):
-                await self._replace_snapshot()
+                await self._snapshots.create()
 
     async def _go_through(self, pieces: Generator[int, None, None]) -> None:
         """Do one piece after another, each of which says how many bytes it read, and sleep between them."""

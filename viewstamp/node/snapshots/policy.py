@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from viewstamp.actors import AsyncActor
@@ -36,7 +35,8 @@ from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
-from viewstamp.node.replica import LogTrimmed
+from viewstamp.node.inbox import Inbox, LogTrimmed
+from viewstamp.node.log_store import LogStore
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import SnapshotView
@@ -90,12 +90,12 @@ class Snapshotter(AsyncActor[None]):
         raft: Raft,
         applier: Applier,
         wal: Wal,
+        log_store: LogStore,
         *,
         cluster: ClusterId,
         options: SnapshotOptions,
         clock: Clock,
-        store_hint: Callable[[], Awaitable[None]],
-        on_trimmed: Callable[[LogTrimmed], None],
+        inbox: Inbox,
         load_bytes: int,
         load_seconds: float,
         log: Logger,
@@ -107,28 +107,25 @@ class Snapshotter(AsyncActor[None]):
         self._cluster = cluster
         self._options = options
         self._clock = clock
-        self._store_hint = store_hint
-        self._on_trimmed = on_trimmed
+        self._log_store = log_store
+        self._inbox = inbox
         self._load_bytes = load_bytes
         self._load_seconds = load_seconds
         self._log = log
         self._cut: SnapshotView | None = None
         self._wanted: list[asyncio.Future[StoredSnapshot]] = []
-        self._wake = asyncio.Event()
+        self._wake = applier.due
         self._sent: dict[StoredSnapshot, float] = {}
         """When a piece of a snapshot was last asked for."""
         self._reached: dict[StoredSnapshot, int] = {}
         """Up to which byte a snapshot was sent."""
         self._suspected: dict[StoredSnapshot, float] = {}
         """When somebody last asked for what it had been sent already."""
-        self.on_suspect: Callable[[StoredSnapshot], None] = lambda _: None
-        """Called with a snapshot that may be damaged here."""
         self._not_before = 0.0
         self._remove_not_before = 0.0
         self._reported_stuck: set[str] = set()
         """Files that could not be removed, and of which the log has a line."""
         self._was_pressed = False
-        applier.on_due = self._wake.set
         self._trimmed: LogTrimmed | None = None
         """What the replica was told last."""
 
@@ -160,7 +157,7 @@ class Snapshotter(AsyncActor[None]):
         if offset < self._reached.get(stored, 0) and now - self._suspected.get(stored, -math.inf) >= _SUSPECT_SECONDS:
             # It was sent already. Whoever receives it checks every byte, and begins again where one was wrong.
             self._suspected[stored] = now
-            self.on_suspect(stored)
+            self.store.suspects.put_nowait(stored)
         self._reached[stored] = max(self._reached.get(stored, 0), offset + bytes_max)
         return await self.store.read_chunk(stored, offset, bytes_max)
 
@@ -344,7 +341,7 @@ class Snapshotter(AsyncActor[None]):
 
         The commit hint says so too, before the snapshot has its name: a snapshot above the hint is never one's own.
         """
-        await self._store_hint()
+        await self._log_store.store_hint()
 
     def _next_piece(self, cut: SnapshotView) -> bytes | None:
         self._check(cut)
@@ -414,7 +411,7 @@ class Snapshotter(AsyncActor[None]):
             trimmed = LogTrimmed(self._wal.first_index, (base.end, base.term))
             if trimmed != self._trimmed and trimmed.first_index <= base.end:
                 self._trimmed = trimmed
-                self._on_trimmed(trimmed)
+                self._inbox.put(trimmed)
         for path in await self.store.prune(base, self._options.kept_max, list(self._sent), self._are_near):
             self._log.info("= snapshot removed", path=path)
         await self._retry_removals()

@@ -18,6 +18,7 @@ never blocks the loop; what is cancelled in the middle of a change of names fini
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -94,6 +95,8 @@ class SnapshotStore:
         self.stored: list[StoredSnapshot] = []
         self.damaged: list[DamagedSnapshot] = []
         """Found damaged, and not removed yet; for the log, and for ``status``."""
+        self.suspects: asyncio.Queue[StoredSnapshot] = asyncio.Queue()
+        """Snapshots that may be damaged here; whoever reads them through takes them out."""
         self._disk = disk
         self._garbage = Garbage(disk)
 

@@ -11,7 +11,6 @@ nothing; or the mark and a whole file, which recovery installs. The mark goes wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.messages import SnapshotOffer
@@ -27,10 +26,11 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import Index, NodeId, Term
+from viewstamp.node.inbox import Inbox, InstallSnapshot
+from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers.peer_client import PeerSession
+from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.repair.recovery import point_of
-from viewstamp.node.replica import InstallSnapshot
 from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
@@ -56,20 +56,19 @@ class SnapshotFetcher(AsyncActor[None]):
         machine: StateMachine,
         *,
         hello: dict[str, object],
-        address: Callable[[NodeId], str | None],
+        peers: PeerPool,
         network: Network,
-        mark: Callable[[Index, Term], Awaitable[None]],
-        on_fetched: Callable[[InstallSnapshot], None],
+        log_store: LogStore,
+        inbox: Inbox,
         log: Logger,
     ) -> None:
         self._store = store
         self._machine = machine
         self._hello = hello
-        self._address = address
+        self._peers = peers
         self._network = network
-        self._mark = mark
-        """Stores durably that the snapshot up to an end, of a term, is about to be installed."""
-        self._on_fetched = on_fetched
+        self._log_store = log_store
+        self._inbox = inbox
         self._log = log
         self.progress: dict[str, object] = {}
         """What is being fetched, for ``status``: {"from", "index", "bytes", "size"}; empty = nothing."""
@@ -122,7 +121,7 @@ class SnapshotFetcher(AsyncActor[None]):
             self._store.set_aside(stored, error)
             raise
         self._fetched_end = stored.end
-        self._on_fetched(InstallSnapshot(point_of(stored.meta), prepared))
+        self._inbox.put(InstallSnapshot(point_of(stored.meta), prepared))
 
     def _prepare(self, stored: StoredSnapshot) -> object:
         return self._machine.prepare(self._store.load(stored))
@@ -130,7 +129,7 @@ class SnapshotFetcher(AsyncActor[None]):
     async def _receive(self, offer: SnapshotOffer) -> StoredSnapshot:
         incoming = await self._store.receive(offer.end, offer.last_term)
         try:
-            address = self._address(offer.source)
+            address = self._peers.address(offer.source)
             if address is None:
                 raise PeerError(f"where {offer.source} listens is not known here")
             session = await PeerSession.open(self._network, address, offer.source, self._hello)
@@ -146,7 +145,7 @@ class SnapshotFetcher(AsyncActor[None]):
             finally:
                 session.close()
             # The file has its name from here on, and the log does not reach it: without the mark that would be damage.
-            await self._mark(offer.end, offer.last_term)
+            await self._log_store.mark_installing(offer.end, offer.last_term)
             return await incoming.finish()
         finally:
             await incoming.close()

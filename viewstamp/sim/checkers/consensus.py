@@ -110,8 +110,8 @@ def _core(node: Node) -> Core:
 def _disk(node: Node) -> Durable:
     """Return what is durable on the node's disk now."""
     assert node.wal is not None, "a replica has a log"
-    assert node.log_store is not None, "a replica has a log store"
-    state = node.log_store.durable_state
+    assert node.parts is not None, "a replica is a part"
+    state = node.parts.log_store.durable_state
     assert state is not None, "the control file is written before a replica is made"
     return Durable(term=Term(state.term), vote=state.vote, history=_history(state.history), end=node.wal.durable_end)
 

@@ -1,0 +1,134 @@
+"""What the replica's neighbours leave in its mailbox, and how they do it before the replica exists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from viewstamp.actors import Ref
+from viewstamp.consensus.messages import Message
+from viewstamp.consensus.state import SnapshotPoint
+from viewstamp.errors import ViewstampError
+from viewstamp.ids import Index, NodeId, Term
+from viewstamp.node.applier import Answer
+from viewstamp.node.changes import ChangeMembers, Transfer
+from viewstamp.wire.batch import Batch
+
+__all__ = [
+    "FromPeer",
+    "Inbox",
+    "InstallSnapshot",
+    "Item",
+    "Join",
+    "LogTrimmed",
+    "LostPeer",
+    "Proposal",
+    "RememberPeer",
+    "WaitForIndex",
+]
+
+
+@dataclass(slots=True, eq=False)
+class FromPeer:
+    """A consensus message has arrived; ``refuse`` ends the connection that it came over, None = it came over none."""
+
+    message: Message
+    refuse: Callable[[ViewstampError], None] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """A client's batch, checked; ``answer`` is called once with its outcome."""
+
+    batch: Batch
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForIndex:
+    """A linearizable read: ``reader`` is resolved when this node has applied all that was committed when it asked.
+
+    Readers whose future is already done (cancelled or timed out) are dropped.
+    """
+
+    reader: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class RememberPeer:
+    """A peer was met for the first time: from now on it is known by this incarnation."""
+
+    peer: NodeId
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostPeer:
+    """The process of a peer seems to be dead: its connection has ended, and nobody answers there."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """A leader's snapshot is durable here as a file, and ``prepared`` from it: it replaces the log before its end."""
+
+    point: SnapshotPoint
+    prepared: object
+
+
+@dataclass(frozen=True, slots=True)
+class LogTrimmed:
+    """The log on disk begins at ``first_index`` now; ``base`` is (end, last term) of the snapshot before it."""
+
+    first_index: Index
+    base: tuple[Index, Term]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A reborn node asks to be added; ``is_direct``: by itself, so a member that does not lead passes it on."""
+
+    member: NodeId
+    address: str
+    is_direct: bool = True
+
+
+Item = (
+    FromPeer
+    | Proposal
+    | WaitForIndex
+    | RememberPeer
+    | LostPeer
+    | Join
+    | ChangeMembers
+    | Transfer
+    | InstallSnapshot
+    | LogTrimmed
+)
+"""Every message that another part of the node sends to the replica."""
+
+
+class Inbox:
+    """The address of a replica that is made after the parts that write to it.
+
+    Invariants:
+      * an item that is put before :meth:`open`, or after :meth:`close`, is dropped: the replica does not run
+    """
+
+    def __init__(self) -> None:
+        self._ref: Ref[Item] | None = None
+
+    def open(self, ref: Ref[Item]) -> None:
+        """Deliver to ``ref`` from now on."""
+        self._ref = ref
+
+    def close(self) -> None:
+        """Drop everything from now on."""
+        self._ref = None
+
+    def put(self, item: Item) -> None:
+        """Leave an item, which is never refused. Never awaits."""
+        if self._ref is not None:
+            self._ref.put(item)

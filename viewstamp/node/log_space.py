@@ -1,0 +1,131 @@
+"""The room that is left in a member's log: what may be admitted, what is kept for records that make room."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from viewstamp.consensus.raft import Raft
+from viewstamp.errors import OverloadedError, StorageFullError
+from viewstamp.host.logger import Logger
+from viewstamp.node.health.headroom import Headroom
+from viewstamp.node.ports import SnapshotPort
+from viewstamp.wal.log import Wal
+from viewstamp.wire.batch import Batch, Kind
+
+__all__ = ["LogSpace"]
+
+_URGENT = frozenset(
+    {
+        Kind.TRIM_TOPIC,
+        Kind.CONFIGURE_TOPIC,
+        Kind.ABORT_ATTEMPTS,
+        Kind.FORGET_SINK,
+        Kind.EXPIRE_SESSIONS,
+        Kind.MEMBERSHIP,
+    }
+)
+"""Records that make room, and the record of a new leader, without which none of them is admitted: they may use the
+last of the room."""
+
+_QUIET_SECONDS = 10.0
+_LEADING_BYTES = 4096
+"""What a leader may have to write without being able to refuse it: the membership record of its term."""
+
+
+class LogSpace:
+    """Decides whether a batch fits, before it enters the log.
+
+    Invariants:
+      * what was taken in one turn is counted in ``turn_bytes``: its room is reserved only at the end of the turn
+    """
+
+    def __init__(
+        self, raft: Raft, wal: Wal, headroom: Headroom, snapshots: SnapshotPort, *, tick_seconds: float, log: Logger
+    ) -> None:
+        self.full: StorageFullError | None = None
+        """Why this member takes no batches at present; None = it does."""
+        self.turn_bytes = 0
+        """Bytes of batches that this turn has taken, from a leader or from clients; the replica resets it."""
+        self.tick = 0
+        """The replica's count of ticks."""
+        self._raft = raft
+        self._wal = wal
+        self._headroom = headroom
+        self._is_bounded = wal.bytes_max > 0
+        self._snapshots = snapshots
+        self._log = log
+        self._explained = (0, "")
+        """The tick in which the snapshots were last asked what would make room, and their answer."""
+        self._quiet_ticks = round(_QUIET_SECONDS / tick_seconds)
+        self._silent_until = 0
+        """Until this tick "full" is not logged again, because a small batch may have fitted in between."""
+
+    def takes(self, batches: tuple[Batch, ...]) -> bool:
+        """Return whether a leader's batches fit; they are counted in ``turn_bytes``."""
+        is_urgent = True
+        for batch in batches:
+            self.turn_bytes += batch.size
+            is_urgent = is_urgent and batch.kind in _URGENT
+        if self._is_bounded and batches and not is_urgent and self._snapshots.is_behind:
+            return False
+        try:
+            self._wal.check_room(self.turn_bytes, urgent=is_urgent)
+        except StorageFullError as error:
+            self.note_full(error)
+            return False
+        self.full = None
+        return True
+
+    def check(self, batch: Batch) -> None:
+        """Check that a client's batch fits; the caller adds it to ``turn_bytes`` once it is in the log.
+
+        Raises:
+          OverloadedError: a bounded log has to wait for a snapshot.
+          StorageFullError: there is no room; pass it to :meth:`note_full`.
+        """
+        is_urgent = batch.kind in _URGENT
+        if not self._is_bounded:
+            self._wal.check_room(self.turn_bytes + batch.size, urgent=is_urgent)
+            return
+        if not is_urgent and self._snapshots.is_behind:
+            raise OverloadedError(
+                f"{self._raft.core.me} has to take a snapshot before its bounded log grows further",
+                remedy="try again in a moment",
+            )
+        self._wal.check_room(self.turn_bytes + batch.size, urgent=is_urgent, spared=self._headroom.spared_bytes)
+
+    def admitted(self, size: int) -> None:
+        """Count a client's batch of ``size`` bytes that has just entered the log."""
+        self.turn_bytes += size
+        if self._is_bounded:
+            self._headroom.admit(size)
+
+    @property
+    def can_lead(self) -> bool:
+        """Whether this member could write what a new leader must write: elected without room for it, it would fail."""
+        try:
+            self._wal.check_room(_LEADING_BYTES, urgent=True)
+        except StorageFullError as error:
+            self.note_full(error)
+            return False
+        return True
+
+    def note_full(self, error: StorageFullError) -> None:
+        """Note that a batch did not fit; add to the error's remedy what would make room."""
+        if self.full is None or self._explained[0] != self.tick:  # Once a tick, because it looks at every topic.
+            self._explained = self.tick, self._snapshots.explain_full()
+        if self._explained[1]:
+            error.remedy = f"{self._explained[1]}; {error.remedy}"
+        if self.full is None and self.tick >= self._silent_until:
+            self._silent_until = self.tick + self._quiet_ticks
+            self._log.error("! full", reason=error.message, remedy=error.remedy)
+        self.full = error
+
+    @property
+    def status(self) -> list[str] | None:
+        """Why this member takes no batches, and what would help; checked again, because nothing may have come since."""
+        if self.full is not None:
+            with suppress(StorageFullError):
+                self._wal.check_room(_LEADING_BYTES)
+                self.full = None
+        return None if self.full is None else [self.full.message, self.full.remedy]
