@@ -11,6 +11,7 @@ from viewstamp.client.connection import NodeConnection
 from viewstamp.errors import PeerError
 from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.requests import ListTopics
 
 
 class Pipe(Connection):
@@ -57,7 +58,7 @@ async def test_a_late_answer_to_a_question_that_timed_out_is_dropped() -> None:
     strays: list[Frame] = []
     link.on_answer = lambda _, frame: strays.append(frame)
     with pytest.raises(TimeoutError):
-        await link.ask(FrameKind.LIST_TOPICS, {"stale": False}, timeout=0.001)
+        await link.ask(ListTopics(stale=False), timeout=0.001)
     answer(link, pipe.sent[0], {"topics": [], "applied_index": 0})
     assert strays == []
     assert link.is_open
@@ -69,7 +70,7 @@ async def test_a_late_answer_to_a_question_that_was_cancelled_is_dropped_once() 
     link.accept(pipe)
     strays: list[Frame] = []
     link.on_answer = lambda _, frame: strays.append(frame)
-    asking = asyncio.ensure_future(link.ask(FrameKind.LIST_TOPICS, {"stale": False}, timeout=60))
+    asking = asyncio.ensure_future(link.ask(ListTopics(stale=False), timeout=60))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from tests.client.test_connection import Pipe, runtime
 from tests.fuzz.material import DEEP, altered, only, packables, spoilt, tries
+from tests.wire.test_requests import a_body
 from viewstamp.client import checks
 from viewstamp.client.checks import read_receipt, read_results
 from viewstamp.client.connection import NodeConnection, error_from
 from viewstamp.errors import FrameError, PeerError, ViewstampError
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
+from viewstamp.wire.requests import REQUESTS
 
 WELCOME = {
     "cluster": "c1",
@@ -64,7 +66,10 @@ async def hear(data: bytes, kind: FrameKind | None) -> Any:
     """
     link = NodeConnection(runtime(), "n1:1", itertools.count(1), frame_bytes_max=1 << 16)
     link.accept(Pipe())
-    waiting = link.greet("c1", None, bytes(CHALLENGE_BYTES)) if kind is None else link.ask(kind, {}, timeout=60.0)
+    if kind is None:
+        waiting = link.greet("c1", None, bytes(CHALLENGE_BYTES))
+    else:
+        waiting = link.ask(REQUESTS[kind](**a_body(REQUESTS[kind])), timeout=60.0)
     asking = asyncio.ensure_future(waiting)
     await asyncio.sleep(0)
     reason: BaseException | None = None

@@ -21,6 +21,7 @@ from viewstamp.node.repair.repair import UNKNOWN_END, recovering_pair
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.requests import ReadLog
 
 HISTORY = TermHistory(((0, 1), (1, 1), (3, 20)))
 N9 = NodeId("n9")
@@ -167,7 +168,7 @@ async def test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be
         )
 
         async def ask(start: int, stop: int) -> list[Batch]:
-            frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": stop, "bytes_max": 1 << 20})
+            frame = await session.ask(ReadLog(start=start, end=stop, bytes_max=1 << 20))
             return Batch.decode_all(bytes(frame.payload))
 
         assert [batch.end for batch in await ask(1, end)][-1] == end

@@ -10,8 +10,26 @@ from viewstamp.client.sender import Sender
 from viewstamp.client.sinks import SinkInfo, sink_info
 from viewstamp.errors import NoQuorumError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
-from viewstamp.wire.frame import Frame, FrameKind
+from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
+from viewstamp.wire.requests import (
+    AskStatus,
+    ChangeMembership,
+    ConfigureTopic,
+    CreateSnapshot,
+    CreateTopic,
+    DescribeSink,
+    DescribeTopic,
+    FindTime,
+    ForgetSink,
+    ListSinks,
+    ListSnapshots,
+    ListTopics,
+    SplitTopic,
+    TransferLeadership,
+    TrimTopic,
+)
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["Administrator"]
 
@@ -28,12 +46,12 @@ class Administrator(Sender):
           RequestError: no sink has this name.
           UnavailableError: nobody answered in time.
         """
-        frame = await self._ask_any(FrameKind.DESCRIBE_SINK, {"name": name, "stale": stale}, timeout)
+        frame = await self._ask_any(DescribeSink(name=name, stale=stale), timeout)
         return sink_info(frame.body["sink"])
 
     async def list_sinks(self, *, stale: bool = False, timeout: float | None = None) -> list[SinkInfo]:
         """List all sinks. As :meth:`describe_sink` otherwise."""
-        frame = await self._ask_any(FrameKind.LIST_SINKS, {"stale": stale}, timeout)
+        frame = await self._ask_any(ListSinks(stale=stale), timeout)
         return [sink_info(sink) for sink in frame.body["sinks"]]
 
     async def forget_sink(self, name: str, *, timeout: float | None = None) -> None:
@@ -46,7 +64,7 @@ class Administrator(Sender):
           UnavailableError: not forgotten; try again.
           OutcomeUnknownError: perhaps forgotten (its ``token`` is None).
         """
-        await self.ask_leader(FrameKind.FORGET_SINK, {"name": name}, timeout)
+        await self.ask_leader(ForgetSink(name=name), timeout)
 
     # Snapshots.
 
@@ -65,7 +83,7 @@ class Administrator(Sender):
         end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
         node = node or await self._leader(end)
         seconds = max(0.0, end - self._runtime.time())
-        _, frame = await self._pool.ask_any(FrameKind.CREATE_SNAPSHOT, {}, seconds=seconds, wait=seconds, node=node)
+        _, frame = await self._pool.ask_any(CreateSnapshot(), seconds=seconds, wait=seconds, node=node)
         return snapshot_info(frame.body["snapshot"])
 
     async def list_snapshots(self, node: str | None = None, *, timeout: float | None = None) -> list[SnapshotInfo]:
@@ -74,7 +92,7 @@ class Administrator(Sender):
         end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
         node = node or await self._leader(end)
         seconds = max(0.0, end - self._runtime.time())
-        _, frame = await self._pool.ask_any(FrameKind.LIST_SNAPSHOTS, {}, seconds=seconds, node=node)
+        _, frame = await self._pool.ask_any(ListSnapshots(), seconds=seconds, node=node)
         return [snapshot_info(snapshot) for snapshot in frame.body["snapshots"]]
 
     async def _leader(self, deadline: float) -> str:
@@ -96,7 +114,7 @@ class Administrator(Sender):
             if named is not None:
                 seconds = min(seconds, options.connect_timeout + options.silence)
             try:
-                link, frame = await self._pool.ask_any(FrameKind.STATUS, {}, seconds=seconds, node=named, avoid=avoid)
+                link, frame = await self._pool.ask_any(AskStatus(), seconds=seconds, node=named, avoid=avoid)
             except (UnavailableError, RequestError):
                 if named is None or self._is_closed:
                     raise
@@ -183,20 +201,20 @@ class Administrator(Sender):
           OutcomeUnknownError: the leader was lost meanwhile: ask who leads.
         """
         name = "" if node is None else as_text(node, "the name of a member")
-        frame = await self.ask_leader(FrameKind.TRANSFER_LEADERSHIP, {"node": name}, timeout)
+        frame = await self.ask_leader(TransferLeadership(node=name), timeout)
         return str(frame.body["leader"])
 
     async def _change_members(
         self, action: str, node: str, address: str, replaces: str, timeout: float | None
     ) -> Members:
-        body: dict[str, object] = {
-            "action": action,
-            "node": as_text(node, "the name of a member"),
-            "address": address,
-            "replaces": as_text(replaces, "the name of a member"),
-        }
+        change = ChangeMembership(
+            action=action,
+            node=as_text(node, "the name of a member"),
+            address=address,
+            replaces=as_text(replaces, "the name of a member"),
+        )
         try:
-            frame = await self.ask_leader(FrameKind.CHANGE_MEMBERS, body, timeout)
+            frame = await self.ask_leader(change, timeout)
         except UnavailableError as error:
             refusal = error.__cause__
             is_answered = not isinstance(error, NoQuorumError)
@@ -226,8 +244,8 @@ class Administrator(Sender):
           OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
         """
         as_whole(retain_bytes, "retain_bytes")
-        retention: dict[str, object] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
-        return await self._change_topic(FrameKind.CREATE_TOPIC, {"name": check_topic(name), **retention}, timeout)
+        create = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
+        return await self._change_topic(create, timeout)
 
     async def configure_topic(
         self,
@@ -246,8 +264,8 @@ class Administrator(Sender):
         """
         if retain_bytes is not None:
             as_whole(retain_bytes, "retain_bytes")
-        retention: dict[str, object] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
-        return await self._change_topic(FrameKind.CONFIGURE_TOPIC, {"name": check_topic(name), **retention}, timeout)
+        change = ConfigureTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
+        return await self._change_topic(change, timeout)
 
     async def trim_topic(self, name: str, position: int, *, timeout: float | None = None) -> TopicInfo:
         """Drop all records of a topic before ``position``, for good. Where they are gone already, nothing happens.
@@ -257,11 +275,11 @@ class Administrator(Sender):
           RequestError: the position is beyond the end of the topic.
           UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
         """
-        body: dict[str, object] = {"name": check_topic(name), "position": as_whole(position, "the position to trim to")}
-        return await self._change_topic(FrameKind.TRIM_TOPIC, body, timeout)
+        trim = TrimTopic(name=check_topic(name), position=as_whole(position, "the position to trim to"))
+        return await self._change_topic(trim, timeout)
 
-    async def _change_topic(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> TopicInfo:
-        frame = await self.ask_leader(kind, body, timeout)
+    async def _change_topic(self, request: RequestBody, timeout: float | None) -> TopicInfo:
+        frame = await self.ask_leader(request, timeout)
         return topic_info(frame.body["topic"])
 
     async def describe_topic(
@@ -280,15 +298,17 @@ class Administrator(Sender):
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time, or nobody who is that fresh.
         """
-        body = {"name": check_topic(name), **as_staleness(stale, max_staleness)}
-        frame = await self._ask_any(FrameKind.DESCRIBE_TOPIC, body, timeout)
+        stale, max_staleness = as_staleness(stale, max_staleness)
+        request = DescribeTopic(name=check_topic(name), stale=stale, max_staleness=max_staleness)
+        frame = await self._ask_any(request, timeout)
         return topic_info(frame.body["topic"], frame.body["age"])
 
     async def list_topics(
         self, *, stale: bool = False, max_staleness: float | None = None, timeout: float | None = None
     ) -> list[TopicInfo]:
         """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
-        frame = await self._ask_any(FrameKind.LIST_TOPICS, as_staleness(stale, max_staleness), timeout)
+        stale, max_staleness = as_staleness(stale, max_staleness)
+        frame = await self._ask_any(ListTopics(stale=stale, max_staleness=max_staleness), timeout)
         return [topic_info(topic, frame.body["age"]) for topic in frame.body["topics"]]
 
     async def split_topic(
@@ -316,8 +336,7 @@ class Administrator(Sender):
           UnknownTopicError, RequestError: no such topic, or no such range in it.
           UnavailableError: nobody answered in time.
         """
-        body: dict[str, object] = {"name": topic, "start": start, "end": end, "bytes": bytes}
-        frame = await self._ask_any(FrameKind.SPLIT_TOPIC, body, timeout)
+        frame = await self._ask_any(SplitTopic(name=topic, start=start, end=end, bytes=bytes), timeout)
         return [int(position) for position in frame.body["positions"]]
 
     async def find_time(self, topic: str, timestamp: int, *, timeout: float | None = None) -> int:
@@ -332,16 +351,16 @@ class Administrator(Sender):
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time.
         """
-        body: dict[str, object] = {"name": topic, "timestamp": as_whole(timestamp, "the time to look for")}
-        frame = await self._ask_any(FrameKind.FIND_TIME, body, timeout)
+        find = FindTime(name=topic, timestamp=as_whole(timestamp, "the time to look for"))
+        frame = await self._ask_any(find, timeout)
         return int(frame.body["position"])
 
     # Nodes.
 
-    async def _ask_any(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
+    async def _ask_any(self, request: RequestBody, timeout: float | None) -> Frame:
         """Ask any node, until one answers."""
         self._start()
-        _, frame = await self._pool.ask_any(kind, body, seconds=as_seconds(timeout, self._options.timeout))
+        _, frame = await self._pool.ask_any(request, seconds=as_seconds(timeout, self._options.timeout))
         return frame
 
     async def status(self, *, timeout: float | None = None) -> list[dict[str, Any]]:

@@ -73,17 +73,17 @@ def as_seconds(timeout: float | None, default: float) -> float:
     return timeout
 
 
-def as_staleness(stale: bool, max_staleness: float | None) -> dict[str, object]:
-    """Return the fields of a request that say how stale its answer may be; who names a bound wants a stale one.
+def as_staleness(stale: bool, max_staleness: float | None) -> tuple[bool, float | None]:
+    """Return whether an answer may be stale, and how much; a caller who names a bound wants a stale one.
 
     Raises:
       RequestError: the bound is no number of seconds.
     """
     if max_staleness is None:
-        return {"stale": stale}
+        return stale, None
     if type(max_staleness) not in (int, float) or not max_staleness >= 0:
         raise RequestError(f"an answer that is at most {max_staleness!r} s old", remedy="give seconds, from 0 on")
-    return {"stale": True, "max_staleness": float(max_staleness)}
+    return True, float(max_staleness)
 
 
 def as_text(value: object, what: str) -> str:

@@ -49,7 +49,7 @@ from viewstamp.errors import (
 )
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.commands import Interface, Stale, decode_result, encode_arguments
-from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import AskOutcome, ListActors, QueryActor
 
 __all__ = ["BaseClient"]
 
@@ -255,8 +255,8 @@ class BaseClient(Administrator):
                 if self._is_closed:
                     raise
                 # The session ended meanwhile, and with it what this client knows: the leader has the last word.
-        body: dict[str, object] = {"session": token.session, "sequence": token.sequence}
-        frame = await self._leading.ask(FrameKind.OUTCOME, body, deadline=deadline)
+        ask = AskOutcome(session=token.session, sequence=token.sequence)
+        frame = await self._leading.ask(ask, deadline=deadline)
         durability = self._leading.link.durability if self._leading.link is not None else DURABILITY
         return Decided(read_receipt(frame.body["receipt"]), read_results(frame.body.get("results")), durability)
 
@@ -450,16 +450,18 @@ class BaseClient(Administrator):
     ) -> Stale[Any]:
         self._start()
         method.check(arguments, named, query=True)
-        body: dict[str, object] = {
-            "actor": method.actor,
-            "key": method.key,
-            "method": method.name,
-            "arguments": encode_arguments(arguments, named, f"the query {method.actor}.{method.name}"),
-            **as_staleness(stale, method.max_staleness if stale else None),
-            "applied_index": 0 if stale else self._session.applied_index,
-        }
+        stale, max_staleness = as_staleness(stale, method.max_staleness if stale else None)
+        query = QueryActor(
+            actor=method.actor,
+            key=method.key,
+            method=method.name,
+            arguments=encode_arguments(arguments, named, f"the query {method.actor}.{method.name}"),
+            stale=stale,
+            max_staleness=max_staleness,
+            applied_index=0 if stale else self._session.applied_index,
+        )
         seconds = as_seconds(method.timeout, self._options.timeout)
-        _, frame = await self._pool.ask_any(FrameKind.QUERY, body, seconds=seconds, node=method.node)
+        _, frame = await self._pool.ask_any(query, seconds=seconds, node=method.node)
         answer = frame.body
         return Stale(decode_result(answer["result"], method.errors), answer["applied_index"], answer["age"])
 
@@ -505,7 +507,7 @@ class BaseClient(Administrator):
         wait = watcher.wait
         try:
             _, frame = await self._pool.ask_any(
-                FrameKind.WATCH, watcher.body(), seconds=self._options.timeout + wait, wait=wait, node=watcher.node
+                watcher.request(), seconds=self._options.timeout + wait, wait=wait, node=watcher.node
             )
         except TrimmedError as error:
             watcher.on_trimmed(error, await self._members())
@@ -518,7 +520,7 @@ class BaseClient(Administrator):
 
     async def list_actors(self, *, stale: bool = False, timeout: float | None = None) -> list[ActorInfo]:
         """List the actors that the nodes run. As :meth:`describe_topic` otherwise."""
-        frame = await self._ask_any(FrameKind.LIST_ACTORS, {"stale": stale}, timeout)
+        frame = await self._ask_any(ListActors(stale=stale), timeout)
         return [actor_info(actor) for actor in frame.body["actors"]]
 
     async def describe_actor(self, name: str, *, timeout: float | None = None) -> Interface:
@@ -639,7 +641,7 @@ class BaseClient(Administrator):
         end: int | None,
         follow: bool = False,
         node: str | None,
-        staleness: Mapping[str, object] | None = None,
+        staleness: tuple[bool, float | None] | None = None,
     ) -> TopicReader:
         self._start()
         return TopicReader(

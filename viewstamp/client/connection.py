@@ -34,6 +34,7 @@ from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
 from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
+from viewstamp.wire.schema import RequestBody
 
 __all__ = [
     "ERRORS",
@@ -328,7 +329,7 @@ class NodeConnection:
         assert self._connection is not None, "the network gave no connection"
         self._connection.send(encode_frame(kind, body, payload))
 
-    async def ask(self, kind: FrameKind, body: dict[str, object], *, timeout: float) -> Frame:
+    async def ask(self, request: RequestBody, *, timeout: float) -> Frame:
         """Send a request and wait for its answer. Cancelled: the answer is dropped when it comes.
 
         Raises:
@@ -339,8 +340,8 @@ class NodeConnection:
             raise self.closed.result()
         request_id = next(self._request_ids)
         future: Future[Frame] = self._runtime.create_future()
-        self._asked[request_id] = kind, future
-        self.send(kind, {"id": request_id, **body}, ())
+        self._asked[request_id] = request.kind, future
+        self.send(request.kind, {"id": request_id, **request.to_map()}, ())
         timer = self._runtime.call_later(timeout, _expire, future)
         try:
             return await future

@@ -23,8 +23,10 @@ from viewstamp.errors import (
     unanswered,
 )
 from viewstamp.ids import ClusterId, SessionId, name_of
-from viewstamp.wire.frame import Frame, FrameKind
+from viewstamp.wire.frame import Frame
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
+from viewstamp.wire.requests import AskStatus, OpenSession
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["ConnectionPool", "LeaderConnection", "Owner"]
 
@@ -210,7 +212,7 @@ class ConnectionPool:
 
     async def _learn_members(self, link: NodeConnection) -> dict[str, Any]:
         """Ask a node for its status, and remember the addresses of the members that it names."""
-        frame = await link.ask(FrameKind.STATUS, {}, timeout=self._options.silence)
+        frame = await link.ask(AskStatus(), timeout=self._options.silence)
         status: dict[str, Any] = frame.body["status"]
         membership = status.get("membership")
         generation = membership.get("generation") if isinstance(membership, dict) else 0
@@ -219,8 +221,7 @@ class ConnectionPool:
 
     async def ask_any(
         self,
-        kind: FrameKind,
-        body: dict[str, object],
+        request: RequestBody,
         *,
         seconds: float,
         wait: float = 0.0,
@@ -232,8 +233,7 @@ class ConnectionPool:
         Each node is asked once before any is asked again: two that were removed must not be all that is asked.
 
         Args:
-          kind: of the request.
-          body: of the request, without id.
+          request: what to ask.
           seconds: how long to go on trying.
           wait: how long a node may hold its answer by the request's own wish.
           node: a member's id.
@@ -258,7 +258,7 @@ class ConnectionPool:
                 remaining = deadline - self._runtime.time()
                 if node is None and not wait and not avoid.issuperset({*self.addresses.all} - {link.address}):
                     remaining /= 2  # The others have to be asked too: of a node that was not, nobody can say anything.
-                frame = await link.ask(kind, body, timeout=max(0.0, min(self._options.silence + wait, remaining)))
+                frame = await link.ask(request, timeout=max(0.0, min(self._options.silence + wait, remaining)))
             except RequestError:
                 raise
             except (ViewstampError, TimeoutError) as error:
@@ -460,7 +460,7 @@ class LeaderConnection:
 
     async def _open_session(self, link: NodeConnection) -> None:
         try:
-            frame = await link.ask(FrameKind.OPEN_SESSION, {}, timeout=self._options.silence)
+            frame = await link.ask(OpenSession(), timeout=self._options.silence)
         except TimeoutError:
             self._pool.suspect(link)
             return
@@ -502,12 +502,11 @@ class LeaderConnection:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    async def ask(self, kind: FrameKind, body: dict[str, object], *, deadline: float) -> Frame:
+    async def ask(self, request: RequestBody, *, deadline: float) -> Frame:
         """Ask the leader, wherever it goes, until it answers. For requests that may be carried out twice.
 
         Args:
-          kind: of the request.
-          body: of the request, without id.
+          request: what to ask.
           deadline: on the runtime's clock.
 
         Raises:
@@ -528,7 +527,7 @@ class LeaderConnection:
                 why = f"no leader has answered: {reason or self._finder.last_error or 'none was found'}"
                 raise self._pool.unanswered(why, is_unknown=is_doubtful) from reason
             try:
-                frame = await link.ask(kind, body, timeout=min(self._options.silence, max(0.0, deadline - time())))
+                frame = await link.ask(request, timeout=min(self._options.silence, max(0.0, deadline - time())))
             except TimeoutError:
                 reason, is_doubtful = UnavailableError(f"{link.address} did not answer in time"), True
                 self._pool.suspect(link)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
@@ -13,7 +13,9 @@ from viewstamp.client.runtime import Future, Runtime
 from viewstamp.errors import PeerError, RequestError, TrimmedError
 from viewstamp.ids import Position, TopicId
 from viewstamp.wire.batch import Batch, Kind, Record
-from viewstamp.wire.frame import Frame, FrameKind
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.requests import DescribeTopic, ReadTopic
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["TopicReader"]
 
@@ -22,7 +24,7 @@ class Nodes(Protocol):
     """Whom a reader asks."""
 
     async def ask_any(
-        self, kind: FrameKind, body: dict[str, object], *, seconds: float, wait: float = 0.0, node: str | None = None
+        self, request: RequestBody, *, seconds: float, wait: float = 0.0, node: str | None = None
     ) -> tuple[NodeConnection, Frame]:
         """Ask any node, or the member ``node``, until one answers."""
         ...
@@ -49,7 +51,7 @@ class TopicReader:
         end: int | None,
         follow: bool,
         node: str | None,
-        staleness: Mapping[str, object] | None = None,
+        staleness: tuple[bool, float | None] | None = None,
     ) -> None:
         if start is not None and start < 1:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
@@ -68,7 +70,7 @@ class TopicReader:
         self._ahead: Future[list[Batch]] | None = None
         self._follow = follow
         self._node = node
-        self._staleness = staleness or {"stale": node is not None}
+        self._staleness = staleness or (node is not None, None)
         """How stale what it sees may be, as the request says it."""
         self.age_seconds = 0.0
         """How stale that was at most when it began."""
@@ -136,8 +138,9 @@ class TopicReader:
         """Learn the topic's id, and fix the end. Idempotent."""
         if self._is_begun:
             return
-        body: dict[str, object] = {"name": self._topic, **self._staleness}
-        _, frame = await self._ask(FrameKind.DESCRIBE_TOPIC, body, wait=0.0)
+        stale, max_staleness = self._staleness
+        describe = DescribeTopic(name=self._topic, stale=stale, max_staleness=max_staleness)
+        _, frame = await self._ask(describe, wait=0.0)
         topic = frame.body["topic"]
         self._topic_id = TopicId(topic["id"])
         if self._is_from_first:
@@ -152,14 +155,14 @@ class TopicReader:
     async def _fetch(self, position: Position) -> list[Batch]:
         """Return the batches from the one that holds ``position`` on; [] = none there yet, for one who follows."""
         wait = self._options.follow_wait if self._follow else 0.0
-        body: dict[str, object] = {
-            "topic": self._topic_id,
-            "position": position,
-            "bytes_max": self._options.read_bytes,
-            "applied_index": self.applied_index,
-            "wait": wait,
-        }
-        link, frame = await self._ask(FrameKind.READ, body, wait=wait)
+        read = ReadTopic(
+            topic=self._topic_id,
+            position=position,
+            bytes_max=self._options.read_bytes,
+            applied_index=self.applied_index,
+            wait=wait,
+        )
+        link, frame = await self._ask(read, wait=wait)
         batches = Batch.decode_all(frame.payload)
         if not batches and not self._follow:
             raise PeerError(
@@ -177,5 +180,5 @@ class TopicReader:
         self.applied_index = max(self.applied_index, int(frame.body["applied_index"]))
         return batches
 
-    async def _ask(self, kind: FrameKind, body: dict[str, object], *, wait: float) -> tuple[NodeConnection, Frame]:
-        return await self._nodes.ask_any(kind, body, seconds=self._options.timeout + wait, wait=wait, node=self._node)
+    async def _ask(self, request: RequestBody, *, wait: float) -> tuple[NodeConnection, Frame]:
+        return await self._nodes.ask_any(request, seconds=self._options.timeout + wait, wait=wait, node=self._node)

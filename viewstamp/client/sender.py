@@ -24,6 +24,8 @@ from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.commands import Interface
 from viewstamp.wire.frame import Frame, FrameKind, TooLarge
+from viewstamp.wire.requests import DescribeActor, DescribeTopic
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["Sender", "Waiter", "actor_place"]
 
@@ -193,12 +195,11 @@ class Sender:
             self._queue.serve()
 
     async def _ask_topic(self, name: str, seconds: float) -> TopicId:
-        body: dict[str, object] = {"name": name, "stale": False}
-        _, frame = await self._pool.ask_any(FrameKind.DESCRIBE_TOPIC, body, seconds=seconds)
+        _, frame = await self._pool.ask_any(DescribeTopic(name=name, stale=False), seconds=seconds)
         return TopicId(frame.body["topic"]["id"])
 
     async def _ask_interface(self, actor: str, seconds: float) -> Interface:
-        _, frame = await self._pool.ask_any(FrameKind.DESCRIBE_ACTOR, {"name": actor}, seconds=seconds)
+        _, frame = await self._pool.ask_any(DescribeActor(name=actor), seconds=seconds)
         return Interface.from_wire(frame.body["actor"])
 
     # What became of it.
@@ -457,11 +458,11 @@ class Sender:
         """How large a block of records is to be."""
         return self._batches.batch_bytes
 
-    async def ask_leader(self, kind: FrameKind, body: dict[str, object], timeout: float | None) -> Frame:
+    async def ask_leader(self, request: RequestBody, timeout: float | None) -> Frame:
         """Ask the leader, wherever it goes, until it answers. For requests that may be carried out twice."""
         self._start()
         deadline = self._runtime.time() + as_seconds(timeout, self._options.timeout)
-        return await self._leading.ask(kind, body, deadline=deadline)
+        return await self._leading.ask(request, deadline=deadline)
 
     def begin_staging(self, topic: str, columns: Columns, attempt: int, timeout: float | None) -> Ticket:
         """Send a block soon, after those that were begun before. Its ``end_staging``, or ``abandon``, has to follow."""

@@ -43,9 +43,12 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import Sequence, SessionId
 from viewstamp.wire.batch import Kind, build_batch, build_columns
-from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors, StageBatch
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["Action", "Session"]
+
+_APPEND, _CALL, _STAGE = AppendBatch(), CallActors(), StageBatch()
 
 
 @fast_members
@@ -196,13 +199,14 @@ class Session(Generic[WaiterT]):
         sent.request_id = request_id
         sent.open += 1
         self._by_request[request_id] = sent
-        kind = FrameKind.APPEND if sent.batch.topic != COMMANDS else FrameKind.CALL
+        asked: RequestBody = _APPEND if sent.batch.topic != COMMANDS else _CALL
         if sent.batch.attempt:
-            kind = FrameKind.STAGE
+            asked = _STAGE
         body: dict[str, object] = {"id": request_id}
         if sent.batch.expected_position:
-            kind, body["position"] = FrameKind.APPEND_AT, sent.batch.expected_position
-        return Request(request_id, kind, body, (sent.payload,))
+            asked = AppendBatchAt(position=sent.batch.expected_position)
+            body |= asked.to_map()
+        return Request(request_id, asked.kind, body, (sent.payload,))
 
     def _ask_outcome(self) -> Request | None:
         """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
@@ -229,8 +233,8 @@ class Session(Generic[WaiterT]):
     def _outcome_request(self, sequence: Sequence, refused: InFlightBatch[WaiterT] | None) -> Request:
         request_id = next(self._request_ids)
         self.fence_request, self._fenced = request_id, refused
-        body: dict[str, object] = {"id": request_id, "session": self.id, "sequence": sequence}
-        return Request(request_id, FrameKind.OUTCOME, body, ())
+        ask = AskOutcome(session=self.id, sequence=sequence)
+        return Request(request_id, ask.kind, {"id": request_id, **ask.to_map()}, ())
 
     def _rewind(self) -> None:
         self._to_send = deque(self._unanswered)

@@ -27,7 +27,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.wire.batch import Columns, Kind, build_batch
-from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import AbortAttempts, BeginAttempt, CommitAttempts, SealAttempt
 from viewstamp.wire.staged import StagedBatch, pack_entry
 
 __all__ = [
@@ -166,18 +166,17 @@ class Sink:
           UnavailableError: not begun; try again.
           OutcomeUnknownError: perhaps begun (its ``token`` is None); again is harmless.
         """
-        body: dict[str, object] = {
-            "sink": self.name,
-            "owner": self.owner,
-            "run": self.run,
-            "batch": as_whole(batch, "the number of a batch"),
-            "name": as_text(name, "the name of an attempt") or _random_name(self._entropy),
-            "reset": self._reset,
-            "keep_seconds": self._keep_seconds,
-        }
-        if self._forget_seconds:
-            body["forget_seconds"] = self._forget_seconds
-        frame = await self._client.ask_leader(FrameKind.BEGIN_ATTEMPT, body, timeout)
+        begin = BeginAttempt(
+            sink=self.name,
+            owner=self.owner,
+            run=self.run,
+            batch=as_whole(batch, "the number of a batch"),
+            name=as_text(name, "the name of an attempt") or _random_name(self._entropy),
+            reset=self._reset,
+            keep_seconds=self._keep_seconds,
+            forget_seconds=self._forget_seconds,
+        )
+        frame = await self._client.ask_leader(begin, timeout)
         attempt, commit = frame.body["attempt"], frame.body.get("commit")
         if attempt:
             return Attempt(self, self._client, self._runtime, self._options, batch, attempt)
@@ -203,14 +202,14 @@ class Sink:
           UnavailableError: not committed; try again.
           OutcomeUnknownError: perhaps committed (its ``token`` is None); commit again, which is harmless.
         """
-        body: dict[str, object] = {
-            "sink": self.name,
-            "owner": self.owner,
-            "run": self.run,
-            "batch": as_whole(batch, "the number of a batch"),
-            "parts": [[each.attempt, each.entries] for each in sealed],
-        }
-        frame = await self._client.ask_leader(FrameKind.COMMIT, body, timeout)
+        commit = CommitAttempts(
+            sink=self.name,
+            owner=self.owner,
+            run=self.run,
+            batch=as_whole(batch, "the number of a batch"),
+            parts=[[each.attempt, each.entries] for each in sealed],
+        )
+        frame = await self._client.ask_leader(commit, timeout)
         return _commit(frame.body["commit"])
 
     async def abort(self, batch: int, *, timeout: float | None = None) -> None:
@@ -222,8 +221,8 @@ class Sink:
         await self._abort(as_whole(batch, "the number of a batch"), 0, timeout)
 
     async def _abort(self, batch: int, attempt: int, timeout: float | None) -> None:
-        body: dict[str, object] = {"sink": self.name, "run": self.run, "batch": batch, "attempt": attempt}
-        await self._client.ask_leader(FrameKind.ABORT_ATTEMPTS, body, timeout)
+        abort = AbortAttempts(sink=self.name, run=self.run, batch=batch, attempt=attempt)
+        await self._client.ask_leader(abort, timeout)
 
 
 class Attempt:
@@ -324,8 +323,8 @@ class Attempt:
             self._is_closed = True
             await self._receive(0, timeout)
             entries = b"".join(pack_entry(*entry) for entry in sorted(self._entries))
-        body: dict[str, object] = {"attempt": self.id, "batches": len(self._entries), "checksum": crc32c(entries)}
-        await self._client.ask_leader(FrameKind.SEAL_ATTEMPT, body, timeout)
+        seal = SealAttempt(attempt=self.id, batches=len(self._entries), checksum=crc32c(entries))
+        await self._client.ask_leader(seal, timeout)
         return Sealed(
             attempt=self.id,
             entries=entries,

@@ -9,6 +9,7 @@ from viewstamp.client.results import Change, result_or_error
 from viewstamp.errors import CommandError, TrimmedError
 from viewstamp.ids import Index
 from viewstamp.wire.commands import decode_arguments
+from viewstamp.wire.requests import WatchActor
 
 __all__ = ["Watcher"]
 
@@ -57,9 +58,9 @@ class Watcher:
         """Seconds that the next answer may be held. The question where "now" is, is answered at once."""
         return self._wait if self.index else 0.0
 
-    def body(self) -> dict[str, object]:
-        """Return the body of the next request."""
-        return {"actor": self._actor, "key": self._key, "index": self.index, "wait": self.wait}
+    def request(self) -> WatchActor:
+        """Return the next request."""
+        return WatchActor(actor=self._actor, key=self._key, index=self.index, wait=self.wait)
 
     def on_answer(self, body: Mapping[str, Any]) -> list[Change]:
         """Take an answer; return the changes that are new."""

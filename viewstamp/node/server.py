@@ -296,7 +296,7 @@ class _ServerConnection:
             self.service.step(FromPeer(message, self.refuse), self._incarnation)
         elif frame.kind == FrameKind.DIGEST:
             self.service.digest(NodeId(self._peer), self._incarnation, frame.body)
-        elif frame.kind == FrameKind.JOIN:
+        elif frame.kind == AskToJoin.kind:
             self._on_join(frame)
         elif frame.kind in FROM_PEERS:
             row, handler = FROM_PEERS[frame.kind]

@@ -42,6 +42,7 @@ from viewstamp.ids import Index, NodeId, Position, Term, name_of
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.wire.batch import build_batch
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.requests import AskToJoin
 
 if TYPE_CHECKING:
     from viewstamp.sim.world import Member, World
@@ -176,7 +177,7 @@ class Stranger:
     def _frame(self, member: Member, name: NodeId, word: str) -> Sequence[Buffer]:
         core = _core(member)
         if word == "join":
-            return encode_frame(FrameKind.JOIN, {"address": _ADDRESS, "member": self._reborn(core)})
+            return encode_frame(AskToJoin.kind, AskToJoin(address=_ADDRESS, member=self._reborn(core)).to_map())
         if word == "digest":
             return encode_frame(FrameKind.DIGEST, {"end": core.log.end, "odd": core.me, "trail": []})
         term = Term(min(core.term + self._entropy.choice(_LEAPS), (1 << 62) - 1))

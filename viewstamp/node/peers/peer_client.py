@@ -10,6 +10,7 @@ from viewstamp.host.interfaces import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["LostError", "PeerSession", "text_of"]
 
@@ -48,7 +49,7 @@ class PeerSession:
             await network.connect(address, session._accept)
         return session
 
-    async def ask(self, kind: FrameKind, request: dict[str, object]) -> Frame:
+    async def ask(self, request: RequestBody) -> Frame:
         """Ask, and return the answer.
 
         Raises:
@@ -61,7 +62,7 @@ class PeerSession:
             raise PeerError(f"{self.peer} closed the connection") from self._closed
         self._number += 1
         self._answer = asyncio.get_running_loop().create_future()
-        self._connection.send(encode_frame(kind, {"id": self._number, **request}))
+        self._connection.send(encode_frame(request.kind, {"id": self._number, **request.to_map()}))
         async with asyncio.timeout(_ANSWER_SECONDS):
             return await self._answer
 

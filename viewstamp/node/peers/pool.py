@@ -36,6 +36,7 @@ from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.node.ports import NodeControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
+from viewstamp.wire.requests import AskToJoin
 
 __all__ = ["PeerPool"]
 
@@ -143,11 +144,14 @@ class PeerPool:
         And everybody who has looked for it here: of those whom the settings name none may be left.
         """
         for peer in {**self._raft.core.membership.addresses, **self._met}:
-            self._send_frame(peer, encode_frame(FrameKind.JOIN, {"address": self._hello["address"]}))
+            self._send_frame(
+                peer, encode_frame(AskToJoin.kind, AskToJoin(address=str(self._hello["address"])).to_map())
+            )
 
     def pass_on(self, leader: NodeId, member: NodeId, address: str) -> None:
         """Tell the leader that ``member`` asks to be added."""
-        self._send_frame(leader, encode_frame(FrameKind.JOIN, {"address": address, "member": member}))
+        ask = AskToJoin(address=address, member=member)
+        self._send_frame(leader, encode_frame(ask.kind, ask.to_map()))
 
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
         if name_of(peer) != name_of(self._raft.core.me) and self.address(peer) is not None:

@@ -20,7 +20,7 @@ from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import ListSnapshots, ReadLog
 
 __all__ = ["GoneError", "Refetcher", "RepairProgress", "check_batches", "is_described"]
 
@@ -114,7 +114,7 @@ class Refetcher:
         for peer in self._in_turn():
             try:
                 session = await self._open(peer)
-                frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": end, "bytes_max": 1})
+                frame = await session.ask(ReadLog(start=start, end=end, bytes_max=1))
             except _REFUSALS:
                 self.close()
             else:
@@ -164,7 +164,7 @@ class Refetcher:
 
     async def _fetch_from(self, peer: NodeId, start: int, end: int, history: TermHistory) -> list[Batch]:
         session = await self._open(peer)
-        frame = await session.ask(FrameKind.READ_LOG, {"start": start, "end": end, "bytes_max": _PIECE_BYTES})
+        frame = await session.ask(ReadLog(start=start, end=end, bytes_max=_PIECE_BYTES))
         batches = Batch.decode_all(bytes(frame.payload))
         check_batches(batches, start, end, history, peer)
         progress = self._progress
@@ -176,7 +176,7 @@ class Refetcher:
 
     async def _fetch_snapshot_from(self, peer: NodeId, store: SnapshotStore, begin: int, end: int) -> StoredSnapshot:
         session = await self._open(peer)
-        frame = await session.ask(FrameKind.LIST_SNAPSHOTS, {})
+        frame = await session.ask(ListSnapshots())
         try:
             offered = [(int(each["index"]) + 1, int(each["term"])) for each in frame.body["snapshots"]]
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:

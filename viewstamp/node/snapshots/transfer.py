@@ -34,7 +34,7 @@ from viewstamp.node.repair.recovery import point_of
 from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import ReadSnapshot
 
 __all__ = ["SnapshotFetcher", "receive_piece"]
 
@@ -159,9 +159,8 @@ async def receive_piece(session: PeerSession, incoming: IncomingSnapshot) -> int
       StorageError: the disk failed; StorageFullError: there is no room.
     """
     offset = incoming.offset
-    request: dict[str, object] = {"end": incoming.end, "term": incoming.term}
-    request |= {"offset": offset, "bytes_max": _PIECE_BYTES}
-    frame = await session.ask(FrameKind.READ_SNAPSHOT, request)
+    request = ReadSnapshot(end=incoming.end, term=incoming.term, offset=offset, bytes_max=_PIECE_BYTES)
+    frame = await session.ask(request)
     size, identity = frame.body.get("size"), frame.body.get("identity")
     if type(size) is not int or type(identity) is not int or (not frame.payload and offset < size):
         raise FrameError(f"{session.peer} sent no piece of a snapshot: {brief_repr(frame.body)}")
