@@ -453,6 +453,27 @@ def test_nobody_is_promoted_in_the_place_of_a_member_whose_disk_still_answers() 
     assert {*memberships(group, "n1").voters} == {N1, N3, "n2~1"}
 
 
+def test_a_member_that_answers_slowly_keeps_its_place() -> None:
+    """On a slow network the timeouts are longer, also the one after which a disk may be replaced."""
+    group = started()
+    group.add("n2~1")
+
+    def let_n2_answer_late() -> None:
+        """Let six election timeouts pass between two answers of n2."""
+        group.run(6 * OPTIONS.election_timeout_ticks, "n1", "n3", "n2~1")
+        group.run(OPTIONS.heartbeat_ticks)
+
+    for _ in range(3):
+        let_n2_answer_late()
+    group.change("n1", AddMember(NodeId("n2~1"), "at-n2", replaces=N2))
+    for _ in range(8):
+        let_n2_answer_late()
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}
+    group.crash("n2")
+    group.run(GONE_TIMEOUTS * group["n1"].core.patience.ticks + 3)
+    assert {*memberships(group, "n1").voters} == {N1, N3, "n2~1"}
+
+
 def test_a_wiped_voter_takes_its_old_place_also_where_the_leader_changes_meanwhile() -> None:
     """A new leader has heard nobody yet, and waits as long as the one before; then it promotes by itself."""
     group = started()

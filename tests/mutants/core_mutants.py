@@ -221,6 +221,27 @@ def promote_at_once() -> AbstractContextManager[None]:
     return patched(Progress, has_caught_up=lambda self, end, ticks_max: True)
 
 
+def promote_while_the_old_disk_answers() -> AbstractContextManager[None]:
+    """A learner is promoted in the place of a member whose disk, which it says was lost, still answers."""
+    original = reconfigure._advance_membership
+
+    def advance_membership(core: Core, leading: Leading) -> None:
+        with patched(reconfigure, is_responding=lambda core, member: False):
+            original(core, leading)
+
+    return patched(reconfigure, _advance_membership=advance_membership)
+
+
+def gone_by_the_setting() -> AbstractContextManager[None]:
+    """Whether a member is gone is measured by the timeout that is set, not by the one that the network needs."""
+
+    def is_responding(core: Core, member: NodeId) -> bool:
+        patience = reconfigure.GONE_TIMEOUTS * core.options.election_timeout_ticks
+        return member == core.me or core.leading.progress[member].ticks_since_response <= patience
+
+    return patched(reconfigure, is_responding=is_responding)
+
+
 def keep_a_membership_that_is_cut() -> AbstractContextManager[None]:
     return patched(Core, truncate=lambda self, end: self.log.truncate(end))
 
@@ -515,6 +536,18 @@ CORE_MUTANTS: dict[str, Mutant] = {
             rule="rule 15",
         ),
         Mutant("promote-at-once", "a learner is promoted that lacks most of the log", promote_at_once, rule="§4"),
+        Mutant(
+            "promote-while-it-answers",
+            "a learner takes the place of a disk that still answers",
+            promote_while_the_old_disk_answers,
+            rule="rule 18",
+        ),
+        Mutant(
+            "gone-by-the-setting",
+            "a member that answers slowly is taken to be gone",
+            gone_by_the_setting,
+            rule="rule 18",
+        ),
         Mutant(
             "keep-a-cut-membership",
             "a membership that is cut stays in force",

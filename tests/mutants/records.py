@@ -353,6 +353,16 @@ RECORDS: tuple[Record, ...] = (
         "promote-at-once", Case("tests/consensus/test_changes.py::test_a_learner_that_hears_nothing_is_not_promoted")
     ),
     Record(
+        "promote-while-it-answers",
+        Case(
+            "tests/consensus/test_changes.py::test_nobody_is_promoted_in_the_place_of_a_member_whose_disk_still_answers"
+        ),
+    ),
+    Record(
+        "gone-by-the-setting",
+        Case("tests/consensus/test_changes.py::test_a_member_that_answers_slowly_keeps_its_place"),
+    ),
+    Record(
         "keep-a-cut-membership",
         Case("tests/consensus/test_rules.py::test_rule_15_a_membership_is_gone_the_moment_it_is_cut"),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.node.test_digests import Members
 from viewstamp.ids import NodeId
 
@@ -79,3 +81,13 @@ def test_what_was_admitted_in_an_earlier_term_and_was_cut_does_not_count() -> No
     group.propose("n1", b"y")
     headroom.admit(100)
     assert spared(members) == 400, "the last one is on its way to them; left is what it was"
+
+
+def test_while_a_change_is_half_way_the_voters_before_it_need_room_too() -> None:
+    """Only a majority of them as well commits the record that ends the change: full, they would block it for ever."""
+    members = three(n1=1000, n2=700, n3=200)
+    assert spared(members) == 300
+    core = members.group[N1].core
+    joint = replace(core.membership, voters={N1: "", N2: ""}, outgoing={N1: "", N3: ""})
+    core.memberships.append(replace(core.memberships[-1], membership=joint))
+    assert members.digests[N1]._headroom.spared_bytes == 800, "n3 is needed among the voters before the change"

@@ -23,7 +23,8 @@ GONE_TIMEOUTS = 5
 """Election timeouts without a response after which a member may have lost its disk, and another may take its place.
 
 A node with an empty disk joins so much later than it could (1.5 s by default). In return, a member that stands still
-for a second, or has lost its network, cannot be replaced meanwhile by a node that asks under its name.
+for a second, or has lost its network, cannot be replaced meanwhile by a node that asks under its name. The timeouts are
+those in force (``Patience``), because on a slow network a member that is alive answers more slowly.
 """
 _DEPARTED_TIMEOUTS = 2
 """Election timeouts without a response after which a removed member is not sent the record of that any more."""
@@ -93,8 +94,7 @@ def is_responding(core: Core, member: NodeId) -> bool:
     if member == core.me:
         return True
     progress = core.state.progress.get(member) if isinstance(core.state, Leading) else None
-    patience = GONE_TIMEOUTS * core.options.election_timeout_ticks
-    return progress is not None and progress.ticks_since_response <= patience
+    return progress is not None and progress.ticks_since_response <= GONE_TIMEOUTS * core.patience.ticks
 
 
 def _advance_membership(core: Core, leading: Leading) -> None:

@@ -539,7 +539,9 @@ class Node:
             reason = self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
             return unanswered([], [], reason, detail=state)
         away, reason = self.parts.peers.missing
-        return unanswered(self.membership.electors, away, reason or "no leader was elected", detail=state)
+        lacking = standing.lacking(self.membership, self.membership.electors.keys() - away)
+        voters = lacking[0] if lacking else []
+        return unanswered(voters, away.intersection(voters), reason or "no leader was elected", detail=state)
 
 
 class _CurrentTerm:

@@ -14,8 +14,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 
+from viewstamp.consensus import standing
 from viewstamp.consensus.raft import Raft
-from viewstamp.consensus.standing import majority
 from viewstamp.ids import Index, NodeId, Term
 
 __all__ = ["Headroom"]
@@ -54,11 +54,12 @@ class Headroom:
         if left is None or not self._told or core.term != self._term:
             return 0
         admitted = self._admitted[-1][1]
-        voters = core.membership.voters
-        lacks = sorted(max(0, left - (self._told[voter] - admitted)) for voter in voters if voter in self._told)
-        silent = len(voters) - (core.me in voters) - len(lacks)
-        needed = majority(len(voters)) - (core.me in voters) - silent
-        return lacks[needed - 1] if needed > 0 else 0
+        lefts = {core.me: left, **{member: told - admitted for member, told in self._told.items()}}
+        membership = core.membership
+        # "What a majority has left" is counted as for the log, in both halves of a joint membership: with one of them
+        # full, the change could neither be finished nor taken back.
+        ends = {member: Index(max(0, min(left, lefts.get(member, left)))) for member in membership.electors}
+        return left - standing.majority_end(membership, ends)
 
     def admit(self, size: int) -> None:
         """Take note that a batch has been admitted, with which the log ends now."""
