@@ -1,0 +1,104 @@
+"""Upgrade a running cluster of real processes node by node: ``python -m tests.formats.rolling_upgrade REVISION``.
+
+The older code is taken from git's history. While one node after the other is restarted with the newer code, both
+releases' clients append, read and call; each upgrade passes through a mixed cluster, with leaders of both releases.
+At the end every acknowledged record is there once and in order, each log verifies, and the older release's offline
+reader and the newer one agree. Exits 1 and says what differs otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NODES = ("n1", "n2", "n3")
+BATCH = 200
+"""Records that each release's client appends at each step."""
+
+
+class Release:
+    """The command line of one release, run from its sources."""
+
+    def __init__(self, name: str, sources: Path, cluster: Path) -> None:
+        self.name = name
+        self._sources = sources
+        self._cluster = cluster
+
+    def run(self, *arguments: str, text: str | None = None, path: str = "") -> str:
+        """Run a command on the cluster, or on the node directory ``path``; return its output. Exits where it fails."""
+        where = [str(self._cluster / path)] if path else ["--dir", str(self._cluster)]
+        command = [sys.executable, "-m", "viewstamp", *arguments, *where]
+        environment = {**os.environ, "PYTHONPATH": str(self._sources)}
+        done = subprocess.run(
+            command, cwd=self._sources, env=environment, input=text, capture_output=True, text=True, timeout=180
+        )
+        if done.returncode:
+            sys.exit(f"{self.name}: {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def append(self, first: int) -> None:
+        self.run("append", "orders", text="".join(f"record {number}\n" for number in range(first, first + BATCH)))
+
+    def read(self) -> list[str]:
+        return self.run("read", "orders").splitlines()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", help="the older release: a commit or a tag")
+    revision = parser.parse_args().revision
+    with tempfile.TemporaryDirectory() as directory:
+        sources = Path(directory) / "older"
+        sources.mkdir()
+        archive = subprocess.run(["git", "archive", revision, "viewstamp"], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", str(sources)], input=archive.stdout, check=True)
+        cluster = Path(directory) / "cluster"
+        older, newer = Release("older", sources, cluster), Release("newer", ROOT, cluster)
+        try:
+            upgrade(older, newer)
+        finally:
+            newer.run("cluster", "stop")
+
+
+def upgrade(older: Release, newer: Release) -> None:
+    """Restart each node with the newer release; check after each step that nothing is lost."""
+    count = 0
+    older.run("cluster", "start", "--nodes", str(len(NODES)))
+    older.run("topic", "create", "orders")
+    for step, node in enumerate(("", *NODES)):
+        if node:
+            newer.run("cluster", "restart", node)
+        for leader in NODES:  # A leader of each release, and followers of each, while the cluster is mixed.
+            if json.loads(newer.run("leader", "show", "--output", "json"))["leader"] != leader:
+                newer.run("leader", "transfer", leader)
+            for client in (older, newer):
+                client.append(count)
+                count += BATCH
+        expected = [f"record {number}" for number in range(count)]
+        for client in (older, newer):
+            check(f"{client.name} reads after step {step}", client.read(), expected)
+        sys.stdout.write(f"step {step}: {node or 'none'} upgraded, {count:,} records\n")
+        sys.stdout.flush()
+    newer.run("snapshot", "create")
+    newer.run("cluster", "stop")
+    for node in NODES:
+        newer.run("wal", "verify", path=node)
+    newer.run("cluster", "start")
+    check("after a restart", newer.read(), expected)
+    sys.stdout.write("every acknowledged record is there once, in order, for both releases\n")
+
+
+def check(what: str, found: list[str], expected: list[str]) -> None:
+    if found != expected:
+        differing = next((at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), None)
+        sys.exit(f"{what}: {len(found)} records, expected {len(expected)}; the first that differs is {differing}")
+
+
+if __name__ == "__main__":
+    main()
