@@ -22,12 +22,7 @@ TWO_FACES = {
 """Class names that stand in several modules on purpose, and why."""
 
 STILL_TWICE = {
-    "Append",
-    "Batch",
-    "Image",
-    "Operation",
     "Timer",
-    "Verdict",
 }
 """Class names that stand for several classes and still have to be renamed; never add one."""
 
@@ -59,22 +54,6 @@ STILL_UNNAMED = {
         "bridge",
         "compose",
         "run_node",
-    },
-    "sim": {
-        "offline",
-        "stranger",
-    },
-    "sim/checkers": {
-        "consensus",
-        "durability",
-        "exactly_once",
-        "linearizability",
-        "liveness",
-        "log_time",
-        "replays",
-        "replicas",
-        "sinks",
-        "violation",
     },
     "spark": {
         "filters",

@@ -15,7 +15,7 @@ from tests.node.group import PATIENCE_SECONDS, Group
 from viewstamp.client import Client
 from viewstamp.errors import CorruptionError, UnknownTopicError, ViewstampError
 from viewstamp.ids import NodeId
-from viewstamp.sim.recording import OperationKind, Recording, Replay
+from viewstamp.sim.recording import OperationKind, Playback, Recording
 from viewstamp.wal.truncation import MARK_NAME
 
 __all__ = ["Violation", "draw_cuts", "find_violation", "truncations"]
@@ -85,7 +85,7 @@ async def find_violation(
       entropy: what a cut leaves is drawn from it.
       earlier: what was promised before the recording began.
     """
-    replay = Replay(recording)
+    replay = Playback(recording)
     places = asyncio.Semaphore(AT_ONCE)
     violations: list[Violation] = []
 

@@ -18,7 +18,7 @@ from tests.integration.test_actors import Account, check_members
 from tests.node.group import not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.host.disk import RealDisk
-from viewstamp.sim.recording import Recording, Replay
+from viewstamp.sim.recording import Playback, Recording
 from viewstamp.wal.budget import WalOptions
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
@@ -83,7 +83,7 @@ async def test_a_power_cut_takes_no_more_than_was_acknowledged_within_one_interv
             recording.mark(Told(await ledger.enter("only", number), time.monotonic()))
         ended = len(recording)
     entropy = random.Random(1)
-    replay = Replay(recording)
+    replay = Playback(recording)
     most = 0
     for cut in sorted(entropy.sample(range(began + 50, ended), 100 if SOAK else 12)):
         replay.advance(cut)

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.power import Violation, draw_cuts, find_violation, truncations
 from tests.integration.promises import Promises
 from tests.integration.recorded import Forgets, record
-from viewstamp.sim.recording import Recording, Replay
+from viewstamp.sim.recording import Playback, Recording
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 CUTS = 25
@@ -40,7 +40,7 @@ async def test_nothing_acknowledged_is_lost_or_invented_by_a_power_cut(tmp_path:
     assert await find_violation(recording, cuts, tmp_path / "left", entropy) is None
 
     cut_at = entropy.choice(cuts)
-    replay = Replay(recording)
+    replay = Playback(recording)
     replay.advance(cut_at)
     replay.write(entropy, str(second))
     earlier = Promises.before(recording, cut_at)

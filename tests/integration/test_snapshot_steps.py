@@ -26,7 +26,7 @@ from viewstamp.errors import CorruptionError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node.snapshots.policy import SnapshotOptions
-from viewstamp.sim.recording import OperationKind, Recording, Replay
+from viewstamp.sim.recording import OperationKind, Playback, Recording
 from viewstamp.wal.budget import WalOptions
 
 KIB, MIB = 1024, 1024 * 1024
@@ -78,7 +78,7 @@ async def test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log
         end = len(recording)
     assert {each.kind for each in recording.operations[taken:end]} >= {OperationKind.RENAME, OperationKind.SYNC}
     entropy = random.Random(1)
-    replay = Replay(recording)
+    replay = Playback(recording)
     for cut in choose(range(begin, end + 1), 30, entropy):
         replay.advance(cut)
         root = tmp_path / f"cut-{cut}"
@@ -124,7 +124,7 @@ async def test_a_power_cut_at_any_step_of_installing_a_snapshot_loses_nothing(tm
         assert group.journal.of("= snapshot installed", node="n3")
         await group.stop("n3")
         entropy = random.Random(1)
-        replay = Replay(recording)
+        replay = Playback(recording)
         for cut in choose(range(held, end + 1), 20, entropy):
             replay.advance(cut)
             root = tmp_path / f"cut-{cut}" / "n3"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.network import LinkOptions
-from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.swarm import DAMAGES, Swarm
 
 __all__ = ["AIMS", "Aim"]
 

@@ -14,7 +14,7 @@ from tests.mutants.catalogue import CATALOGUE
 from tests.mutants.killers import Case, Schedule, Seed, find, hunt
 from tests.mutants.records import RECORDS, Record
 from tests.mutants.table import AIMS_DOCUMENT, DOCUMENT, aims_document, document
-from viewstamp.sim.run import Verdict, run_seed
+from viewstamp.sim.run import SeedVerdict, run_seed
 
 IN_THE_SIMULATOR = [(record.mutant, record.seed) for record in RECORDS if record.seed is not None]
 ONE_OF_EACH_AIM = {
@@ -80,5 +80,5 @@ def test_a_mutant_leaves_nothing_behind() -> None:
     assert (run("even", 3).trace, _run_aimed("late answers", 1).digest) == before
 
 
-def _run_aimed(aim: str, seed: int) -> Verdict:
+def _run_aimed(aim: str, seed: int) -> SeedVerdict:
     return run_seed(seed, swarm=AIMS[aim].swarm)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from viewstamp.client.aio import Client
 from viewstamp.ids import NodeId
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 
 
 def add(world: World, *, replaces: str = "") -> Member:
@@ -35,8 +36,8 @@ def test_a_disk_that_was_lost_before_any_record_named_it_leaves_no_damage_behind
         world.bring_up(member)
     assert world.loop.run_until(lambda: world.leader is not None, seconds=10)
     world.loop.run_for(1.0)
-    assert world.durability.membership is not None
-    assert n2.id not in world.durability.membership.incarnations
+    assert world.disks.membership is not None
+    assert n2.id not in world.disks.membership.incarnations
     world.take_down(n2, power=False)
     assert world.damages.do("lost-disk", n2, world.loop.entropy("damage"))
     world.bring_up(n2)
@@ -67,7 +68,7 @@ def test_a_membership_that_only_a_lagging_member_still_holds_has_no_budget() -> 
     world.take_down(n2, power=False)
 
     def is_made() -> bool:
-        membership = world.durability.membership
+        membership = world.disks.membership
         return membership is not None and n5.id in membership.voters and not membership.is_joint
 
     assert world.loop.run_until(is_made, seconds=10)
@@ -96,7 +97,7 @@ def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None
     world.take_down(n1, power=False)
 
     def lose_all() -> bool:
-        for path in world.durability.logs["n1"].paths():
+        for path in world.disks.by_name["n1"].paths():
             n1.disk.volume.find(path).spoil(0, bytes(1 << 16))
         return True
 

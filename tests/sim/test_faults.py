@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from viewstamp.sim.damage import DAMAGES
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.run import run_seed
-from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.swarm import DAMAGES, Swarm
+from viewstamp.sim.world import World
 
 
 def test_a_fault_that_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.test_lost_tail import append, is_running, read, stop, world
-from viewstamp.sim.damage import DAMAGES
+from viewstamp.sim.damage import DAMAGE_BY_KIND
 from viewstamp.sim.world import World
 
 __all__ = ["world"]
@@ -36,8 +36,7 @@ def test_the_file_put_there_is_never_one_of_the_nodes_own_that_stood_elsewhere(w
     n1, *others = world.members
     for member in (*others, n1):
         stop(world, member)
-        log = world.durability.logs[member.name]
-        log.look(member.disk.volume)
+        world.disks.look()
         # Beyond the budget, so that every file which n1 could be given was itself put where it stands.
-        assert DAMAGES["foreign-segment"](member, log, entropy) is (member is not n1)
+        assert DAMAGE_BY_KIND["foreign-segment"](member, world.disks, entropy) is (member is not n1)
     assert n1.foreign is None

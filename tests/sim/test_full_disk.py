@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from viewstamp.client.aio import Client
 from viewstamp.consensus.roles import Lifecycle
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 
 
 def running(members: list[Member]) -> bool:

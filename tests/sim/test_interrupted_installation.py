@@ -8,9 +8,10 @@ import pytest
 
 from tests.sim.test_lost_tail import is_recovering, is_running, stop
 from viewstamp.client.aio import Client
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 from viewstamp.wal.control_file import ControlState, read_control_state
 from viewstamp.wal.verdict import snapshot_names
 
@@ -29,7 +30,7 @@ def world() -> Iterator[World]:
     for _ in range(3):
         append(world, 25)
         world.loop.run_for(2.0)  # The topic is trimmed, and the log behind it.
-    assert all(world.durability.logs[member.name].first > 5 for member in world.members[:2])
+    assert all(world.disks.by_name[member.name].first > 5 for member in world.members[:2])
     yield world
     world.close()
 

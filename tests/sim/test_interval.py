@@ -11,9 +11,10 @@ import pytest
 from viewstamp.client.aio import Client
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.node.running_mark import INTERVAL
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.trace import Trace
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 from viewstamp.testing.cluster import SimulatedCluster
 from viewstamp.wal.control_file import ControlState, read_control_state
 

@@ -13,10 +13,11 @@ from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
 from viewstamp.ids import NodeId
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.disk import DiskOptions
 from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 
 TIMEOUT = 0.3
 """The least election timeout of the simulated nodes, in seconds."""

@@ -8,9 +8,10 @@ import pytest
 
 from viewstamp.client.aio import Client
 from viewstamp.consensus.roles import Lifecycle
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.volume import Inode
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 
 Damage = Callable[[Inode, int], bool]
 
@@ -70,7 +71,7 @@ def stop(world: World, member: Member) -> None:
 
 
 def newest(world: World, member: Member) -> tuple[Inode, int]:
-    log = world.durability.logs[member.name]
+    log = world.disks.by_name[member.name]
     log.look(member.disk.volume)
     assert log.newest is not None
     path, written = log.newest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from viewstamp.host.interfaces import Connection, Listener
-from viewstamp.sim.loop import Process, SimulatedLoop
+from viewstamp.sim.loop import SimulatedLoop, SimulatedProcess
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork, is_peer_frame
 from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
@@ -40,7 +40,7 @@ class World:
         self.theirs: list[Heard] = []
         self.mine: list[Heard] = []
 
-    def run(self, process: Process, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, process: SimulatedProcess, coroutine: Coroutine[Any, Any, Any]) -> Any:
         task = process.spawn(coroutine)
         assert self.loop.run_until(task.done, seconds=1000)
         return task.result()

@@ -12,7 +12,7 @@ import pytest
 from viewstamp.host.conformance import DISK_BEHAVIOURS
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk
-from viewstamp.sim.recording import OperationKind, Recording, Replay, rebuild
+from viewstamp.sim.recording import OperationKind, Playback, Recording, rebuild
 
 _LINE = 100
 
@@ -49,7 +49,7 @@ def _losses(root: Path, after: Path, careless: str) -> int:
     """Cut the power at every operation; count the promises that are then broken."""
     recording = Recording(str(root))
     _append_lines(recording.disk(RealDisk()), recording, str(root / "n1"), 10, careless=careless)
-    replay = Replay(recording)
+    replay = Playback(recording)
     lost = 0
     for cut_at in range(len(recording) + 1):
         replay.advance(cut_at)
@@ -153,7 +153,7 @@ def test_a_write_during_a_sync_is_not_covered_by_it(tmp_path: Path) -> None:
     began = recording.note(OperationKind.SYNC_BEGINS, str(tmp_path / "live/file"), 1)
     file.write(0, [b"later"])
     recording.note(OperationKind.SYNC, str(tmp_path / "live/file"), 1, began)
-    replay = Replay(recording)
+    replay = Playback(recording)
     replay.advance(len(recording))
     found = {next(iter(replay.image(random.Random(seed)).files.values())) for seed in range(40)}
     assert {b"-----", b"later"} <= found
@@ -181,7 +181,7 @@ def test_what_an_asynchronous_file_synced_survives_every_cut_that_follows(tmp_pa
 
     disk.make_directory(root)
     asyncio.run(work())
-    replay = Replay(recording)
+    replay = Playback(recording)
     survived = set()
     for cut_at in range(len(recording) + 1):
         replay.advance(cut_at)

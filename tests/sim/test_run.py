@@ -12,7 +12,7 @@ import pytest
 from viewstamp.consensus import reads
 from viewstamp.consensus.state import Core, Leading
 from viewstamp.sim.many import run_many
-from viewstamp.sim.run import Verdict, run_seed
+from viewstamp.sim.run import SeedVerdict, run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm
 
 SEEDS = range(1, 201)
@@ -62,7 +62,7 @@ def test_no_invariant_is_violated_by_seeds_that_nobody_has_run_before(capsys: py
         pytest.xfail(f"the change at hand need not be the reason, but somebody has to look: {finds}")
 
 
-def wrong(verdicts: list[Verdict]) -> list[tuple[str, str, str]]:
+def wrong(verdicts: list[SeedVerdict]) -> list[tuple[str, str, str]]:
     return [(verdict.command, verdict.invariant, verdict.detail) for verdict in verdicts if verdict.invariant]
 
 

@@ -9,12 +9,12 @@ import pytest
 from viewstamp.client.sinks import CommitRange, SinkCommit, SinkInfo
 from viewstamp.ids import Position
 from viewstamp.sim.checkers.sinks import check_sinks
-from viewstamp.sim.checkers.violation import Violation
-from viewstamp.sim.fate import Fate
+from viewstamp.sim.history import Fate
 from viewstamp.sim.run import run_seed
-from viewstamp.sim.sinks import Batch, Commit, Observed, SinkWorkload, TaskAttempt
+from viewstamp.sim.sinks import Commit, SinkBatch, SinkWorkload, TaskAttempt
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.workload import Workload
+from viewstamp.sim.topics import Observed, Topics
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 
 FIRST = {"a": 1, "b": 1}
@@ -29,15 +29,15 @@ class History:
 
     def __init__(self) -> None:
         world = World(1, Swarm(nodes=1, faults={}))
-        self.sinks = SinkWorkload(world, Workload(world, world.loop.entropy("workload")))
+        self.sinks = SinkWorkload(world, Topics(world.swarm))
         world.close()
-        self.seen = self.sinks.observed.topics
+        self.seen = self.sinks.topics.observed.topics
         self.first = self._batch(0, first_a=1, first_b=1, time=10)
         self.seen["a"][5] = (b"somebody else's", 15)
         self.second = self._batch(1, first_a=6, first_b=3, time=20)
 
     def _batch(self, number: int, first_a: int, first_b: int, time: int) -> Commit:
-        batch = Batch("s", "o", number)
+        batch = SinkBatch("s", "o", number)
         parts = [
             TaskAttempt(
                 batch, f"{number}.{part}", [(topic, f"{number} {part} {topic} {at}".encode()) for topic, at in held]
@@ -106,7 +106,7 @@ def stand_apart(history: History) -> None:
 
 
 def add_what_nobody_committed(history: History) -> None:
-    stray = TaskAttempt(Batch("s", "o", 2), "2.0", [("a", b"stray")])
+    stray = TaskAttempt(SinkBatch("s", "o", 2), "2.0", [("a", b"stray")])
     history.sinks.attempts.append(stray)
     history.seen["a"][10] = (b"stray", 20)
 
@@ -128,8 +128,8 @@ def stand_elsewhere(history: History) -> None:
 def rise_backwards(history: History) -> None:
     for commit, number in ((history.first, 7), (history.second, 3)):
         for attempt in commit.attempts:
-            attempt.batch = Batch("s", "o", number)
-        commit.batch = Batch("s", "o", number)
+            attempt.batch = SinkBatch("s", "o", number)
+        commit.batch = SinkBatch("s", "o", number)
 
 
 def tell_two_things(history: History) -> None:
@@ -157,11 +157,11 @@ def stand_before_what_was_known(history: History) -> None:
 
 
 def end_inside_a_batch(history: History) -> None:
-    history.sinks.observed.ends.append([("a", 7)])
+    history.sinks.topics.observed.ends.append([("a", 7)])
 
 
 def end_between_topics(history: History) -> None:
-    history.sinks.observed.ends.append([("a", 9), ("b", 2)])
+    history.sinks.topics.observed.ends.append([("a", 9), ("b", 2)])
 
 
 def leave_something(history: History) -> None:
@@ -181,7 +181,7 @@ def leave_something(history: History) -> None:
 
 
 def say_it_is_committed(history: History) -> None:
-    history.sinks.known[Batch("s", "o", 2)] = [
+    history.sinks.known[SinkBatch("s", "o", 2)] = [
         SinkCommit(sink="s", batch=2, duplicate=True, ranges=None, index=0, timestamp=0)
     ]
 

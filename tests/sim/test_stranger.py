@@ -8,10 +8,11 @@ import pytest
 
 from viewstamp.ids import NodeId
 from viewstamp.sim import stranger
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.run import run_seed
 from viewstamp.sim.stranger import FORGERIES, Stranger, can_be_attacked
 from viewstamp.sim.swarm import Swarm
-from viewstamp.sim.world import Member, World
+from viewstamp.sim.world import World
 
 QUIET = Swarm(nodes=3, faults={})
 

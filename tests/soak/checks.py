@@ -25,9 +25,10 @@ from viewstamp.errors import ViewstampError
 from viewstamp.host.disk import RealDisk
 from viewstamp.local.offline import offline_records
 from viewstamp.sim.checkers.exactly_once import check_appends
-from viewstamp.sim.checkers.linearizability import Answer, Judgement, Log, Operation, Register, judge
+from viewstamp.sim.checkers.linearizability import Answer, Judgement, Log, Register, judge
 from viewstamp.sim.checkers.replicas import Kept
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.history import Operation
+from viewstamp.sim.violation import Violation
 from viewstamp.wal.offline import verify
 
 __all__ = [

@@ -19,7 +19,7 @@ from tests.soak.workload import CLAIMS, KEYS, TOPICS, Workload
 from viewstamp.client.options import ClientOptions
 from viewstamp.sim.checkers.linearizability import Answer, Judgement
 from viewstamp.sim.checkers.replicas import Kept
-from viewstamp.sim.fate import Fate
+from viewstamp.sim.history import Fate
 
 __all__ = ["Outcome", "soak"]
 

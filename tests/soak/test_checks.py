@@ -12,10 +12,10 @@ from tests.soak.workload import CLAIMS, TOPICS, Done, Workload, partition_of
 from viewstamp.client import Client, ClientOptions
 from viewstamp.client.results import Members
 from viewstamp.ids import Position
-from viewstamp.sim.checkers.linearizability import Add, Answer, Append, Operation, Read, ReadEnd
+from viewstamp.sim.checkers.linearizability import Answer
 from viewstamp.sim.checkers.replicas import Kept
-from viewstamp.sim.fate import Fate
-from viewstamp.sim.workload import Append as Appended
+from viewstamp.sim.history import Add, Append, Fate, Operation, Read, ReadEnd
+from viewstamp.sim.workload import ClientAppend as Appended
 
 TOPIC = TOPICS[0]
 

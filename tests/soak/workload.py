@@ -24,9 +24,8 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Position
-from viewstamp.sim.checkers.linearizability import Add, Append, Operation, Read, ReadEnd, ReadFrom, Recorder, Write
-from viewstamp.sim.fate import Fate
-from viewstamp.sim.workload import Append as Appended
+from viewstamp.sim.history import Add, Append, Fate, Operation, Read, ReadEnd, ReadFrom, Recorder, Write
+from viewstamp.sim.workload import ClientAppend as Appended
 
 __all__ = ["CLAIMS", "KEYS", "TOPICS", "Done", "Workload", "partition_of", "read"]
 

@@ -13,7 +13,7 @@ from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
-from viewstamp.sim.volume import Image, Volume
+from viewstamp.sim.volume import Volume, VolumeImage
 from viewstamp.wal.assessment import Assessment, LostRange, Region, SegmentAssessment, assess
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE, segment_name
@@ -140,7 +140,7 @@ def test_a_flip_in_any_batch_or_group_header_is_one_gap_and_is_written_again(kin
     assert mended >= 10
 
 
-def _restored(image: Image) -> SimulatedDisk:
+def _restored(image: VolumeImage) -> SimulatedDisk:
     disk = SimulatedDisk()
     disk.volume = Volume.from_image(image)
     return disk

@@ -17,7 +17,7 @@ from viewstamp.cli.options import OutputOption
 from viewstamp.terminal.output import Output, print_json, say
 
 if TYPE_CHECKING:
-    from viewstamp.sim.run import Verdict
+    from viewstamp.sim.run import SeedVerdict
 
 __all__ = ["app"]
 
@@ -92,7 +92,7 @@ def run(
 
 def _verdicts(
     seeds: Iterable[int], count: int | None, jobs: int, steps: int | None, seconds: float | None, *, is_traced: bool
-) -> Iterator[Verdict]:
+) -> Iterator[SeedVerdict]:
     """Run seeds: here, where there is one or they are to be traced; else in other processes."""
     from viewstamp.sim.many import run_many
     from viewstamp.sim.run import run_seed

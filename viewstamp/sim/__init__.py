@@ -11,19 +11,26 @@ whole reproduction of a failure.
 | ``network`` | links with delay, loss, doubling, reordering, one-way partitions, broken connections |
 | ``disk``, ``volume`` | disks of which a power cut leaves any subset of what was not synced |
 | ``recording`` | the same rules for a real disk: record a real node, rebuild its directory as after a power cut |
-| ``world`` | a cluster of nodes, and its machines, which come and go |
 | ``swarm`` | what a seed decides beforehand: size, pace, mix of faults |
-| ``faults`` | the one who breaks things |
+| ``cluster`` | real nodes on simulated machines, which come and go |
+| ``disk_log`` | what the machines' disks hold of the log, read from the bytes |
 | ``damage`` | what disks lose or change that was durable, and the budget: a minority at most, until it is repaired |
+| ``world`` | a cluster with its damage and the checkers that look at it after every event |
 | ``operator`` | the one who adds, removes and replaces members and moves the leadership |
-| ``workload``, ``journal`` | clients that append, read and call an actor, and the history of what they were told |
+| ``stranger`` | the one who is no member, and sends forged frames |
+| ``faults`` | the one who breaks things |
+| ``history`` | what clients called, when, and what came of it |
+| ``topics`` | the topics of a run, and what clients know and have seen of them |
+| ``workload``, ``journal`` | clients that append, read and call an actor |
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
-| ``fate`` | what a client knows of what it asked for |
+| ``violation`` | what a checker raises |
 | ``checkers/`` | one property a file: what must hold after every event, and of the whole history |
 | ``ending`` | what is there in the end: on disks, in states, in the clients' history |
-| ``run`` | one seed, from swarm to verdict |
-| ``many`` | many seeds, in many processes |
+| ``offline`` | the offline replay, of the disks as they are |
+| ``run``, ``many`` | one seed, from swarm to verdict; many seeds, in many processes |
 | ``trace`` | one line per event, and a digest over all |
+
+The modules have an order, and imports follow it (import-linter): a cluster knows nothing of those that watch it.
 
 A run: the swarm is drawn; nodes and clients start; faults and work go on for some simulated seconds; then everything
 is healed and restarted, and within a minute of simulated time the cluster must be RUNNING, agree, and have

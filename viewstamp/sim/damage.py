@@ -12,13 +12,15 @@ loses a part of that cannot be told from a power cut (``docs/wal-format.md``, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from viewstamp.consensus.standing import majority
 from viewstamp.ids import NodeId, name_of
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.cluster import Cluster, Member
+from viewstamp.sim.disk_log import DiskLog, DiskLogs
+from viewstamp.sim.violation import Violation
 from viewstamp.wal.control_file import CONTROL_NAMES, decode_copy
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE
 from viewstamp.wal.truncation import MARK_NAME
@@ -26,11 +28,10 @@ from viewstamp.wal.truncation import MARK_NAME
 if TYPE_CHECKING:
     import random
 
+    from viewstamp.consensus.invariants import Facts
     from viewstamp.consensus.membership import Membership
-    from viewstamp.sim.checkers.durability import DiskLog
-    from viewstamp.sim.world import Member, World
 
-__all__ = ["DAMAGES", "Damages"]
+__all__ = ["DAMAGE_BY_KIND", "Damages"]
 
 _SECTOR = 512
 
@@ -54,13 +55,15 @@ class Damages:
       * SilentForAReason: only a member whose disk was damaged is ever silent (protocol rule 17)
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs) -> None:
         self.present: dict[NodeId, _Damage] = {}
         self.planned: list[frozenset[NodeId]] = []
         """Sets of voters that somebody is about to ask for."""
         self._damaged_once: set[str] = set()
         """The machines whose disks were ever damaged, by name."""
-        self._world = world
+        self._cluster = cluster
+        self._facts = facts
+        self._disks = disks
 
     def __contains__(self, member: NodeId) -> bool:
         return member in self.present
@@ -70,7 +73,7 @@ class Damages:
 
         A voter whose disk no record names yet can not help to elect (protocol rule 18), so it is one that is missing.
         """
-        membership = self._world.durability.membership
+        membership = self._disks.membership
         named = membership.incarnations if membership is not None else {}
         sets = self._sets()
         unnamed = {voter for voters in sets for voter in voters if voter not in named}
@@ -82,11 +85,11 @@ class Damages:
 
     def do(self, kind: str, member: Member, entropy: random.Random) -> bool:
         """Damage a member's disk, whose process is down or, for "flip", may live; say whether anything was done."""
-        return self.inflict(kind, member, lambda log: DAMAGES[kind](member, log, entropy))
+        return self.inflict(kind, member, lambda _: DAMAGE_BY_KIND[kind](member, self._disks, entropy))
 
     def inflict(self, kind: str, member: Member, damage: Callable[[DiskLog], bool]) -> bool:
         """Do what ``damage`` does to a member's disk, if the budget allows it; return whether anything was done."""
-        log = self._world.durability.logs[member.name]
+        log = self._disks.by_name[member.name]
         log.look(member.disk.volume)
         if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
             return False
@@ -99,20 +102,20 @@ class Damages:
         self._note(member, held, is_final=kind in _FINAL and self._may_vote(member.id))
         if kind in _FINAL:
             # Until its peers have told it, it comes back under its old name, and empty.
-            self._world.checker.facts.forget(member.id)
-        self._world.note(member.id, "!", f"damage {kind}, held {held[1]}")
+            self._facts.forget(member.id)
+        self._cluster.note(member.id, "!", f"damage {kind}, held {held[1]}")
         return True
 
     def lose_power(self, member: Member) -> bool:
         """Count a power cut in interval mode as damage; say whether it is within the budget. The caller cuts."""
-        log = self._world.durability.logs.get(member.name)
+        log = self._disks.by_name.get(member.name)
         if log is None:
             return True
         log.look(member.disk.volume)
         if not self.allows(member.id):
             return False
         self._note(member, (log.first, log.pair), is_final=False)
-        self._world.note(member.id, "!", f"loses power, held {log.pair}")
+        self._cluster.note(member.id, "!", f"loses power, held {log.pair}")
         return True
 
     def _note(self, member: Member, held: tuple[int, tuple[int, int]], *, is_final: bool) -> None:
@@ -142,7 +145,7 @@ class Damages:
 
         A commit hint above what is durable would do that after a power cut; on all members at once it ends a group.
         """
-        for member in self._world.members:
+        for member in self._cluster.members:
             replica = member.node.replica if member.node is not None else None
             if replica is None or replica.raft.core.recovering_until is None or member.name in self._damaged_once:
                 continue
@@ -154,7 +157,7 @@ class Damages:
         for member in [*self.present]:
             if not any(member in voters for voters in sets) or self._is_repaired(member):
                 del self.present[member]
-                self._world.note(member, "=", "repaired")
+                self._cluster.note(member, "=", "repaired")
         for voters in sets:
             if not self._is_within(self.present, voters):
                 raise Violation("BudgetKept", f"of {sorted(voters)} {list(self.present)} are damaged")
@@ -166,14 +169,14 @@ class Damages:
             return False
         if damage.is_final and not self._is_named(member, node.incarnation):
             return False
-        log = self._world.durability.logs[damage.member.name]
+        log = self._disks.by_name[damage.member.name]
         needed = node.machine.keep_from()
         begins = needed is None or log.first <= max(damage.first, needed)
         speaks = node.replica.raft.core.recovering_until is None
         return speaks and begins and not log.has_gap and (damage.is_final or log.pair >= damage.pair)
 
     def _is_named(self, member: NodeId, incarnation: str) -> bool:
-        membership = self._world.durability.membership
+        membership = self._disks.membership
         return membership is not None and membership.incarnations.get(member) == incarnation
 
     def _sets(self) -> list[frozenset[NodeId]]:
@@ -193,9 +196,9 @@ class Damages:
         A member whose log lags may hold one as not committed that the newest committed one has replaced, and begin to
         run with it again. Nobody is elected by that any more.
         """
-        newest = self._world.durability.entry
+        newest = self._disks.entry
         memberships = [newest.membership] if newest is not None else []
-        for member in self._world.members:
+        for member in self._cluster.members:
             if member.node is not None and member.node.replica is not None:
                 core = member.node.replica.raft.core
                 begin = max(core.log.commit_end, newest.index if newest is not None else 0)
@@ -216,9 +219,9 @@ class Damages:
 
     def _memberships(self) -> list[Membership]:
         """Return the newest that is committed, and all that anybody who runs has in its log."""
-        newest = self._world.durability.membership
+        newest = self._disks.membership
         memberships = [] if newest is None else [newest]
-        for each in self._world.members:
+        for each in self._cluster.members:
             if each.node is not None and each.node.replica is not None:
                 memberships += [entry.membership for entry in each.node.replica.raft.core.memberships]
         return memberships
@@ -227,9 +230,9 @@ class Damages:
         return sum(member in voters for member in damaged) <= len(voters) - majority(len(voters))
 
 
-def _flip(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _flip(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """One bit is another one."""
-    place = _place(member, log, entropy)
+    place = _place(member, disks, entropy)
     if place is None:
         return False
     path, offset = place
@@ -237,31 +240,33 @@ def _flip(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     return True
 
 
-def _tear(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _tear(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """A write of which some sectors never arrived."""
-    place = _place(member, log, entropy)
+    place = _place(member, disks, entropy)
     if place is None:
         return False
     path, offset = place
     inode = member.disk.volume.find(path)
     start = offset // _SECTOR * _SECTOR
+    log = disks.by_name[member.name]
     written = log.written(path) if path in log.paths() else len(inode.data)
     end = min(start + entropy.choice((1, 1, 4)) * _SECTOR, written)
     inode.spoil(start, bytes(max(0, end - start)))
     return True
 
 
-def _drop_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _drop_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """A file of the log is gone."""
-    paths = log.paths()
+    paths = disks.by_name[member.name].paths()
     if not paths:
         return False
     member.disk.volume.lose(entropy.choice(paths))
     return True
 
 
-def _lose_tail(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _lose_tail(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """The newest file of the log has lost its end: zeros stand there, or it is shorter, or empty."""
+    log = disks.by_name[member.name]
     newest = log.newest
     if newest is None:
         return False
@@ -281,18 +286,18 @@ def _lose_tail(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     return True
 
 
-def _foreign_segment(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _foreign_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """Another member's file stands in the place of one of the log: somebody has copied it there.
 
     The node has to refuse it by name, and the world puts the own file back then. A file that was itself put where it
     stands is left out, because it may be one of this node's own, and then there is nothing foreign in it.
     """
-    own, volume = log.paths(), member.disk.volume
+    own, volume = disks.by_name[member.name].paths(), member.disk.volume
     others = [
         (other.disk.volume, path)
-        for other in member.world.members
-        if other is not member and other.name in member.world.durability.logs
-        for path in member.world.durability.logs[other.name].paths()
+        for other in member.cluster.members
+        if other is not member and other.name in disks.by_name
+        for path in disks.by_name[other.name].paths()
         if path != other.foreign_path
     ]
     if not own or not others or volume.possible(f"{member.data_dir}/wal/{MARK_NAME}"):
@@ -315,9 +320,9 @@ def _certain_hint(member: Member) -> int:
     return max((state.commit_hint for state in states if state is not None), default=0)
 
 
-def _lose_control(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _lose_control(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """Term, vote and identity are gone: both copies."""
-    if log.end == 1:
+    if disks.by_name[member.name].end == 1:
         return False  # With nothing in its log a node does not know that it has lost anything, and asks people.
     volume = member.disk.volume
     for name in CONTROL_NAMES:
@@ -330,13 +335,13 @@ def _lose_control(member: Member, log: DiskLog, entropy: random.Random) -> bool:
     return True
 
 
-def _lose_disk(member: Member, log: DiskLog, entropy: random.Random) -> bool:
+def _lose_disk(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """The disk is replaced by an empty one."""
     member.disk.replace()
     return True
 
 
-DAMAGES: dict[str, Callable[[Member, DiskLog, random.Random], bool]] = {
+DAMAGE_BY_KIND: Mapping[str, Callable[[Member, DiskLogs, random.Random], bool]] = {
     "flip": _flip,
     "tear": _tear,
     "drop-segment": _drop_segment,
@@ -345,12 +350,13 @@ DAMAGES: dict[str, Callable[[Member, DiskLog, random.Random], bool]] = {
     "lost-control": _lose_control,
     "lost-disk": _lose_disk,
 }
-"""The kinds, by the names that the trace shows."""
+"""What is done, by the kinds of ``swarm.DAMAGES``."""
 _FINAL = ("lost-control", "lost-disk")
 
 
-def _place(member: Member, log: DiskLog, entropy: random.Random) -> tuple[str, int] | None:
+def _place(member: Member, disks: DiskLogs, entropy: random.Random) -> tuple[str, int] | None:
     """Draw a byte of the log, or of a snapshot, that was durable before something later was written."""
+    log = disks.by_name[member.name]
     paths = [path for path in log.paths() if log.written(path) > 0]
     if member.is_up and paths:
         paths.pop()  # A node that runs looks for rot in what is sealed.

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 from viewstamp.ids import Index, Position
 from viewstamp.node.state_machine import ActorQuery, CommitEffectQuery, LocationQuery, TopicsQuery
-from viewstamp.sim.checkers.linearizability import Append, Operation, ReadFrom
 from viewstamp.sim.checkers.replicas import Contents, Kept
-from viewstamp.sim.checkers.violation import Violation
-from viewstamp.sim.fate import Fate
+from viewstamp.sim.cluster import Member
+from viewstamp.sim.history import Append, Fate, Operation, ReadFrom
+from viewstamp.sim.sinks import Commit, SinkBatch, SinkWorkload
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload, journal_of
-from viewstamp.wire.batch import Batch as LogBatch
-from viewstamp.wire.batch import Kind
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import decode_result, encode_arguments
 from viewstamp.wire.staged import decode_commit, entries_of
 
 if TYPE_CHECKING:
     from viewstamp.node.state_machine import StateMachine
-    from viewstamp.sim.sinks import Batch, Commit, SinkWorkload
-    from viewstamp.sim.world import Member
     from viewstamp.wal.log import Wal
 
 __all__ = ["contents_of", "history_of", "journals_of"]
@@ -60,8 +58,8 @@ def contents_of(member: Member) -> dict[str, Kept]:
     return contents
 
 
-def _batches(wal: Wal, begin: int) -> list[LogBatch]:
-    batches: list[LogBatch] = []
+def _batches(wal: Wal, begin: int) -> list[Batch]:
+    batches: list[Batch] = []
     index = Index(max(begin, wal.first_index))
     while index < wal.durable_end:
         batches += wal.read(index, 1024 * 1024)
@@ -69,7 +67,7 @@ def _batches(wal: Wal, begin: int) -> list[LogBatch]:
     return batches
 
 
-def _made_visible(batch: LogBatch, topic: int, wal: Wal, machine: StateMachine) -> list[LogBatch]:
+def _made_visible(batch: Batch, topic: int, wal: Wal, machine: StateMachine) -> list[Batch]:
     """Return the batches of a topic that become visible with ``batch``: itself, or what it commits."""
     if batch.kind is Kind.RECORDS:
         return [batch] if batch.topic == topic else []
@@ -101,7 +99,7 @@ def journals_of(member: Member, workload: Workload) -> dict[str, list[str]]:
 
 
 def history_of(
-    workload: Workload, committed: Mapping[Batch, Commit], contents: Contents, journals: Mapping[str, list[str]]
+    workload: Workload, committed: Mapping[SinkBatch, Commit], contents: Contents, journals: Mapping[str, list[str]]
 ) -> list[Operation]:
     """Return all that clients did, with the commits of sinks, and with what everything comes to in the end."""
     history = workload.history.operations
@@ -118,12 +116,12 @@ def _read_now(workload: Workload, partition: str, first: int, values: tuple[obje
     return Operation(partition, ReadFrom(first, is_whole=True), now(), values, now())
 
 
-def _commits(sinks: SinkWorkload, committed: Mapping[Batch, Commit]) -> list[Operation]:
+def _commits(sinks: SinkWorkload, committed: Mapping[SinkBatch, Commit]) -> list[Operation]:
     """Return each batch of a sink, in each topic, as one append: all its COMMITs together are one that came through.
 
     Of what nobody knows to be committed, it did not, or it has been trimmed before anybody saw it.
     """
-    batches: dict[Batch, list[Commit]] = {}
+    batches: dict[SinkBatch, list[Commit]] = {}
     for commit in sinks.commits:
         if commit.fate is not Fate.NEVER:
             batches.setdefault(commit.batch, []).append(commit)

@@ -7,16 +7,14 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from viewstamp.sim.damage import DAMAGES
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.disk import DiskOptions
 from viewstamp.sim.loop import SimulatedClock
 from viewstamp.sim.operator import Operator
 from viewstamp.sim.stranger import Stranger
-
-if TYPE_CHECKING:
-    from viewstamp.sim.world import Member, World
+from viewstamp.sim.swarm import DAMAGES
+from viewstamp.sim.world import World
 
 __all__ = ["Faults"]
 

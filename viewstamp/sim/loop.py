@@ -39,10 +39,10 @@ from viewstamp.sim.trace import Trace
 __all__ = [
     "DeadlockError",
     "LivelockError",
-    "Process",
     "SimulatedClock",
     "SimulatedCrash",
     "SimulatedLoop",
+    "SimulatedProcess",
     "current_process",
     "run",
 ]
@@ -74,10 +74,10 @@ class LivelockError(RuntimeError):
     """Events follow each other without end and without time moving."""
 
 
-_PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+_PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVar("process", default=None)
 
 
-def current_process() -> Process | None:
+def current_process() -> SimulatedProcess | None:
     """Return the process whose code runs, None for the world's own code."""
     return _PROCESS.get()
 
@@ -100,7 +100,7 @@ class _Future(asyncio.Future[Any]):
         return self.number
 
 
-class Process:
+class SimulatedProcess:
     """What dies together: made by ``SimulatedLoop.process``.
 
     Invariants:
@@ -240,7 +240,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._task_count = 0
         self._timers_cancelled = 0
         self._events_at_this_time = 0
-        self._world = Process(self, "world")
+        self._world = SimulatedProcess(self, "world")
         self._processes = [self._world]
         self._failures: list[BaseException] = []
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
@@ -256,9 +256,9 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         """Return a generator of its own for ``name``, derived from the seed: the same name gives the same numbers."""
         return random.Random(f"{self.seed}/{name}")
 
-    def process(self, name: str) -> Process:
+    def process(self, name: str) -> SimulatedProcess:
         """Make a new process; ``name`` is for people and the trace, and may be used again after its death."""
-        process = Process(self, name)
+        process = SimulatedProcess(self, name)
         self._processes.append(process)
         return process
 

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from itertools import islice
 
-from viewstamp.sim.run import Verdict, run_seed
+from viewstamp.sim.run import SeedVerdict, run_seed
 
 __all__ = ["run_many"]
 
@@ -20,7 +20,7 @@ _AHEAD = 2
 
 def run_many(
     seeds: Iterable[int], *, jobs: int, steps: int | None = None, seconds: float | None = None
-) -> Iterator[Verdict]:
+) -> Iterator[SeedVerdict]:
     """Run seeds, and yield their verdicts as they come, in any order.
 
     Ctrl-C, or a caller that closes the iterator, ends the worker processes at once; verdicts still to come are dropped.
@@ -36,7 +36,7 @@ def run_many(
     others = set(multiprocessing.active_children())
     # Spawned, not forked, because a fork would copy this process's threads and event loop.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[Verdict]] = set()
+        running: set[Future[SeedVerdict]] = set()
         try:
             while True:
                 if deadline is None or time.monotonic() < deadline:

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from viewstamp.errors import ConfigError
 from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import format_address, parse_address
-from viewstamp.sim.loop import Process, SimulatedCrash, SimulatedLoop, current_process
+from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, SimulatedProcess, current_process
 from viewstamp.wire.frame import FRAME_HEADER_SIZE, FrameKind
 
 __all__ = ["LinkOptions", "NodeNetwork", "SimulatedNetwork", "is_peer_frame"]
@@ -319,7 +319,13 @@ class _End(Connection):
     """
 
     def __init__(
-        self, network: SimulatedNetwork, number: int, node: str, other_node: str, peer: str, process: Process | None
+        self,
+        network: SimulatedNetwork,
+        number: int,
+        node: str,
+        other_node: str,
+        peer: str,
+        process: SimulatedProcess | None,
     ) -> None:
         self.peer = peer
         self.node = node

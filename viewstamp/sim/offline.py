@@ -10,22 +10,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.replay import Digest, ExtentReader, OfflineReplay
 from viewstamp.replay.columns import offsets_of
 from viewstamp.sim.checkers.replays import Record, check_acknowledged, check_whole
 from viewstamp.sim.checkers.replicas import Contents, Kept
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.volume import Volume
+from viewstamp.sim.workload import Workload
+from viewstamp.sim.world import World
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Columns
-
-if TYPE_CHECKING:
-    from viewstamp.sim.workload import Workload
-    from viewstamp.sim.world import Member, World
 
 __all__ = ["replay_and_compare", "replay_and_compare_all"]
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Members
-from viewstamp.errors import OutcomeUnknownError, RequestError, StorageFullError, UnavailableError
+from viewstamp.errors import RequestError
 from viewstamp.ids import NodeId, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from viewstamp.sim.world import Member, World
+from viewstamp.sim.cluster import Member
+from viewstamp.sim.topics import PASSING
+from viewstamp.sim.world import World
 
 __all__ = ["Operator"]
 
-_PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
 _VOTERS_MAX = 5
 _TRY_SECONDS = 0.2
 _REMOVED_SECONDS = 1.0
@@ -98,7 +95,7 @@ class Operator:
     async def _transfer(self, client: Client, member: Member) -> None:
         try:
             await client.transfer_leadership(member.id)
-        except (*_PASSING, RequestError) as error:
+        except (*PASSING, RequestError) as error:
             self._note(f"no transfer to {member.id}: {error}")
 
     async def _change(self, client: Client, kind: str, member: Member) -> None:
@@ -143,7 +140,7 @@ class Operator:
             except RequestError as error:
                 self._note(f"{kind} is refused: {error}")
                 return True
-            except _PASSING as error:
+            except PASSING as error:
                 self._note(f"{kind} may not have happened: {error}")
                 await asyncio.sleep(_TRY_SECONDS)
         return False
@@ -151,12 +148,12 @@ class Operator:
     async def _members(self, client: Client) -> Members | None:
         try:
             return await client.list_members()
-        except _PASSING:
+        except PASSING:
             return None
 
     def _retire(self) -> None:
         """Stop the machines that are no members, of a membership that is committed and not half-way."""
-        membership = self._world.durability.membership
+        membership = self._world.disks.membership
         if membership is None or membership.is_joint:
             return
         names = {name_of(member) for member in membership.addresses}
@@ -173,7 +170,7 @@ class Operator:
         running = {member.name for member in self._world.members}
         gone = [member for member in members.addresses if name_of(member) not in running]
         for member in gone:
-            with contextlib.suppress(*_PASSING, RequestError):
+            with contextlib.suppress(*PASSING, RequestError):
                 await client.remove_member(member)
         if gone or members.is_changing:
             return False

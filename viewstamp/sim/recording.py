@@ -35,9 +35,9 @@ from viewstamp.enums import fast_members
 from viewstamp.host.blocking import to_the_end
 from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, ForwardingFile
 from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File
-from viewstamp.sim.volume import Image, Inode, Volume
+from viewstamp.sim.volume import Inode, Volume, VolumeImage
 
-__all__ = ["Operation", "OperationKind", "Recording", "RecordingDisk", "Replay", "rebuild"]
+__all__ = ["DiskOperation", "OperationKind", "Playback", "Recording", "RecordingDisk", "rebuild"]
 
 _ZEROS = bytes(1024 * 1024)
 _HOLE_BYTES = 64 * 1024
@@ -63,7 +63,7 @@ class OperationKind(IntEnum):
     MARK = 12
 
 
-class Operation(NamedTuple):
+class DiskOperation(NamedTuple):
     """One line of a recording."""
 
     kind: OperationKind
@@ -93,7 +93,7 @@ class Recording:
         ``data_file``: keep written bytes in an unnamed temporary file, not in memory.
         """
         self.root = os.path.abspath(root)
-        self.operations: list[Operation] = []
+        self.operations: list[DiskOperation] = []
         self.lock = threading.Lock()
         """Held by operations on names while they are done, by all others only while they are recorded."""
         self.initial = _read_tree(self.root)
@@ -116,7 +116,7 @@ class Recording:
         """Record that ``event`` has happened, such as an acknowledgement; return the number of the operation."""
         with self.lock:
             self._events.append(event)
-            return self.add(Operation(OperationKind.MARK, "", at=len(self._events) - 1))
+            return self.add(DiskOperation(OperationKind.MARK, "", at=len(self._events) - 1))
 
     def marks(self, cut_at: int | None = None) -> list[object]:
         """Return the events that were marked before operation ``cut_at`` (None = all)."""
@@ -134,14 +134,14 @@ class Recording:
                 self._file.write(data)
                 kept = (self._file_size, len(data))
                 self._file_size += len(data)
-            self.add(Operation(OperationKind.WRITE, path, handle, offset, kept))
+            self.add(DiskOperation(OperationKind.WRITE, path, handle, offset, kept))
 
     def note(self, kind: OperationKind, path: str, handle: int = 0, at: int = 0) -> int:
         """Record an operation that is done; return its number."""
         with self.lock:
-            return self.add(Operation(kind, path, handle, at))
+            return self.add(DiskOperation(kind, path, handle, at))
 
-    def add(self, operation: Operation) -> int:
+    def add(self, operation: DiskOperation) -> int:
         """Record an operation; for callers that hold ``lock``."""
         self.operations.append(operation)
         return len(self.operations) - 1
@@ -151,7 +151,7 @@ class Recording:
         self._handles += 1
         return self._handles
 
-    def data(self, operation: Operation) -> bytes:
+    def data(self, operation: DiskOperation) -> bytes:
         """Return the bytes of a write."""
         if isinstance(operation.data, int):
             return bytes(operation.data)
@@ -182,7 +182,7 @@ class RecordingDisk(ForwardingDisk):
         with recording.lock:
             file = self._disk.open(path, create=create)
             handle = recording.new_handle()
-            recording.add(Operation(OperationKind.CREATE if create else OperationKind.OPEN, _normal(path), handle))
+            recording.add(DiskOperation(OperationKind.CREATE if create else OperationKind.OPEN, _normal(path), handle))
         return _RecordingFile(file, recording, handle)
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
@@ -194,7 +194,7 @@ class RecordingDisk(ForwardingDisk):
             kind = OperationKind.CREATE if create else OperationKind.OPEN
             with self._recording.lock:
                 handle = self._recording.new_handle()
-                self._recording.add(Operation(kind, _normal(path), handle))
+                self._recording.add(DiskOperation(kind, _normal(path), handle))
             opened.append(_RecordingAsyncFile(file, self._recording, handle))
 
         try:
@@ -209,19 +209,19 @@ class RecordingDisk(ForwardingDisk):
         """Make a directory."""
         with self._recording.lock:
             self._disk.make_directory(path)
-            self._recording.add(Operation(OperationKind.MAKE_DIRECTORY, _normal(path)))
+            self._recording.add(DiskOperation(OperationKind.MAKE_DIRECTORY, _normal(path)))
 
     def rename(self, source: str, target: str) -> None:
         """Replace ``target``."""
         with self._recording.lock:
             self._disk.rename(source, target)
-            self._recording.add(Operation(OperationKind.RENAME, _normal(source), target=_normal(target)))
+            self._recording.add(DiskOperation(OperationKind.RENAME, _normal(source), target=_normal(target)))
 
     def remove(self, path: str) -> None:
         """Remove a name."""
         with self._recording.lock:
             self._disk.remove(path)
-            self._recording.add(Operation(OperationKind.REMOVE, _normal(path)))
+            self._recording.add(DiskOperation(OperationKind.REMOVE, _normal(path)))
 
     def sync_directory(self, path: str) -> None:
         """Make names durable: those that were recorded before this began."""
@@ -290,7 +290,7 @@ class _RecordingAsyncFile(ForwardingAsyncFile):
         await to_the_end(work())
 
 
-class Replay:
+class Playback:
     """Goes through a recording, and stops where the power is to fail. Cheaper than ``rebuild`` for many cuts.
 
     Invariants:
@@ -313,7 +313,7 @@ class Replay:
             self._do(self.at, operations[self.at])
             self.at += 1
 
-    def image(self, entropy: random.Random) -> Image:
+    def image(self, entropy: random.Random) -> VolumeImage:
         """Return what the power cut may leave; may be asked for any number of times."""
         return self.volume.after_cut(entropy)
 
@@ -322,7 +322,7 @@ class Replay:
         _write_tree(self.image(entropy), self._recording.root, directory)
         return self._recording.marks(self.at)
 
-    def _do(self, number: int, operation: Operation) -> None:
+    def _do(self, number: int, operation: DiskOperation) -> None:
         kind, path, handle, at, _, target = operation
         volume = self.volume
         match kind:
@@ -359,7 +359,7 @@ def rebuild(recording: Recording, cut_at: int, entropy: random.Random, directory
 
     ``directory`` is made, and must be empty if it exists. Returns the events marked before the cut. Blocks.
     """
-    replay = Replay(recording)
+    replay = Playback(recording)
     replay.advance(cut_at)
     return replay.write(entropy, directory)
 
@@ -374,7 +374,7 @@ def _is_zeros(data: bytes) -> bool:
     return data == (_ZEROS[: len(data)] if len(data) <= len(_ZEROS) else bytes(len(data)))
 
 
-def _read_tree(root: str) -> Image:
+def _read_tree(root: str) -> VolumeImage:
     directories = [root]
     files: dict[str, bytes] = {}
     for path in sorted(Path(root).rglob("*")):
@@ -382,10 +382,10 @@ def _read_tree(root: str) -> Image:
             directories.append(str(path))
         else:
             files[str(path)] = path.read_bytes()
-    return Image(tuple(directories), files)
+    return VolumeImage(tuple(directories), files)
 
 
-def _write_tree(image: Image, root: str, directory: str) -> None:
+def _write_tree(image: VolumeImage, root: str, directory: str) -> None:
     def moved(path: str) -> Path | None:
         relative = os.path.relpath(path, root)
         return None if relative.split(os.sep)[0] == os.pardir else Path(directory, relative)

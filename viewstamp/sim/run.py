@@ -7,26 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from viewstamp.sim.checkers.exactly_once import check_appends, check_calls
-from viewstamp.sim.checkers.linearizability import Answer, Log, Operation, judge
+from viewstamp.sim.checkers.linearizability import Answer, Log, judge
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.checkers.log_time import check_advances
 from viewstamp.sim.checkers.replicas import check_replicas, check_states
 from viewstamp.sim.checkers.sinks import check_sinks
-from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.ending import contents_of, history_of, journals_of
 from viewstamp.sim.faults import Faults
+from viewstamp.sim.history import Operation
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
 from viewstamp.sim.swarm import Swarm, draw_swarm
 from viewstamp.sim.trace import Trace
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
 
-__all__ = ["Verdict", "run_seed"]
+__all__ = ["SeedVerdict", "run_seed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SeedVerdict:
     """What a run came to. ``invariant`` is empty where nothing was violated; ``digest`` is the trace's."""
 
     seed: int
@@ -58,7 +59,7 @@ def run_seed(
     swarm: Swarm | None = None,
     steps: int | None = None,
     sink: Callable[[str], None] | None = None,
-) -> Verdict:
+) -> SeedVerdict:
     """Run one seed to its verdict. Never raises for what the product does wrong.
 
     Args:
@@ -81,7 +82,7 @@ def run_seed(
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
         invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')} {_where(error)}"
-    verdict = Verdict(
+    verdict = SeedVerdict(
         seed=seed,
         steps=steps,
         events=world.loop.events,
@@ -128,7 +129,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     kept = next(iter(contents.values()))
     for topic, held in kept.items():
         for position, (value, time) in enumerate(zip(held.values, held.times, strict=True), held.first):
-            workload.sinks.observed.note(topic, position, value, time)
+            workload.topics.observed.note(topic, position, value, time)
     staged = {value for attempt in workload.sinks.attempts for _, value in attempt.records}
     journals = journals_of(world.members[0], workload)
     check_appends(workload.appends, kept, staged)

@@ -31,19 +31,17 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.ids import Position
-from viewstamp.sim.checkers.violation import Violation
-from viewstamp.sim.fate import Fate
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.history import Fate
+from viewstamp.sim.topics import PASSING, Topics
+from viewstamp.sim.violation import Violation
 
 if TYPE_CHECKING:
-    from viewstamp.sim.loop import Process, SimulatedLoop
-    from viewstamp.sim.workload import Workload
-    from viewstamp.sim.world import World
+    from viewstamp.sim.loop import SimulatedLoop, SimulatedProcess
 
-__all__ = ["Batch", "Commit", "Observed", "SinkWorkload", "TaskAttempt"]
+__all__ = ["Commit", "SinkBatch", "SinkWorkload", "TaskAttempt"]
 
 ResultT = TypeVar("ResultT")
-_PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
-"""What calls for trying again."""
 _TRIES_MAX = 6
 """So often a driver tries to write a batch; then it gives up, and another one follows."""
 _LAST_TRIES_MAX = 1000
@@ -59,7 +57,7 @@ class TaskFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SinkBatch:
     """Which batch: ``number`` means something for one owner of one sink only."""
 
     sink: str
@@ -71,7 +69,7 @@ class Batch:
 class TaskAttempt:
     """What one task has staged for a batch: (topic, value) in its order."""
 
-    batch: Batch
+    batch: SinkBatch
     name: str
     records: list[tuple[str, bytes]] = field(default_factory=list)
 
@@ -84,7 +82,7 @@ class Commit:
     anybody before. ``called`` and ``returned`` are times of the history, infinite = there was no answer.
     """
 
-    batch: Batch
+    batch: SinkBatch
     attempts: list[TaskAttempt]
     size: int
     after: dict[str, Position]
@@ -96,28 +94,6 @@ class Commit:
     def records_of(self, topic: str) -> list[bytes]:
         """Return the values that the topic gets by it, in their order."""
         return [value for attempt in self.attempts for into, value in attempt.records if into == topic]
-
-
-class Observed:
-    """What readers saw: by topic and position, value and timestamp; and where each of them found the end.
-
-    Invariants:
-      * what was seen at a position is what is seen there by everybody, for ever
-    """
-
-    def __init__(self) -> None:
-        self.topics: dict[str, dict[int, tuple[bytes, int]]] = {}
-        self.ends: list[list[tuple[str, int]]] = []
-        """For each reader: (topic, its last position), in the order in which it asked."""
-
-    def note(self, topic: str, position: int, value: bytes, timestamp: int) -> None:
-        """Take note of a record. Raises Violation where another one was seen at its position."""
-        seen = self.topics.setdefault(topic, {}).setdefault(position, (value, timestamp))
-        if seen != (value, timestamp):
-            raise Violation(
-                "PositionsStay",
-                f"{topic} {position} was {seen[0][:60]!r} of {seen[1]}, now it is {value[:60]!r} of {timestamp}",
-            )
 
 
 @dataclass(slots=True)
@@ -136,26 +112,25 @@ class SinkWorkload:
       * a commit is PENDING only while its driver waits, or where the driver was killed
     """
 
-    def __init__(self, world: World, workload: Workload) -> None:
+    def __init__(self, cluster: Cluster, topics: Topics) -> None:
         self.attempts: list[TaskAttempt] = []
         self.commits: list[Commit] = []
-        self.known: dict[Batch, list[SinkCommit]] = {}
+        self.known: dict[SinkBatch, list[SinkCommit]] = {}
         """What writers were told of batches that were committed already when they began."""
-        self.observed = Observed()
         self.left: dict[str, SinkInfo] = {}
         """By sink: what was said of it after the last commit."""
-        self.world = world
-        self.workload = workload
-        self._over: asyncio.Future[None] = world.loop.create_future()
+        self.cluster = cluster
+        self.topics = topics
+        self._over: asyncio.Future[None] = cluster.loop.create_future()
         self._drivers = 0
-        self._tasks: list[tuple[Process, asyncio.Task[None]]] = []
+        self._tasks: list[tuple[SimulatedProcess, asyncio.Task[None]]] = []
 
     def start(self) -> None:
         """Start the supervisors and the reader."""
-        process = self.world.loop.process
+        process = self.cluster.loop.process
         supervisors = [
             self._spawn(process(f"s{number}"), self._supervise(f"sink-{number}"))
-            for number in range(self.world.swarm.sinks)
+            for number in range(self.cluster.swarm.sinks)
         ]
         if supervisors:
             self._spawn(process("r0"), self._run_reader(supervisors))
@@ -174,7 +149,7 @@ class SinkWorkload:
         """Whether all have ended."""
         return all(task.done() or process.is_dead for process, task in self._tasks)
 
-    def _spawn(self, process: Process, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, process: SimulatedProcess, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = process.spawn(work)
         task.add_done_callback(self._on_end)
         self._tasks.append((process, task))
@@ -183,19 +158,19 @@ class SinkWorkload:
     def _on_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.world.fail(error)
+            self.cluster.fail(error)
 
     def _client(self, name: str) -> Client:
         return Client(
-            self.world.addresses,
-            network=self.world.network.view(name),
-            entropy=self.world.loop.entropy(f"client {name}"),
-            options=ClientOptions(timeout=self.world.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
+            self.cluster.addresses,
+            network=self.cluster.network.view(name),
+            entropy=self.cluster.loop.entropy(f"client {name}"),
+            options=ClientOptions(timeout=self.cluster.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
         )
 
     async def _supervise(self, sink: str) -> None:
         """Run one driver after the other; kill each, or leave it behind alive."""
-        entropy = self.world.loop.entropy(f"supervisor {sink}")
+        entropy = self.cluster.loop.entropy(f"supervisor {sink}")
         checkpoint = _Checkpoint("o0")
         gone: list[asyncio.Future[None]] = []
         while not self.is_over:
@@ -203,7 +178,7 @@ class SinkWorkload:
                 checkpoint = _Checkpoint(f"o{len(gone)}")
             process, end = self._start_driver(sink, checkpoint)
             gone.append(end)
-            seconds = entropy.expovariate(1 / self.world.swarm.driver_seconds)
+            seconds = entropy.expovariate(1 / self.cluster.swarm.driver_seconds)
             await asyncio.wait([end, self._over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not self.is_over and entropy.random() < 0.6:
                 process.kill()
@@ -217,13 +192,13 @@ class SinkWorkload:
 
     def _start_driver(
         self, sink: str, checkpoint: _Checkpoint, *, is_last: bool = False
-    ) -> tuple[Process, asyncio.Future[None]]:
+    ) -> tuple[SimulatedProcess, asyncio.Future[None]]:
         """Start a driver; return its process, and what is done when it has ended or was killed."""
         self._drivers += 1
         name = f"d{self._drivers}"
-        process = self.world.loop.process(name)
+        process = self.cluster.loop.process(name)
         driver = _Driver(self, sink, checkpoint, name, process, self._client(name), is_last=is_last)
-        end: asyncio.Future[None] = self.world.loop.create_future()
+        end: asyncio.Future[None] = self.cluster.loop.create_future()
 
         def on_end(_: object = None) -> None:
             if not end.done():
@@ -235,15 +210,15 @@ class SinkWorkload:
 
     async def _run_reader(self, supervisors: list[asyncio.Task[None]]) -> None:
         """Read the topics again and again, each from where the last pass ended; at the end all that there is."""
-        entropy = self.world.loop.entropy("reader")
-        topics = self.workload.topics
-        reader = _Reader(self._client("r0"), self.workload, self.observed, self.world.loop)
+        entropy = self.cluster.loop.entropy("reader")
+        topics = self.topics.names
+        reader = _Reader(self._client("r0"), self.topics, self.cluster.loop)
         async with reader.client:
             while not self.is_over:
                 await asyncio.sleep(entropy.expovariate(1 / 0.15))
                 topic = entropy.choice(topics)
                 await reader.read(topic, self._somebody(entropy), back=entropy.choice((0, 0, 5)))
-                if entropy.random() < self.world.swarm.trim_chance:
+                if entropy.random() < self.cluster.swarm.trim_chance:
                     await reader.trim(topic, entropy.choice((0, 0, 5)))
             await asyncio.wait(supervisors)
             for topic in topics:
@@ -252,22 +227,22 @@ class SinkWorkload:
 
     def _is_there(self, node: str | None) -> bool:
         """Say whether a node has not been retired meanwhile; nobody in particular always is."""
-        return node is None or any(member.name == node for member in self.world.members)
+        return node is None or any(member.name == node for member in self.cluster.members)
 
     def _somebody(self, entropy: random.Random) -> str | None:
         """Choose a member to be read of, or (None) nobody in particular."""
-        return entropy.choice([None, *(member.name for member in self.world.members)])
+        return entropy.choice([None, *(member.name for member in self.cluster.members)])
 
 
 class _Reader:
     """Reads topics on from where it was."""
 
-    def __init__(self, client: Client, workload: Workload, observed: Observed, loop: SimulatedLoop) -> None:
+    def __init__(self, client: Client, topics: Topics, loop: SimulatedLoop) -> None:
         self.client = client
-        self._workload = workload
+        self._topics = topics
         self._loop = loop
         self._ends: list[tuple[str, int]] = []
-        observed.ends.append(self._ends)
+        topics.observed.ends.append(self._ends)
         self._following: dict[str, int] = {}
 
     async def read(self, topic: str, node: str | None, *, back: int) -> bool:
@@ -281,12 +256,12 @@ class _Reader:
                 info = await self.client.describe_topic(topic)
                 self._ends.append((topic, info.last_position))
             start = following - back
-            end = await self._workload.read(self.client, topic, start if start >= 1 else None, node=node)
+            end = await self._topics.read(self.client, topic, start if start >= 1 else None, node=node)
             self._following[topic] = max(following, end)
         except TrimmedError as error:
             self._following[topic] = max(following, error.first)
             return False
-        except (*_PASSING, UnknownTopicError):
+        except (*PASSING, UnknownTopicError):
             return False
         except RequestError:
             if node is None:
@@ -298,7 +273,7 @@ class _Reader:
         """Let go of what was read, but for the last ``back`` records."""
         position = self._following.get(topic, 1) - back
         if position > 1:
-            with contextlib.suppress(*_PASSING):
+            with contextlib.suppress(*PASSING):
                 await self.client.trim_topic(topic, position)
 
     async def read_all(self, topic: str, node: str | None, *, is_there: Callable[[str | None], bool]) -> None:
@@ -319,14 +294,14 @@ class _Driver:
         sink: str,
         checkpoint: _Checkpoint,
         run: str,
-        process: Process,
+        process: SimulatedProcess,
         client: Client,
         *,
         is_last: bool,
     ) -> None:
         self._record = record
-        self._world = record.world
-        self._swarm = record.world.swarm
+        self._cluster = record.cluster
+        self._swarm = record.cluster.swarm
         self._checkpoint = checkpoint
         self._owner = checkpoint.owner
         self._run = run
@@ -340,7 +315,7 @@ class _Driver:
             reset=True,
             keep_seconds=3600 if is_last else self._swarm.keep_seconds,
         )
-        self._entropy = record.world.loop.entropy(f"driver {run}")
+        self._entropy = record.cluster.loop.entropy(f"driver {run}")
         self._begun = 0
         self._strays: list[asyncio.Task[tuple[TaskAttempt, Sealed | SinkCommit]]] = []
         """Tasks that were taken for lost, and go on."""
@@ -348,8 +323,8 @@ class _Driver:
     async def run(self) -> None:
         """Write batches from the checkpoint's on; the last driver of a sink writes one, whatever it takes."""
         async with self._client:
-            for topic in self._record.workload.topics:
-                await self._record.workload.create(self._client, topic)
+            for topic in self._record.topics.names:
+                await self._record.topics.create(self._client, topic)
             with contextlib.suppress(FencedError, TaskFailedError):
                 await self._write_all()
             for stray in self._strays:
@@ -359,7 +334,7 @@ class _Driver:
     async def _write_all(self) -> None:
         number = self._checkpoint.next_batch
         while not self._record.is_over or self._is_last:
-            await self._write(Batch(self._sink.name, self._owner, number))
+            await self._write(SinkBatch(self._sink.name, self._owner, number))
             if self._maybe_die(0.0):
                 await self._rest()
             number += 1
@@ -373,15 +348,15 @@ class _Driver:
         while True:
             try:
                 return await self._client.describe_sink(self._sink.name)
-            except _PASSING:
+            except PASSING:
                 await asyncio.sleep(0.1)
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, batch: SinkBatch) -> None:
         """Write one batch: all of it again wherever something fails."""
         for _ in range(_LAST_TRIES_MAX if self._is_last else _TRIES_MAX):
             try:
                 await self._try(batch)
-            except (StagingError, TaskFailedError, *_PASSING):
+            except (StagingError, TaskFailedError, *PASSING):
                 if self._entropy.random() < 0.3:
                     await self._abort(batch)
                 await self._rest(0.2)
@@ -394,7 +369,7 @@ class _Driver:
                 return
         raise TaskFailedError
 
-    async def _try(self, batch: Batch) -> None:
+    async def _try(self, batch: SinkBatch) -> None:
         results = await _all(self._run_task(batch, part) for part in self._divide(batch))
         attempts = [attempt for attempt, result in results if isinstance(result, Sealed)]
         sealed = [result for _, result in results if isinstance(result, Sealed)]
@@ -405,16 +380,16 @@ class _Driver:
                 return
         raise TaskFailedError
 
-    def _plan(self, batch: Batch) -> list[tuple[str, int, int]]:
+    def _plan(self, batch: SinkBatch) -> list[tuple[str, int, int]]:
         """Return what the batch holds, whoever writes it: topic, number and padding of each record."""
-        entropy = self._world.loop.entropy(f"plan {batch}")
+        entropy = self._cluster.loop.entropy(f"plan {batch.sink} {batch.owner} {batch.number}")
         padding = min(self._swarm.value_bytes_max, _PADDING_MAX)
         return [
-            (entropy.choice(self._record.workload.topics), number, entropy.randrange(padding))
+            (entropy.choice(self._record.topics.names), number, entropy.randrange(padding))
             for number in range(entropy.randint(0, self._swarm.sink_records))
         ]
 
-    def _divide(self, batch: Batch) -> list[list[tuple[str, int, int]]]:
+    def _divide(self, batch: SinkBatch) -> list[list[tuple[str, int, int]]]:
         """Divide the batch's plan into parts, each for one task, in an order of their own."""
         parts: list[list[tuple[str, int, int]]] = [[] for _ in range(self._entropy.randint(1, self._swarm.sink_tasks))]
         for record in self._plan(batch):
@@ -422,7 +397,7 @@ class _Driver:
         return parts
 
     async def _run_task(
-        self, batch: Batch, part: list[tuple[str, int, int]]
+        self, batch: SinkBatch, part: list[tuple[str, int, int]]
     ) -> tuple[TaskAttempt, Sealed | SinkCommit]:
         """Have a part written; where its task fails, or is taken for lost, by another task under another name."""
         for _ in range(4):
@@ -436,7 +411,7 @@ class _Driver:
                 return await task
             except FencedError:
                 raise
-            except (StagingError, TaskFailedError, *_PASSING):
+            except (StagingError, TaskFailedError, *PASSING):
                 await self._rest()
             except RequestError as error:
                 if not self._may_be_too_much(batch):
@@ -445,7 +420,9 @@ class _Driver:
                 raise TaskFailedError from error
         raise TaskFailedError
 
-    async def _stage(self, batch: Batch, part: list[tuple[str, int, int]]) -> tuple[TaskAttempt, Sealed | SinkCommit]:
+    async def _stage(
+        self, batch: SinkBatch, part: list[tuple[str, int, int]]
+    ) -> tuple[TaskAttempt, Sealed | SinkCommit]:
         self._begun += 1
         attempt = TaskAttempt(batch, f"{self._run}.{self._begun}")
         self._record.attempts.append(attempt)
@@ -468,20 +445,20 @@ class _Driver:
         await self._step()
         return attempt, sealed
 
-    def _may_be_too_much(self, batch: Batch) -> bool:
+    def _may_be_too_much(self, batch: SinkBatch) -> bool:
         """Say whether the attempts at a batch, with those that were given up, come near what may be staged."""
         attempts = (attempt for attempt in self._record.attempts if attempt.batch == batch)
         return 2 * sum(len(value) for each in attempts for _, value in each.records) > self._swarm.staged_bytes_max
 
     @staticmethod
-    def _value(batch: Batch, attempt: TaskAttempt, topic: str, number: int, padding: int) -> bytes:
+    def _value(batch: SinkBatch, attempt: TaskAttempt, topic: str, number: int, padding: int) -> bytes:
         return f"{batch.sink} {batch.owner} {batch.number} {attempt.name} {topic} {number} ".encode() + b"x" * padding
 
-    async def _commit(self, batch: Batch, attempts: list[TaskAttempt], sealed: list[Sealed]) -> bool:
+    async def _commit(self, batch: SinkBatch, attempts: list[TaskAttempt], sealed: list[Sealed]) -> bool:
         """Commit; return whether the batch is known to be committed."""
-        workload = self._record.workload
-        now = workload.history.now
-        commit = Commit(batch, attempts, len(self._plan(batch)), dict(workload.acknowledged), called=now())
+        topics = self._record.topics
+        now = topics.history.now
+        commit = Commit(batch, attempts, len(self._plan(batch)), dict(topics.acknowledged), called=now())
         self._record.commits.append(commit)
         self._maybe_die(self._entropy.expovariate(1 / self._swarm.step_seconds))
         try:
@@ -501,14 +478,14 @@ class _Driver:
         commit.answer = answer
         commit.returned = now()
         for topic, first, count in answer.ranges or []:
-            workload.acknowledge(topic, Position(first + count - 1))
+            topics.acknowledge(topic, Position(first + count - 1))
         return True
 
-    async def _abort(self, batch: Batch) -> None:
+    async def _abort(self, batch: SinkBatch) -> None:
         """Abort, as Spark does whatever has become of the commit."""
         try:
             await self._sink.abort(batch.number)
-        except _PASSING:
+        except PASSING:
             return
 
     def _maybe_die(self, seconds: float, *, chance: float = _DEATH) -> bool:
@@ -520,7 +497,7 @@ class _Driver:
 
         dies = self._entropy.random() < chance
         if dies:
-            self._world.loop.call_later(seconds, die, context=contextvars.Context())
+            self._cluster.loop.call_later(seconds, die, context=contextvars.Context())
         return dies
 
     async def _rest(self, seconds: float = 0.0) -> None:

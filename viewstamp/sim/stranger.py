@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from viewstamp.consensus.messages import (
     Announcement,
@@ -35,17 +35,15 @@ from viewstamp.consensus.messages import (
     VoteRequest,
     VoteResponse,
 )
-from viewstamp.consensus.state import Core
+from viewstamp.consensus.state import Core, Leading
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.host.interfaces import Buffer, Connection
 from viewstamp.ids import Index, NodeId, Position, Term, name_of
 from viewstamp.node.peers.codec import encode_message
+from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.wire.batch import build_batch
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.requests import AskToJoin
-
-if TYPE_CHECKING:
-    from viewstamp.sim.world import Member, World
 
 __all__ = ["FORGERIES", "Stranger", "can_be_attacked"]
 
@@ -131,11 +129,11 @@ def can_be_attacked(member: Member) -> bool:
 class Stranger:
     """Attacks one member after the other; each attack is one connection."""
 
-    def __init__(self, world: World, entropy: random.Random) -> None:
-        self._world = world
+    def __init__(self, cluster: Cluster, entropy: random.Random) -> None:
+        self._cluster = cluster
         self._entropy = entropy
-        self._network = world.network.view("stranger")
-        self._process = world.loop.process("stranger")
+        self._network = cluster.network.view("stranger")
+        self._process = cluster.loop.process("stranger")
 
     def attack(self, member: Member) -> None:
         """Begin to attack ``member``, if it can be told what to believe no more."""
@@ -149,7 +147,7 @@ class Stranger:
         members = [each for each in core.incarnations if each != core.me]
         removed = [
             (each.id, each.incarnation)
-            for each in self._world.retired
+            for each in self._cluster.retired
             if each.incarnation and not core.is_known(each.id) and each.id != core.leader
         ]
         return [*((each, _INCARNATION) for each in [*unknown, *members]), *removed]
@@ -163,7 +161,7 @@ class Stranger:
             "address": _ADDRESS,
         }
         words = self._entropy.choices([*FORGERIES, "join", "digest"], k=3)
-        self._world.note(member.id, "!", f"stranger as {name}: {' '.join(words)}")
+        self._cluster.note(member.id, "!", f"stranger as {name}: {' '.join(words)}")
         try:
             connection = await self._network.connect(member.address, _Session)
         except OSError:
@@ -190,7 +188,8 @@ class Stranger:
         Of one that does not answer it would be believed, as the node itself would be: see ``docs/operating.md``.
         """
         timeout = core.options.election_timeout_ticks
-        heard = [other for other, each in core.leading.progress.items() if each.ticks_since_response <= timeout]
+        progress = core.state.progress if isinstance(core.state, Leading) else {}
+        heard = [other for other, each in progress.items() if each.ticks_since_response <= timeout]
         return f"{name_of(self._entropy.choice(sorted(heard)))}~00" if heard else "n99~00"
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from viewstamp.sim.damage import DAMAGES
 from viewstamp.sim.network import LinkOptions
 
-__all__ = ["FAULTS", "Swarm", "draw_swarm", "losing_majorities"]
+__all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities"]
+
+DAMAGES = ("flip", "tear", "drop-segment", "lose-tail", "foreign-segment", "lost-control", "lost-disk")
+"""Those of the faults that make a disk lose or change what was durable: ``damage.py``."""
 
 FAULTS = (
     "kill",

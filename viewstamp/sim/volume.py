@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 
 from viewstamp.host.interfaces import Buffer
 
-__all__ = ["PAGE_SIZE", "SECTOR_SIZE", "Image", "Inode", "Volume"]
+__all__ = ["PAGE_SIZE", "SECTOR_SIZE", "Inode", "Volume", "VolumeImage"]
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
@@ -62,7 +62,7 @@ class _NameChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class VolumeImage:
     """What stands on the disk after a power cut: directories, and the bytes of every file by its path."""
 
     directories: tuple[str, ...]
@@ -413,7 +413,7 @@ class Volume:
         self._inodes = 0
 
     @classmethod
-    def from_image(cls, image: Image) -> Volume:
+    def from_image(cls, image: VolumeImage) -> Volume:
         """Return a volume that holds exactly what ``image`` says, all of it durable."""
         volume = cls()
         for directory in image.directories:
@@ -547,7 +547,7 @@ class Volume:
         """Return the length of all files together."""
         return sum(len(inode.data) for inode in self._names.values())
 
-    def after_cut(self, entropy: random.Random) -> Image:
+    def after_cut(self, entropy: random.Random) -> VolumeImage:
         """Return what may stand on the disk after a power cut now. Changes nothing here."""
         survival = entropy.choice((0.0, 0.5, 0.5, 0.9, 1.0))
         kept: set[int] = set()
@@ -563,7 +563,7 @@ class Volume:
         for inode in names.values():
             if inode.number not in contents:
                 contents[inode.number] = inode.after_cut(entropy)
-        return Image(tuple(self.directories), {path: contents[names[path].number] for path in sorted(names)})
+        return VolumeImage(tuple(self.directories), {path: contents[names[path].number] for path in sorted(names)})
 
     def _change(self, names: dict[str, Inode | None]) -> None:
         self._number += 1

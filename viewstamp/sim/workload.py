@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import Receipt
+from viewstamp.client.results import Outcome, Receipt
 from viewstamp.errors import (
     OutcomeUnknownError,
     StorageFullError,
@@ -21,25 +18,21 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.ids import Position
-from viewstamp.sim.checkers import linearizability
-from viewstamp.sim.checkers.linearizability import Operation, ReadEnd, ReadFrom, Recorder
-from viewstamp.sim.fate import Fate
+from viewstamp.sim import history
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.history import Fate, Operation, ReadEnd
 from viewstamp.sim.journal import Journal, TornError
 from viewstamp.sim.sinks import SinkWorkload
+from viewstamp.sim.topics import PASSING, Topics
 
-if TYPE_CHECKING:
-    from viewstamp.sim.world import World
+__all__ = ["Call", "ClientAppend", "Workload", "journal_of"]
 
-__all__ = ["Append", "Call", "Workload", "journal_of"]
-
-_PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
-"""What calls for trying again."""
 _READ_BACK = 20
 """A reader begins so many records before the last one that somebody knows of."""
 
 
 @dataclass(slots=True)
-class Append:
+class ClientAppend:
     """One append: what was asked, what was answered. ``caller`` appends one after the other."""
 
     topic: str
@@ -69,28 +62,24 @@ class Workload:
       * an append is PENDING only while its caller waits
     """
 
-    def __init__(self, world: World, entropy: random.Random) -> None:
-        self.appends: list[Append] = []
+    def __init__(self, cluster: Cluster, entropy: random.Random) -> None:
+        self.appends: list[ClientAppend] = []
         self.calls: list[Call] = []
         self.keys = ["", "second"]
         """The journals' keys."""
-        ticks = itertools.count(1)
-        self.history = Recorder(lambda: next(ticks))
-        """Everything that clients did, in the order of its happening. Each topic is a partition, and each journal."""
-        self._world = world
+        self.topics = Topics(cluster.swarm)
+        self.history = self.topics.history
+        self._cluster = cluster
         self._entropy = entropy
-        self.acknowledged: dict[str, Position] = {}
-        """By topic, the highest position that somebody knows to be taken."""
         self._is_over = False
         self._callers: list[asyncio.Task[None]] = []
         self._clients: list[Client] = []
-        self.topics = [f"topic-{number}" for number in range(world.swarm.topics)]
-        self.sinks = SinkWorkload(world, self)
+        self.sinks = SinkWorkload(cluster, self.topics)
 
     def start(self) -> None:
         """Start the clients."""
-        for number in range(self._world.swarm.clients):
-            process = self._world.loop.process(f"c{number}")
+        for number in range(self._cluster.swarm.clients):
+            process = self._cluster.loop.process(f"c{number}")
             task = process.spawn(self._run_client(f"c{number}"))
             task.add_done_callback(self._on_end)
             self._callers.append(task)
@@ -108,15 +97,15 @@ class Workload:
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and not self._world.swarm.majority_loses_power:  # There a topic may be gone again.
-            self._world.fail(error)
+        if error is not None and not self._cluster.swarm.majority_loses_power:  # There a topic may be gone again.
+            self._cluster.fail(error)
 
     async def _run_client(self, name: str) -> None:
         """Be one client after the other; each but the last is killed, whatever it waits for.
 
         One that comes anew finds another leader than those that hold on to theirs.
         """
-        loop, seconds = self._world.loop, self._world.swarm.visit_seconds
+        loop, seconds = self._cluster.loop, self._cluster.swarm.visit_seconds
         entropy = loop.entropy(f"visits of {name}")
         visit = 0
         while not self._is_over:
@@ -132,11 +121,11 @@ class Workload:
                 process.kill()
 
     async def _visit(self, name: str) -> None:
-        swarm = self._world.swarm
+        swarm = self._cluster.swarm
         client = Client(
-            self._world.addresses,
-            network=self._world.network.view(name),
-            entropy=self._world.loop.entropy(f"client {name}"),
+            self._cluster.addresses,
+            network=self._cluster.network.view(name),
+            entropy=self._cluster.loop.entropy(f"client {name}"),
             options=ClientOptions(timeout=swarm.timeout, batch_bytes=2048),
         )
         async with client:
@@ -150,33 +139,26 @@ class Workload:
 
     async def _run_caller(self, client: Client, name: str) -> None:
         number = 0
-        entropy = self._world.loop.entropy(f"caller {name}")
-        for topic in self.topics:
-            await self.create(client, topic)
+        entropy = self._cluster.loop.entropy(f"caller {name}")
+        for topic in self.topics.names:
+            await self.topics.create(client, topic)
         while not self._is_over:
             number += 1
-            topic = entropy.choice(self.topics)
-            value = f"{name}-{number}-".encode() + b"x" * entropy.randrange(self._world.swarm.value_bytes_max)
-            operation = self.history.call(topic, linearizability.Append((value,)))
-            append = Append(topic, value, name, operation)
+            topic = entropy.choice(self.topics.names)
+            value = f"{name}-{number}-".encode() + b"x" * entropy.randrange(self._cluster.swarm.value_bytes_max)
+            operation = self.history.call(topic, history.Append((value,)))
+            append = ClientAppend(topic, value, name, operation)
             self.appends.append(append)
             await self._append(client, append)
-            await asyncio.sleep(entropy.expovariate(1 / self._world.swarm.pause_seconds))
+            await asyncio.sleep(entropy.expovariate(1 / self._cluster.swarm.pause_seconds))
 
-    async def create(self, client: Client, topic: str) -> None:
-        """Create a topic, unless it is there, however long it takes."""
-        while True:
-            try:
-                await client.create_topic(topic, retain_bytes=self._world.swarm.retain_bytes)
-                return
-            except _PASSING:
-                await asyncio.sleep(0.1)
-
-    async def _append(self, client: Client, append: Append) -> None:
+    async def _append(self, client: Client, append: ClientAppend) -> None:
         try:
             receipt = await client.append(append.topic, append.value)
         except OutcomeUnknownError as error:
-            await self._find_out(client, append, error)
+            outcome = await self._find_out(client, append, error)
+            if outcome is not None:
+                self._acknowledge(append, outcome.receipts[0])
         except (UnavailableError, StorageFullError):
             self._end_never(append)
         else:
@@ -185,19 +167,19 @@ class Workload:
     async def _run_actor_caller(self, client: Client, name: str) -> None:
         """Write entries into journals, one after the other, and count them now and then."""
         number = 0
-        entropy = self._world.loop.entropy(f"caller {name}")
+        entropy = self._cluster.loop.entropy(f"caller {name}")
         while not self._is_over:
             number += 1
             key = entropy.choice(self.keys)
             journal = client.actor("journal", Journal, key=key)
             entry = f"{name}-{number}"
-            call = Call(key, entry, self.history.call(journal_of(key), linearizability.Append((entry,))))
+            call = Call(key, entry, self.history.call(journal_of(key), history.Append((entry,))))
             self.calls.append(call)
-            padding = bytes(entropy.randrange(self._world.swarm.value_bytes_max))
+            padding = bytes(entropy.randrange(self._cluster.swarm.value_bytes_max))
             await self._put(client, journal, call, padding)
             if entropy.random() < 0.2:
                 await self._count(journal, key)
-            await asyncio.sleep(entropy.expovariate(1 / self._world.swarm.pause_seconds))
+            await asyncio.sleep(entropy.expovariate(1 / self._cluster.swarm.pause_seconds))
 
     async def _put(self, client: Client, journal: type[Journal], call: Call, padding: bytes) -> None:
         try:
@@ -205,7 +187,7 @@ class Workload:
         except TornError as error:
             number = int(error.message.partition(" ")[0])
         except OutcomeUnknownError as error:
-            await self._find_out_call(client, call, error)
+            await self._find_out(client, call, error)
             return
         except (UnavailableError, StorageFullError):
             self._end_never(call)
@@ -214,94 +196,51 @@ class Workload:
         call.number = number
         self.history.answered(call.operation, number)
 
-    async def _find_out_call(self, client: Client, call: Call, error: OutcomeUnknownError) -> None:
+    async def _find_out(self, client: Client, asked: ClientAppend | Call, error: OutcomeUnknownError) -> Outcome | None:
+        """Ask what became of something, until the answer comes; return it if it was applied."""
         while error.token is not None:
             try:
                 outcome = await client.outcome(error.token)
-            except _PASSING:
+            except PASSING:
                 await asyncio.sleep(0.1)
                 continue
             if outcome.expired:
                 break
-            if outcome.applied:
-                call.fate = Fate.APPLIED
-            else:
-                self._end_never(call)
-            return
-        call.fate = Fate.UNKNOWN
+            if not outcome.applied:
+                self._end_never(asked)
+                return None
+            asked.fate = Fate.APPLIED
+            return outcome
+        asked.fate = Fate.UNKNOWN
+        return None
 
-    def _end_never(self, asked: Append | Call) -> None:
+    def _end_never(self, asked: ClientAppend | Call) -> None:
         asked.fate = Fate.NEVER
         self.history.never(asked.operation)
 
     async def _count(self, journal: type[Journal], key: str) -> None:
         """Ask linearizably how many entries there are."""
         operation = self.history.call(journal_of(key), ReadEnd())
-        with contextlib.suppress(*_PASSING):
+        with contextlib.suppress(*PASSING):
             self.history.answered(operation, await journal.count())
 
-    async def _find_out(self, client: Client, append: Append, error: OutcomeUnknownError) -> None:
-        """Ask what became of an append, until the answer comes."""
-        while error.token is not None:
-            try:
-                outcome = await client.outcome(error.token)
-            except _PASSING:
-                await asyncio.sleep(0.1)
-                continue
-            if outcome.expired:
-                break
-            if outcome.applied:
-                self._acknowledge(append, outcome.receipts[0])
-            else:
-                self._end_never(append)
-            return
-        append.fate = Fate.UNKNOWN
-
-    def _acknowledge(self, append: Append, receipt: Receipt) -> None:
+    def _acknowledge(self, append: ClientAppend, receipt: Receipt) -> None:
         append.fate = Fate.APPLIED
         append.position = receipt.position
         self.history.answered(append.operation, receipt.position)
-        self.acknowledge(append.topic, receipt.position)
-
-    def acknowledge(self, topic: str, position: Position) -> None:
-        """Take note that a position is taken: who asks from now on must be told so."""
-        self.acknowledged[topic] = max(position, self.acknowledged.get(topic, Position(0)))
+        self.topics.acknowledge(append.topic, receipt.position)
 
     async def _run_reader(self, client: Client) -> None:
         """Ask linearizably now and then, where a topic ends or what its last records are."""
         while not self._is_over:
-            await asyncio.sleep(self._entropy.expovariate(1 / self._world.swarm.read_seconds))
-            topic = self._entropy.choice(self.topics)
-            with contextlib.suppress(*_PASSING, UnknownTopicError, TrimmedError):
+            await asyncio.sleep(self._entropy.expovariate(1 / self._cluster.swarm.read_seconds))
+            topic = self._entropy.choice(self.topics.names)
+            with contextlib.suppress(*PASSING, UnknownTopicError, TrimmedError):
                 if self._entropy.random() < 0.5:
                     operation = self.history.call(topic, ReadEnd())
                     self.history.answered(operation, (await client.describe_topic(topic)).last_position)
                 else:
-                    await self.read(client, topic, max(1, self.acknowledged.get(topic, 0) - _READ_BACK))
-
-    async def read(self, client: Client, topic: str, start: int | None, *, node: str | None = None) -> int:
-        """Read a topic from ``start`` on (None = all that it keeps), and write down what was seen.
-
-        Return the position behind the last record that was there, 0 = there was none.
-
-        Without ``node`` that is all that there was at one moment of it. A named member may be behind: what it says was
-        there at some time before it said so.
-        """
-        operation = self.history.call(topic, ReadFrom(start or 1, is_whole=node is None))
-        if node is not None:
-            operation.called = -math.inf
-        values: list[bytes] = []
-        end = 0
-        async for record in client.read(topic, start, node=node):
-            if not values:
-                operation.request = ReadFrom(record.position, is_whole=node is None)
-            values.append(record.value)
-            end = record.position + 1
-            if not self._world.swarm.majority_loses_power:
-                self.sinks.observed.note(topic, record.position, record.value, record.timestamp)
-        if values or (start is not None and node is None):
-            self.history.answered(operation, tuple(values))
-        return end
+                    await self.topics.read(client, topic, max(1, self.topics.acknowledged.get(topic, 0) - _READ_BACK))
 
 
 def journal_of(key: str) -> str:

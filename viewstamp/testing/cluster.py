@@ -9,7 +9,8 @@ from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 
 if TYPE_CHECKING:
-    from viewstamp.sim.world import Member, World
+    from viewstamp.sim.cluster import Member
+from viewstamp.sim.world import World
 
 __all__ = ["SimulatedCluster"]
 

@@ -12,12 +12,12 @@ from viewstamp.actors.replicated import MACHINE_FAILURES, ReplicatedActor
 from viewstamp.errors import DivergedError, OutdatedCodeError
 from viewstamp.ids import NodeId
 from viewstamp.sim.checkers.replicas import check_states
-from viewstamp.sim.checkers.violation import Violation
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm, draw_swarm
 from viewstamp.sim.trace import Trace
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.testing.cluster import SimulatedCluster
 from viewstamp.testing.member import MemberState

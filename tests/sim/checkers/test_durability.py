@@ -8,10 +8,11 @@ import pytest
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.ids import NodeId
-from viewstamp.sim.checkers.durability import DiskLog, agreed_end, check_durable
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.checkers.durability import agreed_end, check_durable
+from viewstamp.sim.disk_log import DiskLog
 from viewstamp.sim.run import run_seed
 from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.volume import Inode
 
 N1, N2, N3 = (NodeId(f"n{number}") for number in (1, 2, 3))

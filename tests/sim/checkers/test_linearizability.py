@@ -11,21 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewstamp.sim.checkers.linearizability import (
-    Add,
-    Answer,
-    Append,
-    Log,
-    Model,
-    Operation,
-    Read,
-    ReadEnd,
-    ReadFrom,
-    Recorder,
-    Register,
-    Write,
-    judge,
-)
+from viewstamp.sim.checkers.linearizability import Answer, Log, Model, Register, judge
+from viewstamp.sim.history import Add, Append, Operation, Read, ReadEnd, ReadFrom, Recorder, Write
 
 NEVER = math.inf
 

@@ -4,7 +4,7 @@ import pytest
 
 from viewstamp.sim.checkers.replays import check_acknowledged, check_whole
 from viewstamp.sim.checkers.replicas import Kept
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.violation import Violation
 
 WRITTEN = {b"a", b"b", b"c", b"d"}
 KNOWN = [("orders", 5, b"a"), ("orders", 7, b"c")]

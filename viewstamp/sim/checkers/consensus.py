@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from viewstamp.consensus.invariants import OF_COMMITTED, BrokenInvariantError, Durable, Facts, check, check_sent
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Term
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.violation import Violation
 
 if TYPE_CHECKING:
     from viewstamp.consensus.messages import Message
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from viewstamp.ids import NodeId
     from viewstamp.node.node import Node
     from viewstamp.node.replica import Replica
-    from viewstamp.sim.world import World
 
 __all__ = ["ConsensusChecker"]
 
@@ -31,9 +31,9 @@ __all__ = ["ConsensusChecker"]
 class ConsensusChecker:
     """Watches every node of a world."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._skipped = OF_COMMITTED if world.swarm.majority_loses_power else frozenset()
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._skipped = OF_COMMITTED if cluster.swarm.majority_loses_power else frozenset()
         self.facts = Facts()
         self._states: dict[str, tuple[object, ...]] = {}
         self._listening: dict[NodeId, Replica] = {}
@@ -42,7 +42,7 @@ class ConsensusChecker:
         """Look at the group if a core has changed; say whether one has. Raises Violation."""
         is_changed = False
         states = self._states
-        for member in self._world.members:
+        for member in self._cluster.members:
             node = member.node
             # One that begins again in its process closes its log before it lets go of the rest.
             if node is None or node.replica is None or node.wal is None:
@@ -64,7 +64,7 @@ class ConsensusChecker:
                 member.id = core.me
                 is_changed = True
         if is_changed:
-            nodes = [member.node for member in self._world.members if member.node is not None]
+            nodes = [member.node for member in self._cluster.members if member.node is not None]
             self._check([node for node in nodes if node.replica is not None and node.wal is not None])
         return is_changed
 

@@ -19,19 +19,16 @@ their own, ``sinks.py``; in which order things may stand, ``linearizability.py``
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from viewstamp.sim.checkers.violation import Violation
-from viewstamp.sim.fate import Fate
-
-if TYPE_CHECKING:
-    from viewstamp.sim.checkers.replicas import Contents
-    from viewstamp.sim.workload import Append, Call
+from viewstamp.sim.checkers.replicas import Contents
+from viewstamp.sim.history import Fate
+from viewstamp.sim.violation import Violation
+from viewstamp.sim.workload import Call, ClientAppend
 
 __all__ = ["check_appends", "check_calls"]
 
 
-def check_appends(appends: Sequence[Append], contents: Contents, staged: Container[bytes] = ()) -> None:
+def check_appends(appends: Sequence[ClientAppend], contents: Contents, staged: Container[bytes] = ()) -> None:
     """Judge the clients' appends by what a member holds in the end. Raises Violation.
 
     What is in ``staged`` was not appended; ``sinks.py`` judges it.

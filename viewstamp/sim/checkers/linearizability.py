@@ -24,34 +24,19 @@ linearizability" (2017), for placing just in time, remembering configurations an
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
-__all__ = [
-    "Add",
-    "Answer",
-    "Append",
-    "Judgement",
-    "Log",
-    "Model",
-    "Operation",
-    "Read",
-    "ReadEnd",
-    "ReadFrom",
-    "Recorder",
-    "Register",
-    "Write",
-    "judge",
-]
+from viewstamp.sim.history import Add, Append, Operation, Read, ReadEnd, ReadFrom, Value, Write
+
+__all__ = ["Answer", "Judgement", "Log", "Model", "Register", "judge"]
 
 STEPS_MAX = 1_000_000
 """How often a model is asked, for one partition, before the answer is UNKNOWN: some seconds."""
 
 State = Hashable
-Value = Hashable
 
 
 class Answer(Enum):
@@ -60,27 +45,6 @@ class Answer(Enum):
     LINEARIZABLE = "linearizable"
     VIOLATED = "violated"
     UNKNOWN = "unknown"
-
-
-@dataclass(slots=True)
-class Operation:
-    """One call: of what, when, and what came of it.
-
-    ``called`` and ``returned`` are times of one clock, in any unit; at equal times a call counts as before an answer.
-    ``returned`` is infinite where no answer came: it may have happened, then or later, or not. What is known not to
-    have happened is no operation.
-    """
-
-    partition: str
-    request: Hashable
-    called: float
-    answer: Any = None
-    returned: float = math.inf
-
-    @property
-    def is_open(self) -> bool:
-        """Whether no answer came."""
-        return self.returned == math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,35 +76,6 @@ class Model(Protocol):
     def only_reads(self, operation: Operation) -> bool:
         """Say whether ``operation`` leaves every state as it is."""
         ...
-
-
-class Recorder:
-    """Writes a history down. ``now`` gives the time; it must not fall."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.now = now
-        self._operations: dict[int, Operation] = {}
-
-    def call(self, partition: str, request: Hashable) -> Operation:
-        """Take note that something is called now."""
-        operation = Operation(partition, request, self.now())
-        self._operations[id(operation)] = operation
-        return operation
-
-    def answered(self, operation: Operation, answer: Any) -> None:
-        """Take note of the answer, which came now; a first answer stays."""
-        if operation.is_open:
-            operation.answer = answer
-            operation.returned = self.now()
-
-    def never(self, operation: Operation) -> None:
-        """Take note that it did not happen, and will not: it is no operation."""
-        del self._operations[id(operation)]
-
-    @property
-    def operations(self) -> list[Operation]:
-        """The history so far, in the order of the calls."""
-        return list(self._operations.values())
 
 
 def judge(operations: Iterable[Operation], model: Model, *, steps_max: int = STEPS_MAX) -> Judgement:
@@ -288,29 +223,6 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
-    """Add values at the end, at a stretch. Answer: the position of the first, from 1."""
-
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadEnd:
-    """Ask for the last position. Answer: it; 0 = there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFrom:
-    """Read from a position on. Answer: a tuple of values; () = there was nothing yet.
-
-    ``is_whole``: all that there was then, and not only some of it.
-    """
-
-    first: int
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Unseen:
     """An append of so many values that nobody has ever seen."""
 
@@ -403,25 +315,6 @@ class Log:
 
 
 # -- A register: one value that is written, read and counted up ----------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Set the value. Answer: None."""
-
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Ask for the value. Answer: it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Add a number. Answer: the sum."""
-
-    number: int
 
 
 class Register:

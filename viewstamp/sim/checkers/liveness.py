@@ -11,22 +11,19 @@ The minute is simulated; it is some two hundred election timeouts, so what misse
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from viewstamp.sim.checkers.violation import Violation
-
-if TYPE_CHECKING:
-    from viewstamp.sim.world import World
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.violation import Violation
 
 __all__ = ["RECOVERY_SECONDS", "check_liveness"]
 
 RECOVERY_SECONDS = 60.0
 
 
-def check_liveness(world: World, is_answered: Callable[[], bool]) -> None:
+def check_liveness(cluster: Cluster, is_answered: Callable[[], bool]) -> None:
     """Run a world without faults until it has recovered and ``is_answered`` holds. Raises Violation."""
-    if not world.loop.run_until(lambda: is_answered() and world.has_settled, seconds=RECOVERY_SECONDS):
+    if not cluster.loop.run_until(lambda: is_answered() and cluster.has_settled, seconds=RECOVERY_SECONDS):
         missing = "" if is_answered() else "clients wait; "
         raise Violation(
-            "Liveness", f"not recovered {RECOVERY_SECONDS:g} s after the last fault: {missing}{world.describe()}"
+            "Liveness", f"not recovered {RECOVERY_SECONDS:g} s after the last fault: {missing}{cluster.describe()}"
         )

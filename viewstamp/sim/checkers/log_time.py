@@ -12,13 +12,11 @@ A clock that was wrong once counts as wrong for the rest of the run: somebody ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from viewstamp.consensus import standing
-from viewstamp.sim.checkers.violation import Violation
-
-if TYPE_CHECKING:
-    from viewstamp.sim.world import Member, World
+from viewstamp.sim.cluster import Cluster, Member
+from viewstamp.sim.violation import Violation
 
 __all__ = ["LogTimeChecker", "check_advances"]
 
@@ -34,8 +32,8 @@ _ADVANCE_MIN: Final = 0.4
 class LogTimeChecker:
     """Looks at every record that a leader stamps."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._wrong: set[str] = set()
         """The machines whose clocks have been wrong."""
         self._is_spoiled = False
@@ -48,16 +46,16 @@ class LogTimeChecker:
         """Look at the newest records of all that lead. Raises Violation."""
         if self._is_spoiled:
             return
-        true_us = self._world.true_us
-        for member in self._world.members:
+        true_us = self._cluster.true_us
+        for member in self._cluster.members:
             if abs(member.clock.wall_us() - true_us) > _RIGHT_US:
                 self._wrong.add(member.name)
-        for member in self._world.members:
+        for member in self._cluster.members:
             node = member.node
             if node is None or node.replica is None or node.replica.raft.core.leader != node.me:
                 continue
             core = node.replica.raft.core
-            right = [each.id for each in self._world.members if each.name not in self._wrong]
+            right = [each.id for each in self._cluster.members if each.name not in self._wrong]
             if not standing.is_majority(core.membership, right):
                 self._is_spoiled = True
                 return
@@ -73,15 +71,15 @@ class LogTimeChecker:
         self.checked += 1
 
 
-def check_advances(world: World) -> None:
+def check_advances(cluster: Cluster) -> None:
     """Let a group at rest go on for a moment, and see its leader's log time do so. Raises Violation."""
-    leader = world.leader
+    leader = cluster.leader
     assert leader is not None, "it has settled"
     assert leader.node is not None, "it leads"
     assert leader.node.replica is not None, "it has started"
     core = leader.node.replica.raft.core
     before, term = core.wall_us, core.term
-    world.loop.run_until(lambda: False, seconds=_WATCHED_SECONDS)
+    cluster.loop.run_until(lambda: False, seconds=_WATCHED_SECONDS)
     # A leader whose disk fails in these two seconds has ended; its core stays as it was.
     is_same = leader.node is not None and leader.node.replica is not None and leader.node.replica.raft.core is core
     if (

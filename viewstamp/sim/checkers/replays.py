@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from viewstamp.sim.checkers.replicas import Contents, Kept
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.violation import Violation
 
 __all__ = ["Record", "check_acknowledged", "check_whole"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from viewstamp.ids import NodeId
-from viewstamp.sim.checkers.violation import Violation
+from viewstamp.sim.violation import Violation
 
 if TYPE_CHECKING:
     from viewstamp.node.state_machine import StateMachine

@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from viewstamp.sim.checkers.violation import Violation
-from viewstamp.sim.fate import Fate
+from viewstamp.sim.history import Fate
+from viewstamp.sim.sinks import Commit, SinkBatch, SinkWorkload, TaskAttempt
+from viewstamp.sim.topics import Observed
+from viewstamp.sim.violation import Violation
 
 if TYPE_CHECKING:
     from viewstamp.client.sinks import SinkCommit
-    from viewstamp.sim.sinks import Batch, Commit, Observed, SinkWorkload, TaskAttempt
 
 __all__ = ["check_sinks"]
 
@@ -34,7 +35,7 @@ Places = dict[str, dict[int, bytes]]
 """By topic and position, the values of one batch."""
 
 
-def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> dict[Batch, Commit]:
+def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> dict[SinkBatch, Commit]:
     """Judge what drivers were told by all that anybody saw in the topics. Raises Violation.
 
     Args:
@@ -44,25 +45,25 @@ def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> dict
     Returns:
       for each batch that is known to be committed a COMMIT that can have done it.
     """
-    for topic, seen in sinks.observed.topics.items():
+    for topic, seen in sinks.topics.observed.topics.items():
         _check_times(topic, seen)
     places = _visible(sinks)
     answers = _answers(sinks)
-    committed: dict[Batch, Commit] = {}
+    committed: dict[SinkBatch, Commit] = {}
     for batch, commits in _by_batch(sinks.commits).items():
         possible = [commit for commit in commits if commit.fate is not Fate.NEVER]
         stands = places.get(batch, {})
         if stands or batch in answers:
-            committed[batch] = _committed(batch, stands, possible, sinks.observed, first_positions)
+            committed[batch] = _committed(batch, stands, possible, sinks.topics.observed, first_positions)
     for batch in places:
         if batch not in committed:
             raise Violation("NothingUncommitted", f"{batch} stands in {list(places[batch])}, and nobody committed it")
     for batch, told in answers.items():
         if batch not in committed:
             raise Violation("BatchVisible", f"{batch} was said to be committed: {told[0]}; no COMMIT of it was")
-        _check_answers(batch, told, places.get(batch, {}), sinks.observed)
+        _check_answers(batch, told, places.get(batch, {}), sinks.topics.observed)
     _check_order(places)
-    for ends in sinks.observed.ends:
+    for ends in sinks.topics.observed.ends:
         _check_ends(ends, places)
     for sink, info in sinks.left.items():
         if info.attempts or info.bytes:
@@ -78,14 +79,14 @@ def _check_times(topic: str, seen: Mapping[int, tuple[bytes, int]]) -> None:
         latest = seen[position][1]
 
 
-def _visible(sinks: SinkWorkload) -> dict[Batch, Places]:
+def _visible(sinks: SinkWorkload) -> dict[SinkBatch, Places]:
     """Return what stands in the topics, by the batches to which it belongs."""
     staged: dict[bytes, tuple[str, TaskAttempt]] = {
         value: (topic, attempt) for attempt in sinks.attempts for topic, value in attempt.records
     }
     stands: dict[bytes, tuple[str, int]] = {}
-    places: dict[Batch, Places] = {}
-    for topic, seen in sinks.observed.topics.items():
+    places: dict[SinkBatch, Places] = {}
+    for topic, seen in sinks.topics.observed.topics.items():
         for position, (value, _) in seen.items():
             if value not in staged:
                 continue  # An append; history.py judges those.
@@ -99,14 +100,14 @@ def _visible(sinks: SinkWorkload) -> dict[Batch, Places]:
     return places
 
 
-def _by_batch(commits: Iterable[Commit]) -> dict[Batch, list[Commit]]:
-    by_batch: dict[Batch, list[Commit]] = {}
+def _by_batch(commits: Iterable[Commit]) -> dict[SinkBatch, list[Commit]]:
+    by_batch: dict[SinkBatch, list[Commit]] = {}
     for commit in commits:
         by_batch.setdefault(commit.batch, []).append(commit)
     return by_batch
 
 
-def _answers(sinks: SinkWorkload) -> dict[Batch, list[SinkCommit]]:
+def _answers(sinks: SinkWorkload) -> dict[SinkBatch, list[SinkCommit]]:
     answers = {batch: list(known) for batch, known in sinks.known.items()}
     for commit in sinks.commits:
         if commit.answer is not None:
@@ -115,7 +116,7 @@ def _answers(sinks: SinkWorkload) -> dict[Batch, list[SinkCommit]]:
 
 
 def _committed(
-    batch: Batch,
+    batch: SinkBatch,
     places: Places,
     commits: list[Commit],
     observed: Observed,
@@ -173,7 +174,7 @@ def _why_not(commit: Commit, places: Places, observed: Observed, first_positions
     return ""
 
 
-def _check_answers(batch: Batch, answers: list[SinkCommit], places: Places, observed: Observed) -> None:
+def _check_answers(batch: SinkBatch, answers: list[SinkCommit], places: Places, observed: Observed) -> None:
     told = [answer for answer in answers if answer.ranges is not None]
     if sum(not answer.duplicate for answer in answers) > 1:
         raise Violation("BatchOnce", f"{batch} was committed for the first time twice: {answers}")
@@ -191,8 +192,8 @@ def _check_answers(batch: Batch, answers: list[SinkCommit], places: Places, obse
                     raise Violation("AnswersAgree", f"{topic} {position} is not of the time of {answer}")
 
 
-def _check_order(places: Mapping[Batch, Places]) -> None:
-    latest: dict[tuple[str, str, str], tuple[int, Batch]] = {}
+def _check_order(places: Mapping[SinkBatch, Places]) -> None:
+    latest: dict[tuple[str, str, str], tuple[int, SinkBatch]] = {}
     for batch in sorted(places, key=lambda each: each.number):
         for topic, stands in places[batch].items():
             before, earlier = latest.get((batch.sink, batch.owner, topic), (0, batch))
@@ -201,7 +202,7 @@ def _check_order(places: Mapping[Batch, Places]) -> None:
             latest[batch.sink, batch.owner, topic] = max(stands), batch
 
 
-def _check_ends(ends: list[tuple[str, int]], places: Mapping[Batch, Places]) -> None:
+def _check_ends(ends: list[tuple[str, int]], places: Mapping[SinkBatch, Places]) -> None:
     """One reader's ends, in its order: each beyond the whole of a batch, or before all of it."""
     spans = {batch: {topic: (min(at), max(at)) for topic, at in topics.items()} for batch, topics in places.items()}
     latest: dict[str, int] = {}

@@ -1,0 +1,424 @@
+"""A cluster of real nodes on simulated clock, network and disks, and its machines, which come and go.
+
+What runs in it is the product itself: the core, the WAL and its recovery, the node with its server and links, the
+client. Only the host underneath is simulated. One seed decides everything. Nobody watches it: see ``world.py``.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.state import RaftOptions
+from viewstamp.errors import ClosedError, ConfigError, CorruptionError, StorageError, ViewstampError
+from viewstamp.host.interfaces import Host
+from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.node.crowd import CrowdLimits
+from viewstamp.node.node import Node
+from viewstamp.node.options import NodeOptions
+from viewstamp.node.repair.scrubber import ScrubOptions
+from viewstamp.node.service import Limits
+from viewstamp.node.snapshots.policy import SnapshotOptions
+from viewstamp.node.state_machine import StateMachine
+from viewstamp.sim.disk import UNLIMITED_BYTES, DiskOptions, SimulatedDisk
+from viewstamp.sim.journal import Journal
+from viewstamp.sim.loop import SimulatedClock, SimulatedLoop, SimulatedProcess
+from viewstamp.sim.network import LinkOptions, SimulatedNetwork
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.trace import Trace
+from viewstamp.sim.violation import Violation
+from viewstamp.streams.machine import Streams
+from viewstamp.wal.budget import WalOptions
+
+__all__ = ["Cluster", "Member"]
+
+_TICK_SECONDS = 0.02
+_RESTART_SECONDS = 0.3
+_MACHINES_TO_COME = 4
+_RESULT_BYTES_MIN = 4096
+
+
+class Member:
+    """One machine of the cluster, and the node that runs on it at present."""
+
+    def __init__(self, cluster: Cluster, name: NodeId, address: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.id = name
+        """What it is called in its group: its name, or another one since its disk was lost."""
+        self.address = address
+        self.data_dir = f"/{name}"
+        self.disk = SimulatedDisk(f"{name}-disk", loop=cluster.loop)
+        self.clock = SimulatedClock(cluster.loop, offset=cluster.entropy.uniform(0, 1000))
+        self.boots = 1
+        """How often the machine has started: a power cut ends such a life, the death of a process does not."""
+        self.host = Host(
+            self.clock,
+            self.disk,
+            cluster.network.view(name),
+            cluster.loop.entropy(f"node {name}"),
+            boot_id=lambda: f"{name}-boot-{self.boots}",
+        )
+        self.process: SimulatedProcess | None = None
+        self.node: Node | None = None
+        self.starts = 0
+        self.is_sync_only = False
+        """Whether it proposes nothing in its present life."""
+        self.incarnation = ""
+        """The incarnation of its disk when it was retired; "" = it was not known then."""
+        self.is_retired = False
+        """Whether it was removed, and is never started again."""
+        self.is_stopping = False
+        """Whether its present process was asked to stop cleanly."""
+        self.foreign: tuple[str, bytes, bytes] | None = None
+        """Path, own bytes, and header of the segment of another member that was put there; None = there is none."""
+
+    @property
+    def foreign_path(self) -> str | None:
+        """Where a segment of another member stands in this one's log; None = nowhere, or it was set aside since."""
+        if self.foreign is not None:
+            path, _, header = self.foreign
+            volume = self.disk.volume
+            if not volume.exists(path) or bytes(volume.find(path).data[: len(header)]) != header:
+                self.foreign = None  # The node lost its control file too, and set the whole directory aside.
+        return self.foreign[0] if self.foreign is not None else None
+
+    def put_own_file_back(self) -> None:
+        """Put the node's own segment back in the place of the foreign one."""
+        assert self.foreign is not None, "there is none"
+        (path, data, _), self.foreign = self.foreign, None
+        self.disk.volume.find(path).become(data)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process of it lives."""
+        return self.process is not None and not self.process.is_dead
+
+    @property
+    def machine(self) -> StateMachine:
+        """The state of the node, which must run."""
+        assert self.is_up, f"{self.id} is down"
+        assert self.node is not None, f"{self.id} starts"
+        return self.node.machine
+
+    @property
+    def settled_end(self) -> Index | None:
+        """The end of its log, if it is RUNNING and all of that is durable, committed and applied; None = it is not."""
+        node = self.node if self.is_up else None
+        if node is None or node.lifecycle is not Lifecycle.RUNNING or node.replica is None:
+            return None
+        log, applied_end = node.replica.raft.core.log, node.replica.applier.applied_end
+        return log.end if log.end == log.durable_end == log.commit_end == applied_end else None
+
+
+class Cluster:
+    """Machines, and what is done to them.
+
+    Invariants:
+      * the same seed and swarm give the same trace
+      * a member that went down for whatever reason is brought up again, unless the run ends before
+    """
+
+    def __init__(
+        self,
+        seed: int | str,
+        swarm: Swarm,
+        *,
+        machine: Callable[[NodeId], StateMachine] | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        """Make a cluster in which nothing runs yet; ``machine`` makes what a member replicates, at each start."""
+        self.loop = SimulatedLoop(seed, trace=trace)
+        self.swarm = swarm
+        self._make_machine = machine or self._make_journals
+        self.entropy: random.Random = self.loop.entropy("world")
+        self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
+        self.members = [Member(self, NodeId(f"n{number}"), _address(number)) for number in range(1, swarm.nodes + 1)]
+        self._first_members = list(self.members)
+        self.full_logs: dict[str, None] = {}
+        """The members whose log stream cannot be written at present: every line raises OSError in who logs."""
+        self.retired: list[Member] = []
+        self._joined = 0
+        self.off_clocks: dict[str, None] = {}
+        """The machines whose wall clocks have jumped."""
+        self.is_calm = False
+        for member in self.members:
+            self.calm_disk(member)
+
+    # -- Life and death ----------------------------------------------------------------------------------------
+
+    def bring_up(self, member: Member) -> None:
+        """Start the member's node in a new process; nothing happens where one runs, or where none is to run again."""
+        if member.is_up or member.is_retired:
+            return
+        member.starts += 1
+        member.is_stopping = False
+        self.note(member.id, "=", f"start {member.starts}")
+        member.is_sync_only = self._draw_sync_only(member)
+        process = self.loop.process(f"{member.name}.{member.starts}")
+        process.rate = member.clock.rate
+        member.process = process
+        member.node = None
+        process.spawn(self._live(member, process))
+
+    def take_down(self, member: Member, *, power: bool) -> None:
+        """End the member's process at once; with ``power`` the disk keeps only what a power cut leaves."""
+        member.node = None
+        if power:
+            self.isolate(member)
+        if member.process is not None:
+            member.process.kill()
+        if power:
+            member.disk.crash()
+            member.boots += 1
+            self.heal(member.name)
+        else:
+            member.disk.kill()
+
+    def isolate(self, member: Member) -> None:
+        """Let no other member hear this one, nor it any other."""
+        self.network.isolate(member.name, [other.name for other in self.members if other is not member])
+
+    def join(self) -> Member | None:
+        """Make one more machine, whose node has yet to be started and added; None = there are no more."""
+        if self._joined == _MACHINES_TO_COME:
+            return None
+        self._joined += 1
+        number = len(self._first_members) + self._joined
+        member = Member(self, NodeId(f"n{number}"), _address(number))
+        self.members.append(member)
+        self.calm_disk(member)
+        return member
+
+    def retire(self, member: Member) -> None:
+        """Take a machine out of the world for good: it is no member any more."""
+        member.is_retired = True
+        member.incarnation = member.node.incarnation if member.node is not None else ""
+        self.take_down(member, power=False)
+        self.members.remove(member)
+        self.retired.append(member)
+        self.heal(member.name)
+
+    def heal(self, node: str) -> None:
+        """End the partitions of one node."""
+        self.network.heal(source=node)
+        self.network.heal(target=node)
+
+    def calm_disk(self, member: Member) -> None:
+        """Let the member's disk be as quick as the swarm says."""
+        if self.is_calm:
+            member.disk.options = DiskOptions()
+        else:
+            swarm = self.swarm
+            member.disk.options = DiskOptions(delay_mean=swarm.disk_mean, stall=swarm.disk_stall, stall_seconds=0.3)
+
+    def calm_capacity(self, member: Member) -> None:
+        """Let there be room on the member's disk again."""
+        member.disk.capacity_bytes = UNLIMITED_BYTES
+
+    def calm(self) -> None:
+        """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
+        self.is_calm = True
+        self.full_logs.clear()
+        self.network.options = LinkOptions()
+        self.network.clear_links()
+        self.network.heal()
+        for member in self.members:
+            self.calm_disk(member)
+            self.calm_capacity(member)
+            member.disk.crash_at(None)
+            if member.is_sync_only:
+                self.take_down(member, power=False)  # It comes back as one that proposes.
+            if member.process is not None:
+                member.process.resume()
+            self.bring_up(member)
+
+    def _draw_sync_only(self, member: Member) -> bool:
+        swarm = self.swarm
+        if self.is_calm:
+            return False
+        if member in self.members[1 : 1 + swarm.sync_only]:
+            return True
+        return swarm.sync_only_chance > 0 and self.entropy.random() < swarm.sync_only_chance
+
+    def close(self) -> None:
+        """End the world."""
+        self.loop.close()
+
+    async def _live(self, member: Member, process: SimulatedProcess) -> None:
+        """Run one node until it fails; one that its disk failed is started again, like any service."""
+        node = Node(
+            self._options(member), member.host, self._make_machine(member.name), _NodeLog(self, member.name, {})
+        )
+        member.node = node
+        try:
+            await node.start()
+            if member.foreign_path is not None:
+                self.fail(Violation("ForeignRefused", f"{member.id} starts with another log's {member.foreign_path}"))
+                return
+            failure: BaseException = await node.failed
+        except ViewstampError as error:
+            failure = error
+        if isinstance(failure, ClosedError) and member.is_stopping:
+            return
+        if isinstance(failure, ConfigError) and member.foreign is not None and member.foreign[0] in failure.message:
+            member.put_own_file_back()
+        elif not isinstance(failure, StorageError) and not (
+            isinstance(failure, CorruptionError) and self.may_refuse(member)
+        ):
+            if not isinstance(failure, Violation):
+                violation = Violation("a node fails only when its disk does", f"{member.id}: {failure!r}")
+                violation.__cause__ = failure
+                failure = violation
+            self.fail(failure)
+            return
+        self.note(member.id, "!", f"stops: {failure}")
+        # In no process's context: this one is about to die, and its callbacks with it.
+        self.loop.call_soon(self._after_failure, member, process, context=contextvars.Context())
+
+    def may_refuse(self, member: Member) -> bool:
+        """Say whether a machine may refuse to start for good."""
+        return False
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with ``error``, in an event of the world's own; a task would keep it to itself for a while."""
+
+        def end() -> None:
+            raise error
+
+        self.loop.call_soon(end, context=contextvars.Context())
+
+    def _after_failure(self, member: Member, process: SimulatedProcess) -> None:
+        if member.process is process:
+            self.take_down(member, power=False)
+            self.loop.call_later(_RESTART_SECONDS, self.bring_up, member)
+
+    def _options(self, member: Member) -> NodeOptions:
+        return NodeOptions(
+            node=member.name,
+            cluster=ClusterId("simulated"),
+            data_dir=member.data_dir,
+            listen=member.address,
+            members={other.name: other.address for other in self._first_members},
+            learners={} if member in self._first_members else {member.name: member.address},
+            leader_hint=self._first_members[0].name,
+            core=RaftOptions(
+                election_timeout_ticks=15,
+                heartbeat_ticks=3,
+                append_bytes_max=16 * 1024,
+                in_flight_bytes_max=64 * 1024,
+                cache_bytes_max=32 * 1024,
+                sync_only=member.is_sync_only,
+                wait_all_ticks=round(self.swarm.wait_all_seconds / _TICK_SECONDS),
+            ),
+            wal=WalOptions(
+                segment_bytes=self.swarm.segment_bytes,
+                bytes_max=self.swarm.bytes_max,
+                reserve_bytes=0,
+                sync_seconds=self.swarm.sync_seconds,
+            ),
+            snapshots=SnapshotOptions(log_bytes=self.swarm.snapshot_bytes, restart_seconds_max=0, kept_max=3),
+            limits=Limits(
+                staged_keep_bytes=self.swarm.bytes_max // 4,
+                crowd=CrowdLimits(
+                    clients_max=64,
+                    handshakes_max=self.swarm.handshakes_max,
+                    buffered_bytes_max=self.swarm.buffered_bytes_max,
+                ),
+            ),
+            scrub=ScrubOptions(first_seconds=1.0, period_seconds=3.0),
+            tick_seconds=_TICK_SECONDS,
+            request_seconds=5.0,
+        )
+
+    def _make_journals(self, _: NodeId) -> StateMachine:
+        # Members have different limits, of which the leader's has to hold for all, at every replay.
+        limit = self.entropy.choice((_RESULT_BYTES_MIN, 1 << 20))
+        swarm = self.swarm
+        return Streams({"journal": Journal}, staged_bytes_max=swarm.staged_bytes_max, call_result_bytes_max=limit)
+
+    # -- Looking ------------------------------------------------------------------------------------------------
+
+    def note(self, who: str, glyph: str, text: str) -> None:
+        """Add a line to the trace."""
+        self.loop.trace.note(self.loop.time(), who, glyph, text)
+
+    @property
+    def true_us(self) -> int:
+        """What a clock shows that is right: microseconds since 1970."""
+        return SimulatedClock.WALL_START_US + int(self.loop.time() * 1e6)
+
+    @property
+    def leader(self) -> Member | None:
+        """Who leads in the highest term that anybody leads in."""
+        leaders = {
+            member.node.replica.raft.core.term: member
+            for member in self.members
+            if member.node is not None and member.node.replica is not None
+            if member.node.replica.raft.core.leader == member.id
+        }
+        return leaders[max(leaders)] if leaders else None
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether every member is RUNNING, with the same log, of which nothing is outstanding."""
+        end = self.members[0].settled_end
+        return end is not None and all(member.settled_end == end for member in self.members)
+
+    def describe(self) -> str:
+        """Say how each member is, for people."""
+        return "; ".join(_describe(member) for member in self.members)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where new clients connect: to the machines of now; of those to come they have to learn."""
+        return [member.address for member in self.members]
+
+
+def _address(number: int) -> str:
+    return f"127.0.0.1:{7000 + number}"
+
+
+def _describe(member: Member) -> str:
+    node = member.node
+    if not member.is_up or node is None:
+        return f"{member.id}: down"
+    if node.replica is None:
+        return f"{member.id}: starts, {node.repairer.progress}"
+    core = node.replica.raft.core
+    log = core.log
+    return (
+        f"{member.id}: {node.lifecycle.value} {core.role.value} of {core.leader} in {core.term}, log to {log.end},"
+        f" durable {log.durable_end}, committed {log.commit_end}, applied {node.replica.applier.applied_end},"
+        f" silent until {core.recovering_until}, {core.membership}"
+    )
+
+
+class _NodeLog:
+    """A node's log lines, in the trace instead of on a stream."""
+
+    def __init__(self, cluster: Cluster, who: str, bound: dict[str, Any]) -> None:
+        self._cluster = cluster
+        self._who = who
+        self._bound = bound
+
+    def bind(self, **values: Any) -> _NodeLog:
+        return _NodeLog(self._cluster, self._who, {**self._bound, **values})
+
+    def info(self, event: str, **values: Any) -> None:
+        if self._who in self._cluster.full_logs:
+            raise OSError(errno.ENOSPC, "the disk of the log stream is full")
+        glyph, _, text = event.partition(" ")
+        shown = " ".join(f"{key}={value}" for key, value in {**self._bound, **values}.items())
+        self._cluster.note(self._who, glyph, f"{text} {shown}")
+
+    debug = error = info
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.info(event, **values)
+        if event == "! message refused":  # What a stranger sends does not come so far: see ``stranger.py``.
+            self._cluster.fail(Violation("members keep the rules", f"{self._who}: {values['reason']}"))

@@ -1,0 +1,324 @@
+"""What stands on the machines' disks, read from the bytes themselves: the log of each, and who the members are.
+
+Neither the log's word for what it has synced is taken, nor the core's. Of a file only what has changed since the last
+look is read.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from viewstamp.errors import CorruptionError, FrameError
+from viewstamp.host.interfaces import Buffer, File
+from viewstamp.node.snapshots.file import read_header, read_pieces
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.volume import Inode, Volume
+from viewstamp.wal.format import (
+    GROUP_MAGIC,
+    SEGMENT_HEADER_SIZE,
+    GroupHeader,
+    SegmentHeader,
+    batch_checksum,
+    parse_segment_name,
+    segment_name,
+)
+from viewstamp.wal.truncation import MARK_NAME, Mark
+from viewstamp.wire.batch import HEADER_SIZE, Batch
+
+if TYPE_CHECKING:
+    from viewstamp.consensus.invariants import Facts
+    from viewstamp.consensus.membership import Membership, MembershipEntry
+
+__all__ = ["DiskLog", "DiskLogs", "Terms"]
+
+Terms = Sequence[tuple[int, int]]
+"""(term, index of its first record), rising in both."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    """What has been read of one segment file. ``at`` is the byte behind it, ``end`` the index."""
+
+    inode: Inode
+    is_cached: bool
+    header: SegmentHeader | None = None
+    at: int = 0
+    end: int = 0
+    group: int = 0
+    checksums: Sequence[int] = ()
+    taken: int = 0
+    terms: list[tuple[int, int]] = field(default_factory=list)
+    version: int = -1
+    durable: int = 0
+    """The byte up to which its last group calls it durable."""
+
+    def read_on(self) -> None:
+        """Read what has become certain since the last look; from the start where what was read has changed."""
+        inode = self.inode
+        if inode.lowest_change < self.at:
+            self.header, self.at, self.end, self.group, self.taken = None, 0, 0, 0, 0
+            self.checksums, self.terms = (), []
+        inode.lowest_change = len(inode.data) + 1
+        self.version = inode.version
+        size = len(inode.data) if self.is_cached else inode.certain_size()
+        if size <= self.at:
+            return
+        view = bytes(inode.data[self.at : size])
+        start = self.at
+        try:
+            if self.header is None:
+                header = self.header = SegmentHeader.decode(view, "")
+                self.at, self.end, self.group = SEGMENT_HEADER_SIZE, header.first_index, header.first_group - 1
+            while self._read_next(memoryview(view)[self.at - start :]):
+                pass
+        except FrameError:
+            return  # Here the log ends, for now.
+
+    def _read_next(self, view: memoryview) -> bool:
+        """Take the next group header or batch at the start of ``view``; say whether there was one."""
+        assert self.header is not None, "it is read first"
+        if self.taken < len(self.checksums) and view[:4] != GROUP_MAGIC:
+            size = Batch.measure(view[:HEADER_SIZE])
+            if size > len(view):
+                return False
+            batch = Batch.decode(view[:size])
+            if batch_checksum(batch) != self.checksums[self.taken] or batch.first_index != self.end:
+                return False
+            if not self.terms or self.terms[-1][0] != batch.term:
+                self.terms.append((batch.term, batch.first_index))
+            self.taken += 1
+            self.end = batch.end
+            self.at += size
+            return True
+        size = GroupHeader.measure(view)
+        if size > len(view):
+            return False
+        group = GroupHeader.decode(view[:size])
+        if group.generation != self.header.generation or group.location != self.at or group.number <= self.group:
+            return False
+        if group.first_index != self.end:
+            return False
+        self.group, self.checksums, self.taken, self.durable = group.number, group.checksums, 0, group.durable
+        self.at += size
+        return True
+
+
+class DiskLog:
+    """What stands on one disk for certain: how far the log reaches, and in which terms.
+
+    Invariants:
+      * ``end`` and ``terms`` are of the look that :meth:`look` took last; ``end`` 1 = nothing
+      * what is below the log's first record is covered by a snapshot that is whole
+    """
+
+    def __init__(self, data_dir: str, *, is_cached: bool = False) -> None:
+        """Begin to look at ``data_dir``; ``is_cached``: at what a reader sees, and not at what a power cut leaves."""
+        self._is_cached = is_cached
+        self.end = 1
+        self.first = 1
+        """The first record in the log; the end where there is none."""
+        self.reached = 1
+        """Up to where the segments alone reach, whatever a snapshot covers."""
+        self.has_gap = False
+        """Whether something is missing of what the log holds below its newest snapshot: of what topics keep."""
+        self.terms: Terms = ()
+        self._wal = f"{data_dir}/wal"
+        self._snapshots = f"{data_dir}/snapshots"
+        self._segments: dict[int, _Segment] = {}
+        self._whole: dict[Inode, tuple[int, bool]] = {}
+        """By snapshot file: the version at which it was looked at, and whether it was whole."""
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """(last term, end)."""
+        return (self.terms[-1][0] if self.terms else 0, self.end)
+
+    def look(self, volume: Volume) -> bool:
+        """Look at the disk; say whether something has changed."""
+        before = self.end, self.has_gap, self.terms
+        self._look(volume)
+        return before != (self.end, self.has_gap, self.terms)
+
+    def _look(self, volume: Volume) -> None:
+        names = self._names(volume, self._wal)
+        snapshot_end, snapshot_term = self._snapshot(volume)
+        numbers = {number: name for name in names if (number := parse_segment_name(name)) is not None}
+        segments: dict[int, _Segment] = {}
+        for number in sorted(numbers):
+            inode = names[numbers[number]]
+            segment = self._segments.get(number)
+            if segment is None or segment.inode is not inode:
+                segment = _Segment(inode, self._is_cached)
+                inode.lowest_change = 0
+            if segment.version != inode.version:
+                segment.read_on()
+            segments[number] = segment
+        self._segments = segments
+        self.first, self.has_gap = 0, False
+        terms: list[tuple[int, int]] = [(snapshot_term, snapshot_end - 1)] if snapshot_end > 1 else []
+        reached = 0
+        is_unread = False
+        for number, segment in segments.items():
+            header = segment.header
+            if header is None or header.number != number:
+                is_unread = True
+                continue
+            self.has_gap |= is_unread
+            self.first = self.first or header.first_index
+            if header.first_index != reached:
+                if header.first_index > snapshot_end:
+                    break
+                # From a snapshot on the log is read, whatever is missing of what is before.
+                self.has_gap |= reached > 0
+                terms = []
+            reached = segment.end
+            terms += [run for run in segment.terms if not terms or run[0] != terms[-1][0]]
+        if reached < snapshot_end and reached:
+            self.has_gap, terms = True, [(snapshot_term, snapshot_end - 1)]
+        self.reached = max(1, reached)
+        self.end = max(reached, snapshot_end)
+        self.first = self.first or self.end
+        self.terms = tuple(terms)
+        self._end_at_mark(volume, snapshot_end)
+
+    def _end_at_mark(self, volume: Volume, snapshot_end: int) -> None:
+        """Let the log end where a truncation that has been decided, or may have been, ends it."""
+        path = f"{self._wal}/{MARK_NAME}"
+        if not self._is_cached:
+            marks = volume.possible(path)
+        else:
+            marks = [volume.find(path)] if volume.exists(path) else []
+        for inode in marks:
+            try:
+                mark = Mark.decode(bytes(inode.data))
+            except FrameError:
+                continue
+            end = min(mark.end, snapshot_end) if mark.resets else mark.end
+            if end < self.end:
+                self.end = end
+                self.terms = tuple(run for run in self.terms if run[1] < end)
+
+    def _snapshot(self, volume: Volume) -> tuple[int, int]:
+        """Return the end and the last term of the newest snapshot that is whole; (1, 0) = there is none."""
+        newest = (1, 0)
+        for name, inode in self._names(volume, self._snapshots).items():
+            if not name.endswith(".snapshot"):
+                continue
+            known = self._whole.get(inode)
+            if known is None or known[0] != inode.version:
+                known = self._whole[inode] = inode.version, self._is_whole(inode)
+            if known[1]:
+                end, _, term = posixpath.splitext(name)[0].partition("-")
+                newest = max(newest, (int(end), int(term)))
+        return newest
+
+    def _names(self, volume: Volume, directory: str) -> dict[str, Inode]:
+        return volume.names(directory) if self._is_cached else volume.certain_names(directory)
+
+    def _is_whole(self, inode: Inode) -> bool:
+        return (self._is_cached or inode.certain_size() >= len(inode.data)) and _is_whole(inode)
+
+    def paths(self) -> list[str]:
+        """Return the segments that were written, in order."""
+        return [f"{self._wal}/{segment_name(number)}" for number, each in self._segments.items() if each.header]
+
+    @property
+    def newest(self) -> tuple[str, int] | None:
+        """The last segment that was written, and how many bytes of it hold groups; None = there is none."""
+        paths = self.paths()
+        if not paths:
+            return None
+        number = parse_segment_name(posixpath.basename(paths[-1]))
+        assert number is not None, "it is one of its own"
+        return paths[-1], self._segments[number].at
+
+    def written(self, path: str) -> int:
+        """Return up to which byte something that was written later shows that a segment was durable."""
+        numbers = list(self._segments)
+        number = parse_segment_name(posixpath.basename(path))
+        assert number is not None, "it is one of its own"
+        segment = self._segments[number]
+        return segment.durable if number == numbers[-1] else segment.at
+
+
+def _is_whole(inode: Inode) -> bool:
+    file = _Bytes(bytes(inode.data))
+    try:
+        for _ in read_pieces(file, read_header(file)):
+            pass
+    except CorruptionError:
+        return False
+    return True
+
+
+class _Bytes(File):
+    """A file to be read, of bytes."""
+
+    path = "a snapshot"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def close(self) -> None:
+        pass
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        raise NotImplementedError
+
+    sync = sync_data = truncate = write  # type: ignore[assignment]
+
+
+class DiskLogs:
+    """The logs of all machines, and the newest committed membership."""
+
+    def __init__(self, cluster: Cluster, facts: Facts) -> None:
+        self.by_name: dict[str, DiskLog] = {}
+        """What stands on each machine's disk."""
+        self.entry: MembershipEntry | None = None
+        """The newest committed membership and its place; None = no node has run yet."""
+        self._cluster = cluster
+        self._facts = facts
+        self._seen: dict[str, int] = {}
+        self._commit_end = 0
+
+    @property
+    def membership(self) -> Membership | None:
+        """The newest that is committed; None = no node has run yet."""
+        return self.entry.membership if self.entry is not None else None
+
+    def look(self) -> bool:
+        """Look at the disks that were written since the last look; return whether the log on one of them changed."""
+        is_changed = False
+        for member in self._cluster.members:
+            changes = member.disk.changes
+            if self._seen.get(member.name) != changes:
+                self._seen[member.name] = changes
+                log = self.by_name.get(member.name)
+                if log is None:
+                    is_cached = self._cluster.swarm.sync_seconds > 0
+                    log = self.by_name[member.name] = DiskLog(member.data_dir, is_cached=is_cached)
+                is_changed |= log.look(member.disk.volume)
+        return is_changed
+
+    def learn_membership(self) -> None:
+        """Take over the newest committed membership, of whom knows most to be committed."""
+        if self._facts.committed_end == self._commit_end and self.entry is not None:
+            return
+        self._commit_end = self._facts.committed_end
+        for member in self._cluster.members:
+            replica = member.node.replica if member.node is not None else None
+            if replica is None:
+                continue
+            core = replica.raft.core
+            if self.entry is None or core.log.commit_end == self._facts.committed_end:
+                committed = [entry for entry in core.memberships if entry.index < core.log.commit_end]
+                self.entry = (committed or core.memberships)[-1 if committed else 0]
