@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from viewstamp.client.connection import check_identity
 from viewstamp.client.routing import ExpectedNode, Roster
 from viewstamp.errors import UnavailableError, WrongNodeError
 from viewstamp.wire.frame import FrameKind
-from viewstamp.wire.identity_proof import identity_proof
+from viewstamp.wire.identity_proof import directory_proof, identity_proof
 
 CHALLENGE = bytes(range(16))
 N1 = ExpectedNode(node="n1", incarnation="aa", file="d/n1.toml")
@@ -40,6 +41,25 @@ def test_another_node_and_another_incarnation_are_refused_by_name(found: dict[st
     with pytest.raises(WrongNodeError, match=text) as caught:
         check_identity("a:1", N1, found, CHALLENGE)
     assert "--cluster a:1" in caught.value.remedy
+
+
+def test_a_node_that_runs_on_a_copy_of_the_directory_is_refused_and_both_directories_are_named() -> None:
+    """An older release does not say on which directory it runs, and is taken as before."""
+    here = replace(N1, directory="d/n1", directory_id="8:1")
+
+    def runs_on(directory_id: str, path: str, *, key: str = "aa") -> dict[str, object]:
+        proof = directory_proof(key, directory_id, path, CHALLENGE)
+        return {**welcome(), "directory": path, "directory_proof": proof}
+
+    assert check_identity("a:1", here, runs_on("8:1", "d/n1"), CHALLENGE) is None
+    assert check_identity("a:1", here, runs_on("8:1", "moved/n1"), CHALLENGE) is None
+    assert check_identity("a:1", here, welcome(), CHALLENGE) is None, "an older release"
+    assert check_identity("a:1", N1, runs_on("8:2", "copy/n1"), CHALLENGE) is None, "a caller that has no directory"
+    forged = {**runs_on("8:1", "d/n1"), "directory": "copy/n1"}
+    for found in (runs_on("8:2", "copy/n1"), runs_on("8:1", "copy/n1", key="bb"), forged):
+        with pytest.raises(WrongNodeError, match="runs on copy/n1, not on d/n1") as caught:
+            check_identity("a:1", here, found, CHALLENGE)
+        assert "--cluster a:1" in caught.value.remedy
 
 
 def test_a_node_that_replays_its_log_or_contradicts_its_membership_is_asked_for_its_status_only() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.processes import none_left
 from viewstamp.cli import main
+from viewstamp.client import connection
 from viewstamp.config import free_addresses
 from viewstamp.host.address import parse_address
 from viewstamp.local.cluster import LocalCluster
@@ -77,7 +78,7 @@ def run(directory: Path, capfd: pytest.CaptureFixture[str], *arguments: str) -> 
     capfd.readouterr()
     code = main.run([*arguments, "--dir", str(directory), "--output", "json"])
     captured = capfd.readouterr()
-    return code, json.loads((captured.err if code else captured.out).splitlines()[-1])
+    return code, json.loads((captured.err if code and captured.err else captured.out).splitlines()[-1])
 
 
 MUTATING = (
@@ -119,9 +120,48 @@ def test_no_command_on_a_copy_with_other_ports_reaches_the_original_that_answers
 
 
 def test_a_start_never_counts_the_processes_of_the_original_as_its_own(
-    prod: Path, capfd: pytest.CaptureFixture[str]
+    prod: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy with the same ports: the original answers at once, with everything that the copy's files name."""
+    """A copy with the same ports: the original answers at once, with everything that the copy's files name.
+
+    It is of an older release here, which does not say on which directory it runs.
+    """
+    monkeypatch.setattr(connection, "_directory_elsewhere", lambda *_: "")
     code, told = run(prod.parent / "twin", capfd, "cluster", "start", "--timeout", "20")
     assert code == 2
     assert "in use" in told["message"]
+
+
+def test_no_command_on_a_verbatim_copy_reaches_the_original_that_runs(
+    prod: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The copy names the same addresses, cluster id, names and incarnations; only the directory itself differs."""
+    twin = prod.parent / "twin"
+    before = run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")
+    for command in (*MUTATING, ["topic", "list"], ["members", "list"]):
+        words = [str(prod.parent / "lines") if word == "LINES" else word for word in command]
+        code, told = run(twin, capfd, *words)
+        assert (code, told.get("error")) == (2, "WrongNodeError"), (command, told)
+        assert f"{prod}/n1" in told["message"]
+        assert f"{twin}/n1" in told["message"]
+        assert "--cluster" in told["remedy"] or "doctor" in told["remedy"]
+    assert (run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")) == before
+    code, told = run(twin, capfd, "doctor")
+    assert code == 1
+    finding = told["findings"][-1]
+    assert finding["code"] == "wrong_cluster"
+    assert f"{twin}/n1" in finding["sentence"]
+
+
+def test_a_directory_that_was_moved_while_its_node_runs_is_still_its_own(
+    prod: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    moved = prod.rename(prod.parent / "elsewhere")
+    try:
+        file = moved / "n1.toml"
+        text = file.read_text()
+        file.write_text(text.replace(str(prod), str(moved)))
+        assert run(moved, capfd, "topic", "list")[0] == 0
+        file.write_text(text)
+    finally:
+        moved.rename(prod)

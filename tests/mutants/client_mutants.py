@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
+from viewstamp.client import connection
 from viewstamp.client.routing import Roster
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
@@ -25,6 +26,10 @@ def forget_identities() -> AbstractContextManager[None]:
     return patched(LocalCluster, target=property(target))
 
 
+def take_a_copy() -> AbstractContextManager[None]:
+    return patched(connection, _directory_elsewhere=lambda *_: "")
+
+
 def count_any_process() -> AbstractContextManager[None]:
     return patched(cluster, is_process_of=lambda node, status: True)
 
@@ -41,6 +46,7 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
     for mutant in (
         Mutant("ask-anybody", "a client asks nodes that its caller does not expect", ask_anybody, rule="§10a"),
         Mutant("forget-identities", "a command with --dir asks whoever answers", forget_identities, rule="§10a"),
+        Mutant("take-a-copy", "a command on a copy of a directory reaches the original", take_a_copy, rule="§10a"),
         Mutant(
             "count-any-process",
             "a start counts processes of other directories as RUNNING",

@@ -666,6 +666,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "take-a-copy",
+        Case(
+            "tests/client/test_roster.py::test_a_node_that_runs_on_a_copy_of_the_directory_is_refused_and_both_directories_are_named"
+        ),
+    ),
+    Record(
         "count-any-process",
         Case("tests/local/test_copied.py::test_a_start_never_counts_the_processes_of_the_original_as_its_own"),
     ),

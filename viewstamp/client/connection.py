@@ -33,7 +33,7 @@ from viewstamp.ids import NodeId, name_of
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
 from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
-from viewstamp.wire.identity_proof import identity_proof
+from viewstamp.wire.identity_proof import directory_proof, identity_proof
 from viewstamp.wire.schema import RequestBody
 
 __all__ = [
@@ -454,7 +454,29 @@ def check_identity(
             remedy=f"if the directory of {file} is a copy, stop its nodes: they pass for the original's; if {found} was"
             f" moved, write {recorded} into its settings and restart it",
         )
+    elsewhere = _directory_elsewhere(welcome, expected, challenge)
+    if elsewhere:
+        raise WrongNodeError(
+            f"{found} at {address} runs on {elsewhere}, not on {expected.directory}, and one is a copy of the other; "
+            "nothing was sent to it",
+            remedy=f"name the directory on which it runs by --dir, or name the node by --cluster {address}; to start "
+            "the node of this directory, stop that one first",
+        )
     return None
+
+
+def _directory_elsewhere(welcome: Mapping[str, Any], expected: ExpectedNode, challenge: bytes) -> str:
+    """Return the directory on which a node runs if it is another one than expected; "" = the same, or it does not say.
+
+    Older releases do not say it, and neither does a node whose disk has nothing that a copy lacks.
+    """
+    path, proof = welcome.get("directory"), welcome.get("directory_proof")
+    if not expected.incarnation or not expected.directory_id or not isinstance(path, str):
+        return ""
+    own = directory_proof(expected.incarnation, expected.directory_id, path, challenge)
+    if isinstance(proof, bytes) and hmac.compare_digest(proof, own):
+        return ""
+    return path if path.isprintable() else brief_repr(path)
 
 
 def _is_proof(proof: object, incarnation: str, challenge: bytes) -> bool:

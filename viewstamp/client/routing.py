@@ -11,6 +11,7 @@ but HELLO:
 | --- | --- |
 | at an address of the directory: the node that the directory has there, with its incarnation | yes |
 | at an address of the directory: another node, another cluster, or another incarnation | refused |
+| at an address of the directory: the right node, which runs on a copy of the directory, or on its original | refused |
 | at an address of the directory: the right node, whose membership has it at another address | asked for STATUS only |
 | at an address of the directory: the right node, which replays its log and proves nothing yet | asked for STATUS only |
 | at another address: a member whose name is in the directory | refused, without a connection |
@@ -141,11 +142,15 @@ class ExpectedNode:
       node: its name.
       incarnation: of its data directory; "" = the directory has none yet, and only the name is compared.
       file: the settings file that has the address, for messages; "" = none.
+      directory: its data directory, for messages.
+      directory_id: what no copy of that directory has; "" = not compared.
     """
 
     node: str
     incarnation: str = ""
     file: str = ""
+    directory: str = ""
+    directory_id: str = ""
 
 
 class Roster:

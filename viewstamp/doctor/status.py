@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from viewstamp.doctor.clocks import in_words, seconds_ahead
-from viewstamp.errors import ViewstampError, unanswered
+from viewstamp.errors import ViewstampError, WrongNodeError, unanswered
 from viewstamp.ids import name_of
 from viewstamp.terminal.flags import program
 
@@ -34,8 +34,6 @@ KEYS: Final = (
 
 
 MIB: Final = 1024 * 1024
-
-
 FULL: Final = 0.8
 """A log that is fuller than this is warned of: the bound on it comes near faster than a person looks."""
 
@@ -46,6 +44,9 @@ def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str) -> ViewstampErr
     voters = [*(membership.get("voters") or ()), *(membership.get("outgoing") or ())]
     members = {str(name_of(voter)) for voter in voters} or {str(node["id"] or node["address"]) for node in nodes}
     here = {str(node["id"]) for node in nodes if node["reachable"]}
+    other = next((node for node in nodes if node.get("error_class") == WrongNodeError.__name__), None)
+    if other is not None and not here:
+        return WrongNodeError(str(other["error"]), remedy=f"{program()} doctor{where} says what to do for each node")
     reasons = dict.fromkeys(str(node["error"]) for node in nodes if node.get("error"))
     return unanswered(
         members,

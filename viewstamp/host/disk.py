@@ -30,7 +30,7 @@ from viewstamp.host.executor import ThreadExecutor
 from viewstamp.host.interfaces import AsyncFile, Buffer, File, Lock, SerialExecutor
 from viewstamp.host.private import DIRECTORY_MODE, open_private
 
-__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock"]
+__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock", "directory_id"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -290,11 +290,23 @@ def _holder(descriptor: int) -> str:
     return f"process {os.pread(descriptor, 32, 0).decode('ascii', 'replace').strip() or 'unknown'}"
 
 
+def directory_id(path: str) -> str:
+    """Return what tells a directory from every copy of it, and stays when it is moved: its device and inode numbers.
+
+    Raises:
+      OSError: it is not there.
+    """
+    found = os.stat(path)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
 class RealLock:
     """A ``flock`` on the file ``lock`` of a data directory, with the holder's process id in it."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, directory: str) -> None:
         self._descriptor = descriptor
+        self.directory = os.path.abspath(directory)
+        self.directory_id = directory_id(directory)
 
     def release(self) -> None:
         """Let go. Idempotent; the end of the process releases too."""
@@ -426,7 +438,7 @@ class RealDisk:
         with _storage("write", path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-        return RealLock(descriptor)
+        return RealLock(descriptor, directory)
 
     def lock_holder(self, directory: str) -> str:
         """Return the process that holds the lock of a data directory; "" = nobody, or it cannot be told.

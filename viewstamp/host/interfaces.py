@@ -133,7 +133,14 @@ class AsyncFile(Protocol):
 
 
 class Lock(Protocol):
-    """An exclusive hold on a data directory."""
+    """An exclusive hold on a data directory.
+
+    ``directory`` is its path. ``directory_id`` tells it from every copy of it, and stays when it is moved; "" = the
+    disk has no such thing.
+    """
+
+    directory: str
+    directory_id: str
 
     def release(self) -> None:
         """Let go. Idempotent; the end of the process releases too."""

@@ -76,7 +76,16 @@ class LocalNode:
         """Who has to answer at the node's address, as its settings and its control file say."""
         from viewstamp.client.routing import ExpectedNode
 
-        return ExpectedNode(node=str(self.id), incarnation=self._incarnation(), file=self.file)
+        place = ""
+        with suppress(OSError):
+            place = self._place()
+        return ExpectedNode(
+            node=str(self.id),
+            incarnation=self._incarnation(),
+            file=self.file,
+            directory=self.directory,
+            directory_id=place,
+        )
 
     def _incarnation(self) -> str:
         """Return the incarnation of the data directory; "" = it has none, or none that can be read."""
@@ -92,8 +101,9 @@ class LocalNode:
 
     def _place(self) -> str:
         """Return what tells the data directory from a copy of it; moving it changes nothing."""
-        found = os.stat(self.directory)
-        return f"{found.st_dev}:{found.st_ino}"
+        from viewstamp.host.disk import directory_id
+
+        return directory_id(self.directory)
 
     def _is_ours(self, pid: int) -> bool:
         """Say whether a process was started as ``viewstamp node run`` with this node's settings file."""

@@ -74,7 +74,7 @@ class Node:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
         self._log = SafeLogger.of(log).bind(node=options.node, term=_CurrentTerm(self))
-        self._lock: Lock | None = None
+        self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
         self.wal: Wal | None = None
@@ -124,7 +124,7 @@ class Node:
         options = self.options
         try:
             self.host.disk.make_directory(options.data_dir)
-            self._lock = self.host.disk.lock(options.data_dir)
+            self.lock = self.host.disk.lock(options.data_dir)
             self.server = Server(self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._log)
             self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
@@ -172,8 +172,8 @@ class Node:
             await self.server.close()
         with suppress(StorageError):
             await self._close_files()
-        if self._lock is not None:
-            self._lock.release()
+        if self.lock is not None:
+            self.lock.release()
         for waiter in list(self._changed):
             waiter.cancel()
         if not self.failed.done():

@@ -33,7 +33,7 @@ from viewstamp.node.state_machine import (
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
-from viewstamp.wire.identity_proof import identity_proof
+from viewstamp.wire.identity_proof import directory_proof, identity_proof
 from viewstamp.wire.requests import AskStatus, AskToJoin
 
 __all__ = ["Server"]
@@ -277,8 +277,15 @@ class _ServerConnection:
         """Return the answer to a challenge, {} where there was none: the proof is None until the log is replayed."""
         if "challenge" not in asked:
             return {}
-        incarnation = self.service.incarnation
-        return {"proof": identity_proof(incarnation, asked["challenge"]) if incarnation else None}
+        incarnation, challenge = self.service.incarnation, asked["challenge"]
+        if not incarnation:
+            return {"proof": None}
+        told: dict[str, object] = {"proof": identity_proof(incarnation, challenge)}
+        lock = self.service.lock
+        if lock is not None and lock.directory_id:
+            told["directory"] = lock.directory
+            told["directory_proof"] = directory_proof(incarnation, lock.directory_id, lock.directory, challenge)
+        return told
 
     def tell_members(self) -> None:
         """Tell a client who belongs to the group; see :meth:`Server.tell_members`."""

@@ -15,6 +15,7 @@ from viewstamp.errors import (
     RequestError,
     ViewstampError,
 )
+from viewstamp.host.interfaces import Lock
 from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.answers import outcome_fields, result_fields
 from viewstamp.node.crowd import CrowdLimits
@@ -149,6 +150,11 @@ class Service(Protocol):
     @property
     def incarnation(self) -> str:
         """Which disk this node has; "" until its log has been replayed."""
+        ...
+
+    @property
+    def lock(self) -> Lock | None:
+        """The hold on the data directory; None while the node is stopped."""
         ...
 
     @property

@@ -330,13 +330,14 @@ def _storage(action: str, path: str) -> Iterator[None]:
 class _Lock(Lock):
     def __init__(self, locks: dict[str, _Lock], directory: str, holder: str) -> None:
         self.holder = holder
+        self.directory_id = ""
         self._locks = locks
-        self._directory = directory
+        self.directory = directory
 
     def release(self) -> None:
         """Let go, unless somebody else holds it by now."""
-        if self._locks.get(self._directory) is self:
-            del self._locks[self._directory]
+        if self._locks.get(self.directory) is self:
+            del self._locks[self.directory]
 
 
 class _SimulatedFile(File):

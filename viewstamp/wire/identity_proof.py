@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
-__all__ = ["CHALLENGE_BYTES", "fingerprint", "hello_proof", "identity_proof"]
+__all__ = ["CHALLENGE_BYTES", "directory_proof", "fingerprint", "hello_proof", "identity_proof"]
 
 CHALLENGE_BYTES = 16
 """The length of a challenge, and of the proof that answers it."""
@@ -27,6 +27,19 @@ def identity_proof(incarnation: str, challenge: bytes) -> bytes:
       challenge: 16 random bytes, new for each question, so that no recorded answer fits.
     """
     return blake2b(challenge, key=incarnation.encode()[:64], digest_size=CHALLENGE_BYTES).digest()
+
+
+def directory_proof(incarnation: str, directory_id: str, path: str, challenge: bytes) -> bytes:
+    """Return the proof by which a node shows on which directory it runs: a copy of it has the same incarnation.
+
+    Args:
+      incarnation: as for :func:`identity_proof`.
+      directory_id: what no copy of the directory has (``Lock.directory_id``).
+      path: of the directory as the node names it, so that no message can name another one.
+      challenge: as for :func:`identity_proof`.
+    """
+    said = "\n".join((directory_id, path)).encode(errors="replace")
+    return identity_proof(incarnation, challenge + blake2b(said, digest_size=CHALLENGE_BYTES).digest())
 
 
 def hello_proof(incarnation: str, hello: Mapping[str, object]) -> bytes:
