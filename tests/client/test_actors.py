@@ -321,7 +321,7 @@ async def test_a_command_that_the_leaders_older_code_does_not_know_takes_no_othe
     )
     assert [results[0], results[2], results[4]] == [1, 2, 3]
     assert [type(results[1]), type(results[3])] == [UnknownActorError, UnknownActorError]
-    assert client._batches.held_bytes == 0
+    assert client._sender.batches.held_bytes == 0
 
 
 async def test_who_timed_out_before_its_batch_was_divided_is_told_what_its_token_says(cluster: Cluster) -> None:
@@ -467,7 +467,7 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_is_never_applied(clust
     cluster.default = Act.OK
     cluster.release()
     assert await asyncio.gather(*calls) == [1, 2, 3, 4]
-    assert client._batches.held_bytes == 0
+    assert client._sender.batches.held_bytes == 0
 
 
 async def test_a_closed_client_says_so(cluster: Cluster) -> None:

@@ -215,16 +215,16 @@ async def test_held_bytes_are_bounded_and_callers_wait_in_order(cluster: Cluster
     tasks = many(client, 100, size=1000)
     await until(lambda: len(cluster.arrived) >= 3)
     await client.describe_topic("orders")
-    assert client._batches.held_bytes <= 20_000
+    assert client._sender.batches.held_bytes <= 20_000
     cluster.default = Act.OK
     cluster.release()
     most = 0
     while not all(task.done() for task in tasks):
-        most = max(most, client._batches.held_bytes)
+        most = max(most, client._sender.batches.held_bytes)
         await asyncio.sleep(0)
     assert most <= 20_000
     assert cluster.values()[1:] == [b"%06d" % n + bytes(1000) for n in range(100)]
-    assert client._batches.held_bytes == 0
+    assert client._sender.batches.held_bytes == 0
 
 
 async def test_an_append_over_the_bound_is_let_in_alone(cluster: Cluster) -> None:
@@ -396,7 +396,7 @@ async def test_a_silent_node_does_not_hold_up_the_search_for_the_leader(cluster:
     cluster.nodes[0].lose_connections()
     cluster.nodes[0].is_silent = cluster.nodes[1].is_silent = True
     cluster.leader = cluster.nodes[2]
-    await until(lambda: client._leading.link is None)
+    await until(lambda: client._router.leader.connection is None)
     assert (await client.append("orders", b"a")).position == 2
 
 
@@ -406,7 +406,7 @@ async def test_while_nobody_leads_nothing_is_sent_that_would_become_doubtful(clu
     cluster.requests.clear()
     cluster.leader = None
     cluster.nodes[0].lose_connections()
-    await until(lambda: client._leading.link is None)
+    await until(lambda: client._router.leader.connection is None)
     errors = await errors_of(*(client.append("orders", b"a", timeout=0.1) for _ in range(3)))
     assert [type(error) for error in errors] == [UnavailableError] * 3
     assert cluster.arrived == []
@@ -415,10 +415,10 @@ async def test_while_nobody_leads_nothing_is_sent_that_would_become_doubtful(clu
 
 async def test_an_idle_client_notices_a_forgotten_session_before_it_sends(cluster: Cluster) -> None:
     client = await ready(cluster)
-    session = client._session.id
+    session = client._sender.session.id
     cluster.log.machine._state.sessions.by_id.clear()
     cluster.nodes[0].lose_connections()
-    await until(lambda: client._leading.link is None)
+    await until(lambda: client._router.leader.connection is None)
     assert (await client.append("orders", b"a")).position == 2
     assert cluster.arrived[0].session != session
 
@@ -530,7 +530,7 @@ async def test_a_receipt_that_does_not_fit_its_batch_ends_the_connection(cluster
     task = asyncio.create_task(client.append("orders", b"a"))
     await until(lambda: bool(cluster.held))
     leader = cluster.nodes[0].connections[-1]
-    first_request = max(client._session._by_request)
+    first_request = max(client._sender.session._by_request)
     for receipt in ([2, 5, 1, 9, 0], "nonsense", [1, 2]):
         leader.ok(first_request, {"receipt": receipt})
     cluster.held.clear()
@@ -549,7 +549,7 @@ async def test_what_was_never_sent_times_out_as_not_written_and_never_is(cluster
     client = await ready(cluster)
     cluster.leader = None
     cluster.nodes[0].lose_connections()
-    await until(lambda: client._leading.link is None)
+    await until(lambda: client._router.leader.connection is None)
     errors = await errors_of(client.append("orders", b"a", timeout=0.05), client.append("orders", b"b", timeout=0.06))
     assert [type(error) for error in errors] == [UnavailableError, UnavailableError]
     cluster.leader = cluster.nodes[1]
@@ -713,7 +713,7 @@ async def test_a_cancelled_append_that_was_not_sent_is_never_written(cluster: Cl
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(result, asyncio.CancelledError) for result in results] == [True, False] * 5
     assert cluster.values()[3:] == [b"%06d" % n for n in range(1, 10, 2)]
-    assert client._batches.held_bytes == 0
+    assert client._sender.batches.held_bytes == 0
 
 
 async def test_a_cancelled_append_that_was_sent_may_be_written_and_disturbs_nobody(cluster: Cluster) -> None:
@@ -823,7 +823,7 @@ async def test_an_answer_that_is_none_is_not_believed_and_the_right_one_is_waite
         "list_topics": client.list_topics,
         "status": client.status,
         "append": lambda: client.append("orders", b"a"),
-        "outcome": lambda: client.outcome(token(client._session.id, 1)),
+        "outcome": lambda: client.outcome(token(client._sender.session.id, 1)),
     }
     cluster.garbage = 1
     result = await calls[kind]()
@@ -1059,11 +1059,11 @@ async def test_a_node_that_puts_off_and_has_not_shown_that_it_leads_is_left_for_
     for node in cluster.nodes:
         node.lose_connections()
     for value in (b"2", b"3"):
-        client._finder._round = [cluster.nodes[first].address]  # Where the search goes next.
+        client._router.leader.finder._round = [cluster.nodes[first].address]  # Where the search goes next.
         cluster.nodes[1 - first].lose_connections()
         await client.append("orders", value)
     for name in ("invoices", "returns"):
-        client._finder._round = [cluster.nodes[first].address]
+        client._router.leader.finder._round = [cluster.nodes[first].address]
         cluster.nodes[1 - first].lose_connections()
         await client.create_topic(name)
     assert cluster.values() == [b"1", b"2", b"3"]

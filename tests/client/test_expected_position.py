@@ -128,7 +128,7 @@ async def test_one_that_somebody_fenced_is_not_said_to_be_elsewhere(cluster: Clu
     asked = asyncio.create_task(client.append("orders", b"a", expected_position=1))
     await until(lambda: bool(cluster.held))
     arrival = cluster.arrived[0]
-    token = client._session.token(client._session._unanswered[0].batch, 0, 1)
+    token = client._sender.session.token(client._sender.session._unanswered[0].batch, 0, 1)
     assert token.session == arrival.session
     assert (await cluster.client(seed=2).outcome(token)).answer == "not applied"
     cluster.release()

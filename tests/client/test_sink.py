@@ -233,7 +233,7 @@ async def test_blocks_count_in_what_a_client_holds(cluster: Cluster) -> None:
     cluster.default = Act.OK
     cluster.release()
     await append
-    assert client._batches.held_bytes == 0
+    assert client._sender.batches.held_bytes == 0
 
 
 async def test_without_room_blocks_wait_until_there_is_some(cluster: Cluster) -> None:
@@ -526,12 +526,12 @@ async def test_a_block_that_was_not_sent_is_dropped_when_its_attempt_is_given_up
         await waiting
     with pytest.raises(StagingError, match="has ended: CancelledError"):
         await attempt.seal()
-    assert client._batches.held_bytes == 2 * block(b"0").size
+    assert client._sender.batches.held_bytes == 2 * block(b"0").size
     cluster.default = Act.OK
     cluster.release()
     await client.append("orders", b"next")
     assert staged_values(cluster) == [b"0", b"1"]
-    assert client._batches.held_bytes == 0
+    assert client._sender.batches.held_bytes == 0
 
 
 async def test_a_seal_that_is_cancelled_before_all_is_acknowledged_ends_the_attempt(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.client.client import BaseClient
+from viewstamp.client.appends import Appends
 from viewstamp.client.results import Outcome
 from viewstamp.ids import Position
 from viewstamp.node.state_machine import Admission, Answered, Result
@@ -86,13 +86,13 @@ def fence_at_once() -> AbstractContextManager[None]:
 
 
 def expired_is_not_applied() -> AbstractContextManager[None]:
-    original = BaseClient.outcome
+    original = Appends.outcome
 
-    async def outcome(self: BaseClient, *arguments: Any, **named: Any) -> Outcome:
+    async def outcome(self: Appends, *arguments: Any, **named: Any) -> Outcome:
         found = await original(self, *arguments, **named)
         return Outcome(answer="not applied") if found.expired else found
 
-    return patched(BaseClient, outcome=outcome)
+    return patched(Appends, outcome=outcome)
 
 
 def retry_enters_again() -> AbstractContextManager[None]:

@@ -45,7 +45,7 @@ async def test_an_idle_session_ends_on_all_members_and_its_client_goes_on_in_ano
     client, busy = group.client(), group.client(seed=2)
     await client.create_topic("orders")
     await client.append("orders", b"a")
-    token = OutcomeToken(session=client._session.id, sequence=Sequence(1), topic=TopicId(1), offset=0, count=1)
+    token = OutcomeToken(session=client._sender.session.id, sequence=Sequence(1), topic=TopicId(1), offset=0, count=1)
     assert (await busy.outcome(token)).answer == "applied"
 
     async def keep_busy() -> None:
@@ -61,7 +61,7 @@ async def test_an_idle_session_ends_on_all_members_and_its_client_goes_on_in_ano
     with pytest.raises(UnavailableError, match="nothing was written"):
         await client.append("orders", b"b")
     receipt = await client.append("orders", b"b")
-    assert client._session.id != token.session
+    assert client._sender.session.id != token.session
     assert not task.done(), "who uses a session keeps it"
     task.cancel()
     values = [record.value async for record in client.read("orders")]

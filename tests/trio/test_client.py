@@ -543,7 +543,7 @@ def test_a_batch_is_staged_sealed_and_committed_and_what_was_cancelled_is_not(pe
         again = await client.sink("lake", owner="query").begin(0)
         assert isinstance(again, SinkCommit)
         assert again.index == commit.index
-        assert client._batches.held_bytes == 0
+        assert client._sender.batches.held_bytes == 0
 
     run(peers, test, bytes_in_flight_max=10_000_000, stage_bytes_in_flight=1_000_000)
     staged = [batch for batch in peers.held.log.applied if batch.kind is Kind.STAGED]

@@ -1,16 +1,32 @@
-"""Calls of replicated actors as a caller writes them: ``await inventory.reserve("A-17", 2)``. Sends nothing itself."""
+"""Calls of replicated actors as a caller writes them: ``await inventory.reserve("A-17", 2)``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from viewstamp.client.checks import as_text
+from viewstamp.client.batches import COMMANDS, RECORD_COST, OpenBatch
+from viewstamp.client.checks import as_staleness, as_text
+from viewstamp.client.results import ActorInfo, actor_info
+from viewstamp.client.router import Router
+from viewstamp.client.runtime import Future, Runtime
+from viewstamp.client.send_queue import Ticket, ticket_name
+from viewstamp.client.sender import Sender, Waiter
 from viewstamp.errors import CommandError, RequestError, UnknownActorError
-from viewstamp.wire.commands import NO_NAMED, Interface, Method, Stale, encode_command, encode_head
+from viewstamp.wire.commands import (
+    NO_NAMED,
+    Interface,
+    Method,
+    Stale,
+    decode_result,
+    encode_arguments,
+    encode_command,
+    encode_head,
+)
+from viewstamp.wire.requests import ListActors, QueryActor
 from viewstamp.wire.values import PACK_ERRORS, make_packer
 
-__all__ = ["ActorClass", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
+__all__ = ["ActorCalls", "ActorClass", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
 
 _SHAPES_MAX = 64
 _NO_ERRORS: Mapping[str, type[CommandError]] = {}
@@ -234,3 +250,175 @@ def interface_of(cls: type[Any]) -> Interface:
             remedy="pass the class itself, derived from viewstamp.ReplicatedActor",
         )
     return interface
+
+
+class ActorCalls:
+    """Carries calls of actors to the cluster: commands through the sender, queries to any node."""
+
+    def __init__(self, runtime: Runtime, router: Router, sender: Sender) -> None:
+        self._runtime = runtime
+        self._router = router
+        self._sender = sender
+        self._queue = sender.queue
+        self._batches = sender.batches
+        self._held_max = sender.held_max
+
+    async def call(
+        self, name: str, method: str, /, *arguments: Any, key: str = "", timeout: float | None = None, **named: Any
+    ) -> Any:
+        """Call a command of an actor; return its result once it was applied. It is applied exactly once.
+
+        Concurrent calls, of whatever actors, share a batch. Cancelled: the command may still be applied, unless it was
+        not sent yet. For arguments named ``key`` or ``timeout`` take a proxy: :meth:`actor`.
+
+        Args:
+          name: of the actor.
+          method: the command.
+          arguments: of the command; values that ``wire/values.py`` lists.
+          key: which instance.
+          timeout: seconds from now; None = the client's default.
+          named: further arguments of the command.
+
+        Raises:
+          CommandError: the command was applied and raised this; that is its result, on every member.
+          UnknownActorError: no such actor or command, or it takes other arguments; nothing was sent.
+          RequestError: an argument cannot be packed.
+          UnavailableError: nothing was applied; call again.
+          OutcomeUnknownError: it may have been applied, or may still be; ask with ``outcome(error.token)``.
+          StaleSessionError: it was applied, but so late that its result is not kept any more.
+          StorageFullError: refused for lack of space.
+        """
+        remote = RemoteMethod(self, name, method, key=key, is_query=False, timeout=timeout)
+        return await self.invoke(remote, arguments, named)
+
+    async def query(
+        self,
+        name: str,
+        method: str,
+        /,
+        *arguments: Any,
+        key: str = "",
+        stale: bool = False,
+        max_staleness: float | None = None,
+        node: str | None = None,
+        timeout: float | None = None,
+        **named: Any,
+    ) -> Any:
+        """Ask an actor; return what the query returned.
+
+        Linearizable: it sees every command that was acknowledged before it began. ``stale``: as the node that is asked
+        has it, be it cut off from the others; then a :class:`Stale` comes back, which says how far behind that may be.
+
+        Args:
+          name: of the actor.
+          method: the query.
+          arguments: of the query.
+          key: which instance.
+          stale: see above.
+          max_staleness: stale, and at most so many seconds; see :meth:`describe_topic`.
+          node: the member to ask; None = any.
+          timeout: seconds from now; None = the client's default.
+          named: further arguments of the query.
+
+        Raises:
+          CommandError: the query raised this.
+          UnknownActorError: no such actor or query, or it takes other arguments.
+          UnavailableError: nobody answered in time.
+        """
+        remote = RemoteMethod(
+            self, name, method, key=key, is_query=True, timeout=timeout, node=node, max_staleness=max_staleness
+        )
+        if stale or max_staleness is not None:
+            return await self.invoke_stale(remote, arguments, named)
+        return await self.invoke(remote, arguments, named)
+
+    async def invoke(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a method of a proxy; see :meth:`call` and :meth:`query`. The hot path of commands."""
+        if (
+            method.found is not None
+            and not method.is_query
+            and method.timeout is None
+            and not self._queue.tickets
+            and not self._router.is_closed
+            and method.accepts(arguments, named)
+        ):
+            batches = self._batches
+            value = method.encode(arguments, named)
+            size = len(value) + RECORD_COST
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._held_max:
+                future: Future[bytes] = self._runtime.create_future()
+                batch = batches.add(COMMANDS, value, size, future)
+                try:
+                    packed = await future
+                except BaseException:
+                    if future.cancelled():
+                        self._sender.gone(batch)
+                    raise
+                return decode_result(packed, method.errors)
+        if not method.is_query and (result := await self._command(method, arguments, named)) is not None:
+            return decode_result(result, method.errors)
+        return (await self._query(method, arguments, named, stale=False)).value
+
+    async def invoke_stale(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Stale[Any]:
+        """Ask a query of a proxy without asking other nodes; see :meth:`query`."""
+        return await self._query(method, arguments, named, stale=True)
+
+    async def _command(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes | None:
+        """Call by the long way; None = it is a query, as the nodes say, and was not asked."""
+        self._router.start()
+        if method.is_query is not None:
+            method.check(arguments, named, query=False)
+        value = method.encode(arguments, named)
+        size = len(value) + RECORD_COST
+        name = ticket_name(method.actor)
+        future: Waiter = self._runtime.create_future()
+
+        def act() -> OpenBatch[Waiter] | None:
+            method.meet(self._queue.interfaces[name], arguments, named)
+            if method.is_query:
+                future.set_result(None)
+                return None
+            self._batches.check_sizes([size])
+            return self._batches.add(COMMANDS, value, size, future)
+
+        described = self._queue.interfaces.get(name)
+        if described is not None:
+            try:
+                method.meet(described, arguments, named)
+            except UnknownActorError:
+                # The nodes may run newer code by now.
+                del self._queue.interfaces[name]
+        packed: bytes | None = await self._sender.enter(Ticket(name, size, future, act), method.timeout)
+        return packed
+
+    async def _query(
+        self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any], *, stale: bool
+    ) -> Stale[Any]:
+        self._router.start()
+        method.check(arguments, named, query=True)
+        request = QueryActor(
+            actor=method.actor,
+            key=method.key,
+            method=method.name,
+            arguments=encode_arguments(arguments, named, f"the query {method.actor}.{method.name}"),
+            **as_staleness(stale, method.max_staleness if stale else None),
+            applied_index=0 if stale else self._sender.session.applied_index,
+        )
+        frame = await self._router.ask(request, method.timeout, node=method.node)
+        answer = frame.body
+        return Stale(decode_result(answer["result"], method.errors), answer["applied_index"], answer["age"])
+
+    async def list_actors(self, *, stale: bool = False, timeout: float | None = None) -> list[ActorInfo]:
+        """List the actors that the nodes run. As :meth:`describe_topic` otherwise."""
+        frame = await self._router.ask(ListActors(stale=stale), timeout)
+        return [actor_info(actor) for actor in frame.body["actors"]]
+
+    async def describe_actor(self, name: str, *, timeout: float | None = None) -> Interface:
+        """Return the commands and queries of an actor, as the node that is asked has them in its code.
+
+        Raises:
+          UnknownActorError: no actor has this name there.
+          UnavailableError: nobody answered in time.
+        """
+        self._router.start()
+        return await self._queue.ask_interface(name, self._router.seconds(timeout))

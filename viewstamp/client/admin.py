@@ -1,28 +1,21 @@
-"""What a client asks of the cluster about itself: its topics, sinks, snapshots, nodes and members."""
+"""What a client asks of the cluster about itself: its topics, snapshots and members."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from viewstamp.client.checks import as_seconds, as_staleness, as_text, as_whole
+from viewstamp.client.checks import as_staleness, as_text, as_whole
 from viewstamp.client.results import Members, SnapshotInfo, TopicInfo, members_of, snapshot_info, topic_info
-from viewstamp.client.sender import Sender
-from viewstamp.client.sinks import SinkInfo, sink_info
+from viewstamp.client.router import Router
 from viewstamp.errors import NoQuorumError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.requests import (
-    AskStatus,
     ChangeMembership,
     ConfigureTopic,
     CreateSnapshot,
     CreateTopic,
-    DescribeSink,
     DescribeTopic,
     FindTime,
-    ForgetSink,
-    ListSinks,
     ListSnapshots,
     ListTopics,
     SplitTopic,
@@ -31,40 +24,14 @@ from viewstamp.wire.requests import (
 )
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["Administrator"]
+__all__ = ["Admin"]
 
 
-class Administrator(Sender):
-    """The part of a client that looks at a cluster and changes what it keeps; appends nothing."""
+class Admin:
+    """Looks at a cluster, and changes what it keeps and who belongs to it. Appends nothing."""
 
-    # Sinks.
-
-    async def describe_sink(self, name: str, *, stale: bool = False, timeout: float | None = None) -> SinkInfo:
-        """Describe a sink: what was committed last, and what is staged. As :meth:`describe_topic` otherwise.
-
-        Raises:
-          RequestError: no sink has this name.
-          UnavailableError: nobody answered in time.
-        """
-        frame = await self._ask_any(DescribeSink(name=name, stale=stale), timeout)
-        return sink_info(frame.body["sink"])
-
-    async def list_sinks(self, *, stale: bool = False, timeout: float | None = None) -> list[SinkInfo]:
-        """List all sinks. As :meth:`describe_sink` otherwise."""
-        frame = await self._ask_any(ListSinks(stale=stale), timeout)
-        return [sink_info(sink) for sink in frame.body["sinks"]]
-
-    async def forget_sink(self, name: str, *, timeout: float | None = None) -> None:
-        """Forget which batches were committed to a sink, and drop what is staged for it. Records stay where they are.
-
-        A batch that is committed again after this is written again: only for sinks that nobody writes to any more.
-
-        Raises:
-          RequestError: no sink has this name.
-          UnavailableError: not forgotten; try again.
-          OutcomeUnknownError: perhaps forgotten (its ``token`` is None).
-        """
-        await self.ask_leader(ForgetSink(name=name), timeout)
+    def __init__(self, router: Router) -> None:
+        self._router = router
 
     # Snapshots.
 
@@ -79,59 +46,25 @@ class Administrator(Sender):
           UnavailableError: not done in time; it may still be.
           RequestError: no such node.
         """
-        self._start()
-        end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
-        node = node or await self._leader(end)
-        seconds = max(0.0, end - self._runtime.time())
-        _, frame = await self._pool.ask_any(CreateSnapshot(), seconds=seconds, wait=seconds, node=node)
+        frame = await self._ask_member(CreateSnapshot(), node, timeout, is_slow=True)
         return snapshot_info(frame.body["snapshot"])
 
     async def list_snapshots(self, node: str | None = None, *, timeout: float | None = None) -> list[SnapshotInfo]:
         """List the snapshots on a member's disk, the newest first. As :meth:`create_snapshot` otherwise."""
-        self._start()
-        end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
-        node = node or await self._leader(end)
-        seconds = max(0.0, end - self._runtime.time())
-        _, frame = await self._pool.ask_any(ListSnapshots(), seconds=seconds, node=node)
+        frame = await self._ask_member(ListSnapshots(), node, timeout)
         return [snapshot_info(snapshot) for snapshot in frame.body["snapshots"]]
 
-    async def _leader(self, deadline: float) -> str:
-        """Return the id of the member that leads."""
-        leader, _ = await self._ask_leader_status(deadline)
-        return leader
-
-    async def _ask_leader_status(self, deadline: float) -> tuple[str, dict[str, Any]]:
-        """Return the id and the status of the member that says of itself that it leads.
-
-        Who was removed may know no leader, or one that was removed too: one node after the other is asked.
-        """
-        time, options = self._runtime.time, self._options
-        named: str | None = None
-        avoid: set[str] = set()
-        while True:
-            leader = None
-            seconds = max(0.0, deadline - time())
-            if named is not None:
-                seconds = min(seconds, options.connect_timeout + options.silence)
-            try:
-                link, frame = await self._pool.ask_any(AskStatus(), seconds=seconds, node=named, avoid=avoid)
-            except (UnavailableError, RequestError):
-                if named is None or self._is_closed:
-                    raise
-                self._pool.check_member(named)
-            else:
-                leader = frame.body["status"].get("leader")
-                if leader == link.node:
-                    return str(leader), frame.body["status"]
-                avoid.add(link.address)
-            named = str(leader) if leader and named is None else None
-            if named is None and avoid.issuperset(self._pool.addresses.all):
-                await self._runtime.sleep(min(options.back_off_max, max(0.0, deadline - time())))
-            if time() >= deadline:
-                raise self._pool.unanswered("no node leads")
-
-    async def _members(self) -> list[str]:
-        return [str(status["id"]) for status in await self.status() if status["reachable"]]
+    async def _ask_member(
+        self, request: RequestBody, node: str | None, timeout: float | None, *, is_slow: bool = False
+    ) -> Frame:
+        """Ask a member, or the leader for None."""
+        router = self._router
+        deadline = router.deadline(timeout)
+        if node is None:
+            node, _ = await router.leader_status(deadline)
+        seconds = router.left(deadline)
+        _, frame = await router.ask_any(request, seconds=seconds, wait=seconds if is_slow else 0.0, node=node)
+        return frame
 
     # Members.
 
@@ -141,9 +74,7 @@ class Administrator(Sender):
         Raises:
           UnavailableError: nobody leads, or nobody answered in time.
         """
-        self._start()
-        end = self._runtime.time() + as_seconds(timeout, self._options.timeout)
-        _, status = await self._ask_leader_status(end)
+        _, status = await self._router.leader_status(self._router.deadline(timeout))
         return members_of(status["membership"])
 
     async def add_member(
@@ -187,7 +118,7 @@ class Administrator(Sender):
                 now = await self.list_members(timeout=timeout)
             except UnavailableError as error:
                 # An earlier copy of the request may have removed it: only the members could say.
-                raise self._pool.unanswered("no node leads", is_unknown=True) from error
+                raise self._router.pool.unanswered("no node leads", is_unknown=True) from error
             if node in before.addresses and node not in now.addresses:
                 return now  # It was asked for twice, because the first answer was lost.
             raise
@@ -201,20 +132,20 @@ class Administrator(Sender):
           OutcomeUnknownError: the leader was lost meanwhile: ask who leads.
         """
         name = "" if node is None else as_text(node, "the name of a member")
-        frame = await self.ask_leader(TransferLeadership(node=name), timeout)
+        frame = await self._router.ask_leader(TransferLeadership(node=name), timeout)
         return str(frame.body["leader"])
 
     async def _change_members(
         self, action: str, node: str, address: str, replaces: str, timeout: float | None
     ) -> Members:
-        change = ChangeMembership(
+        request = ChangeMembership(
             action=action,
             node=as_text(node, "the name of a member"),
             address=address,
             replaces=as_text(replaces, "the name of a member"),
         )
         try:
-            frame = await self.ask_leader(change, timeout)
+            frame = await self._router.ask_leader(request, timeout)
         except UnavailableError as error:
             refusal = error.__cause__
             is_answered = not isinstance(error, NoQuorumError)
@@ -244,8 +175,8 @@ class Administrator(Sender):
           OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
         """
         as_whole(retain_bytes, "retain_bytes")
-        create = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
-        return await self._change_topic(create, timeout)
+        request = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
+        return await self._change_topic(request, timeout)
 
     async def configure_topic(
         self,
@@ -264,8 +195,8 @@ class Administrator(Sender):
         """
         if retain_bytes is not None:
             as_whole(retain_bytes, "retain_bytes")
-        change = ConfigureTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
-        return await self._change_topic(change, timeout)
+        request = ConfigureTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
+        return await self._change_topic(request, timeout)
 
     async def trim_topic(self, name: str, position: int, *, timeout: float | None = None) -> TopicInfo:
         """Drop all records of a topic before ``position``, for good. Where they are gone already, nothing happens.
@@ -275,11 +206,11 @@ class Administrator(Sender):
           RequestError: the position is beyond the end of the topic.
           UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
         """
-        trim = TrimTopic(name=check_topic(name), position=as_whole(position, "the position to trim to"))
-        return await self._change_topic(trim, timeout)
+        request = TrimTopic(name=check_topic(name), position=as_whole(position, "the position to trim to"))
+        return await self._change_topic(request, timeout)
 
     async def _change_topic(self, request: RequestBody, timeout: float | None) -> TopicInfo:
-        frame = await self.ask_leader(request, timeout)
+        frame = await self._router.ask_leader(request, timeout)
         return topic_info(frame.body["topic"])
 
     async def describe_topic(
@@ -298,17 +229,15 @@ class Administrator(Sender):
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time, or nobody who is that fresh.
         """
-        stale, max_staleness = as_staleness(stale, max_staleness)
-        request = DescribeTopic(name=check_topic(name), stale=stale, max_staleness=max_staleness)
-        frame = await self._ask_any(request, timeout)
+        request = DescribeTopic(name=check_topic(name), **as_staleness(stale, max_staleness))
+        frame = await self._router.ask(request, timeout)
         return topic_info(frame.body["topic"], frame.body["age"])
 
     async def list_topics(
         self, *, stale: bool = False, max_staleness: float | None = None, timeout: float | None = None
     ) -> list[TopicInfo]:
         """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
-        stale, max_staleness = as_staleness(stale, max_staleness)
-        frame = await self._ask_any(ListTopics(stale=stale, max_staleness=max_staleness), timeout)
+        frame = await self._router.ask(ListTopics(**as_staleness(stale, max_staleness)), timeout)
         return [topic_info(topic, frame.body["age"]) for topic in frame.body["topics"]]
 
     async def split_topic(
@@ -336,7 +265,7 @@ class Administrator(Sender):
           UnknownTopicError, RequestError: no such topic, or no such range in it.
           UnavailableError: nobody answered in time.
         """
-        frame = await self._ask_any(SplitTopic(name=topic, start=start, end=end, bytes=bytes), timeout)
+        frame = await self._router.ask(SplitTopic(name=topic, start=start, end=end, bytes=bytes), timeout)
         return [int(position) for position in frame.body["positions"]]
 
     async def find_time(self, topic: str, timestamp: int, *, timeout: float | None = None) -> int:
@@ -351,24 +280,6 @@ class Administrator(Sender):
           UnknownTopicError: no topic has this name.
           UnavailableError: nobody answered in time.
         """
-        find = FindTime(name=topic, timestamp=as_whole(timestamp, "the time to look for"))
-        frame = await self._ask_any(find, timeout)
+        request = FindTime(name=topic, timestamp=as_whole(timestamp, "the time to look for"))
+        frame = await self._router.ask(request, timeout)
         return int(frame.body["position"])
-
-    # Nodes.
-
-    async def _ask_any(self, request: RequestBody, timeout: float | None) -> Frame:
-        """Ask any node, until one answers."""
-        self._start()
-        _, frame = await self._pool.ask_any(request, seconds=as_seconds(timeout, self._options.timeout))
-        return frame
-
-    async def status(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Return each known node's own status map, with ``reachable`` True; of the others ``address`` and the reason.
-
-        Members that are named by a node that answers are asked too. Never raises for nodes that are away.
-        """
-        self._start()
-        return await self._pool.status(
-            min(as_seconds(timeout, self._options.timeout), self._options.connect_timeout + self._options.silence)
-        )

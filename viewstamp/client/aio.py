@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
+from viewstamp.client.checks import as_staleness
 from viewstamp.client.client import BaseClient
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import Change
 from viewstamp.client.runtime import Dialer
+from viewstamp.wire.batch import Batch, Record
+from viewstamp.wire.commands import Stale
 
 __all__ = ["AsyncioRuntime", "Client"]
 
@@ -51,7 +55,7 @@ class Client(BaseClient):
         )
 
     async def __aenter__(self) -> Self:
-        self._start()
+        self._router.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -63,6 +67,100 @@ class Client(BaseClient):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def watch(
+        self, name: str, cls: type[Any] | None = None, *, key: str | None = None, index: int = 0
+    ) -> AsyncGenerator[Change, None]:
+        """Yield the commands that are applied to an actor, with what came of them, in order, each once; never ends.
+
+        A connection that is lost is replaced, and watching goes on after the last change. Nodes keep the newest
+        changes only, bounded in bytes: whoever is too slow is told, and nothing is left out silently.
+
+        Args:
+          name: of the actor.
+          cls: its class, so that errors come as its own classes; None = as plain CommandError.
+          key: which instance; None = all.
+          index: the first log index of interest; 0 = from now on. After ``change``: ``change.index + 1``.
+
+        Raises:
+          TrimmedError: those changes are not kept any more: read the present state by a query, then watch again.
+          UnknownActorError, RequestError: no such actor, or an index below 0.
+          UnavailableError: nobody answered for as long as the default timeout.
+        """
+        return self._watcher(name, cls, key, index).changes()
+
+    def read(
+        self,
+        topic: str,
+        start: int | None = None,
+        *,
+        end: int | None = None,
+        follow: bool = False,
+        node: str | None = None,
+    ) -> AsyncGenerator[Record, None]:
+        """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
+
+        Without ``end`` and ``follow`` it ends at the last record that was committed when it began. Linearizable: it
+        sees every append that was acknowledged before it began. A connection that is lost is replaced, and reading
+        goes on with the next record.
+
+        Args:
+          topic: its name.
+          start: the first position, from 1; None = the first that is kept, where the topic has been trimmed.
+          end: the position after the last one; None = see above.
+          follow: wait for records that are not there yet, for ever or up to ``end``.
+          node: read what this member alone has applied, be it behind or cut off.
+
+        Raises:
+          UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
+          TrimmedError: what comes next has been trimmed; ``first`` is the first position that is left.
+          UnavailableError: nobody answered for as long as the default timeout.
+        """
+        return self._reader(topic, start, end=end, follow=follow, node=node).records()
+
+    async def read_stale(
+        self,
+        topic: str,
+        start: int | None = None,
+        *,
+        end: int | None = None,
+        max_staleness: float | None = None,
+        node: str | None = None,
+    ) -> Stale[AsyncGenerator[Record, None]]:
+        """Read a topic's records up to where one node has applied them, and say how stale that end is.
+
+        ``value`` of the answer yields the records, as :meth:`read` does; nothing is missing before the end.
+
+        Args:
+          topic: its name.
+          start: the first position, from 1; None = the first that is kept.
+          end: the position after the last one; None = all that the node has.
+          max_staleness: the end is at most so many seconds old; see :meth:`describe_topic`. None = however old it is.
+          node: the member to read from; None = any.
+
+        Raises:
+          UnknownTopicError, RequestError: no such topic there, no such node, or a start below 1.
+          UnavailableError: nobody answered within the default timeout, or nobody who is that fresh.
+        """
+        reader = self._reader(topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness))
+        await reader.begin()
+        return Stale(reader.records(), reader.applied_index, reader.age_seconds)
+
+    def read_batches(
+        self,
+        topic: str,
+        start: int | None = None,
+        *,
+        end: int | None = None,
+        follow: bool = False,
+        node: str | None = None,
+    ) -> AsyncGenerator[Batch, None]:
+        """Read whole batches: all that hold a position of the range, unopened. As :meth:`read` otherwise.
+
+        The first and the last may hold records outside the range. A batch is a view of what was received: keep the
+        values that you copy out of it, not the batch.
+        """
+        return self._reader(topic, start, end=end, follow=follow, node=node).batches()
 
 
 class AsyncioRuntime:

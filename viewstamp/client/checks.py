@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from viewstamp.client.results import BatchReceipt
 from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
@@ -15,6 +15,7 @@ from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.names import check_encodable
 
 __all__ = [
+    "Staleness",
     "as_bytes",
     "as_headers",
     "as_seconds",
@@ -31,6 +32,13 @@ __all__ = [
 
 _WHOLE_MAX = (1 << 63) - 1
 _FIVE_NUMBERS = [int] * 5
+
+
+class Staleness(TypedDict):
+    """The fields of a request that say how stale its answer may be."""
+
+    stale: bool
+    max_staleness: NotRequired[float]
 
 
 def as_bytes(value: object, what: str) -> bytes:
@@ -73,17 +81,17 @@ def as_seconds(timeout: float | None, default: float) -> float:
     return timeout
 
 
-def as_staleness(stale: bool, max_staleness: float | None) -> tuple[bool, float | None]:
-    """Return whether an answer may be stale, and how much; a caller who names a bound wants a stale one.
+def as_staleness(stale: bool, max_staleness: float | None) -> Staleness:
+    """Return the fields of a request that say how stale its answer may be; who names a bound wants a stale one.
 
     Raises:
       RequestError: the bound is no number of seconds.
     """
     if max_staleness is None:
-        return stale, None
+        return {"stale": stale}
     if type(max_staleness) not in (int, float) or not max_staleness >= 0:
         raise RequestError(f"an answer that is at most {max_staleness!r} s old", remedy="give seconds, from 0 on")
-    return True, float(max_staleness)
+    return {"stale": True, "max_staleness": float(max_staleness)}
 
 
 def as_text(value: object, what: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Protocol
 
+from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import NodeConnection
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.errors import PeerError, RequestError, TrimmedError
 from viewstamp.ids import Position, TopicId
@@ -18,16 +19,6 @@ from viewstamp.wire.requests import DescribeTopic, ReadTopic
 from viewstamp.wire.schema import RequestBody
 
 __all__ = ["TopicReader"]
-
-
-class Nodes(Protocol):
-    """Whom a reader asks."""
-
-    async def ask_any(
-        self, request: RequestBody, *, seconds: float, wait: float = 0.0, node: str | None = None
-    ) -> tuple[NodeConnection, Frame]:
-        """Ask any node, or the member ``node``, until one answers."""
-        ...
 
 
 class TopicReader:
@@ -43,7 +34,7 @@ class TopicReader:
     def __init__(
         self,
         runtime: Runtime,
-        nodes: Nodes,
+        router: Router,
         options: ClientOptions,
         topic: str,
         start: int | None,
@@ -51,14 +42,14 @@ class TopicReader:
         end: int | None,
         follow: bool,
         node: str | None,
-        staleness: tuple[bool, float | None] | None = None,
+        staleness: Staleness | None = None,
     ) -> None:
         if start is not None and start < 1:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
         self.end = end
         """The position after the last one; None = none, the reader follows."""
         self._runtime = runtime
-        self._nodes = nodes
+        self._router = router
         self._options = options
         self._topic = topic
         self._topic_id = TopicId(0)
@@ -70,7 +61,7 @@ class TopicReader:
         self._ahead: Future[list[Batch]] | None = None
         self._follow = follow
         self._node = node
-        self._staleness = staleness or (node is not None, None)
+        self._staleness = staleness or Staleness(stale=node is not None)
         """How stale what it sees may be, as the request says it."""
         self.age_seconds = 0.0
         """How stale that was at most when it began."""
@@ -138,9 +129,7 @@ class TopicReader:
         """Learn the topic's id, and fix the end. Idempotent."""
         if self._is_begun:
             return
-        stale, max_staleness = self._staleness
-        describe = DescribeTopic(name=self._topic, stale=stale, max_staleness=max_staleness)
-        _, frame = await self._ask(describe, wait=0.0)
+        _, frame = await self._ask(DescribeTopic(name=self._topic, **self._staleness), wait=0.0)
         topic = frame.body["topic"]
         self._topic_id = TopicId(topic["id"])
         if self._is_from_first:
@@ -155,30 +144,30 @@ class TopicReader:
     async def _fetch(self, position: Position) -> list[Batch]:
         """Return the batches from the one that holds ``position`` on; [] = none there yet, for one who follows."""
         wait = self._options.follow_wait if self._follow else 0.0
-        read = ReadTopic(
+        request = ReadTopic(
             topic=self._topic_id,
             position=position,
             bytes_max=self._options.read_bytes,
             applied_index=self.applied_index,
             wait=wait,
         )
-        link, frame = await self._ask(read, wait=wait)
+        node, frame = await self._ask(request, wait=wait)
         batches = Batch.decode_all(frame.payload)
         if not batches and not self._follow:
             raise PeerError(
-                f"{link.address} has no record at position {position} of {self._topic!r}, which was committed before",
+                f"{node.address} has no record at position {position} of {self._topic!r}, which was committed before",
                 remedy="stop that node and compare its log with the others': viewstamp wal verify",
             )
         expected = position
         for batch in batches:
             wrong_start = batch.first_position > expected if expected == position else batch.first_position != expected
             if wrong_start or batch.first_position + batch.count <= expected or batch.first_position == 0:
-                raise PeerError(f"{link.address} sent {batch!r} from {batch.first_position}, expected {expected}")
+                raise PeerError(f"{node.address} sent {batch!r} from {batch.first_position}, expected {expected}")
             if batch.topic != self._topic_id or batch.kind not in (Kind.RECORDS, Kind.STAGED):
-                raise PeerError(f"{link.address} sent {batch!r} for a reader of topic {self._topic_id}")
+                raise PeerError(f"{node.address} sent {batch!r} for a reader of topic {self._topic_id}")
             expected = Position(batch.first_position + batch.count)
         self.applied_index = max(self.applied_index, int(frame.body["applied_index"]))
         return batches
 
     async def _ask(self, request: RequestBody, *, wait: float) -> tuple[NodeConnection, Frame]:
-        return await self._nodes.ask_any(request, seconds=self._options.timeout + wait, wait=wait, node=self._node)
+        return await self._router.ask_any(request, seconds=self._options.timeout + wait, wait=wait, node=self._node)

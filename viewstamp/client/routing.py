@@ -1,7 +1,22 @@
 """Where a request goes: the addresses that a client knows, which of them is next, and what an error means.
 
-Pure: knows no connection, clock or event loop.
+Pure: knows no connection, clock or event loop. What a client does about an error is decided here, for all its parts:
 
+| ``Reaction`` | a batch of a session | another request to the leader | a request to any node |
+| --- | --- | --- | --- |
+| FINAL | is out of the log for good; its sequence is fenced | raised | raised |
+| LATER | is sent again to this node after a pause, if it has shown that it leads; else to the next | the same | goes \
+to the next node |
+| ELSEWHERE | goes to the leader that the error names, or to the next node; this attempt is in doubt | the same, and \
+not in doubt | the same |
+| UNKNOWN | goes to the next node; this attempt is in doubt | the same | goes to the next node |
+
+An attempt in doubt may be in the log. Only a request whose attempts are all certain may be called "not written". The
+session has two errors of its own: StaleSessionError ends it, PositionMismatchError decides a sequence. A refusal by a
+node that does not lead any more is in doubt for a session, whose earlier attempts may have reached that node's log.
+
+The nodes that a caller expects
+-------------------------------
 A copy of a cluster's directory holds the same cluster id, node ids and incarnations as the original, and its nodes
 name the original's addresses as the members'. A client that followed those addresses would act on the original. So a
 caller that names a directory sets ``ClientOptions.expected``, and the client compares before it sends anything
@@ -29,12 +44,17 @@ import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
+from viewstamp.enums import fast_members
 from viewstamp.errors import (
     ClosedError,
+    CommandError,
     NoQuorumError,
     NotLeaderError,
     PeerError,
+    RequestError,
+    StorageFullError,
     UnavailableError,
     ViewstampError,
     WrongNodeError,
@@ -42,18 +62,16 @@ from viewstamp.errors import (
 from viewstamp.ids import name_of
 
 __all__ = [
-    "ELSEWHERE",
+    "REACTIONS",
     "Addresses",
     "ExpectedNode",
     "LeaderFinder",
+    "Reaction",
     "Roster",
     "closed_error",
     "copies",
-    "is_later",
+    "reaction",
 ]
-
-ELSEWHERE = (NotLeaderError, ClosedError, NoQuorumError)
-"""Refusals that another node may not share."""
 
 _LEARNT_MAX = 64
 _GROWTH = 1.25
@@ -62,9 +80,36 @@ _REDIRECTS_MAX = 2
 """Hints that are followed one after the other without waiting: nodes that know less may name each other."""
 
 
-def is_later(error: ViewstampError) -> bool:
-    """Whether a refusal says that the same node may take the request later, and has not taken it now."""
-    return isinstance(error, UnavailableError) and not isinstance(error, ELSEWHERE)
+@fast_members
+class Reaction(Enum):
+    """What a client does with an error that a node answers; the table in the module's docstring."""
+
+    FINAL = 1
+    """Every node would answer the same: the caller gets the error."""
+    LATER = 2
+    """Not carried out; the same node may do so in a moment."""
+    ELSEWHERE = 3
+    """Another node may do it: the one that the error names, or the next one."""
+    UNKNOWN = 4
+    """The error does not say what became of the request. It is sent again to another node."""
+
+
+REACTIONS: dict[type[ViewstampError], Reaction] = {
+    ViewstampError: Reaction.UNKNOWN,  # also one of a later release, whose class this client does not know
+    UnavailableError: Reaction.LATER,
+    NotLeaderError: Reaction.ELSEWHERE,
+    ClosedError: Reaction.ELSEWHERE,
+    NoQuorumError: Reaction.ELSEWHERE,
+    RequestError: Reaction.FINAL,
+    CommandError: Reaction.FINAL,
+    StorageFullError: Reaction.FINAL,
+}
+"""By class; a class that is not named here reacts as its base class."""
+
+
+def reaction(error: ViewstampError) -> Reaction:
+    """Return what to do about an error that a node answered."""
+    return next(REACTIONS[each] for each in type(error).__mro__ if each in REACTIONS)
 
 
 def copies(error: ViewstampError) -> Callable[..., ViewstampError]:

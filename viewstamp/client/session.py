@@ -26,7 +26,7 @@ from viewstamp.client.batches import (
 )
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import BatchReceipt
-from viewstamp.client.routing import copies, is_later
+from viewstamp.client.routing import Reaction, copies, reaction
 from viewstamp.enums import fast_members
 from viewstamp.errors import (
     ClosedError,
@@ -34,7 +34,6 @@ from viewstamp.errors import (
     OutcomeUnknownError,
     PeerError,
     PositionMismatchError,
-    RequestError,
     StaleSessionError,
     StorageFullError,
     UnavailableError,
@@ -323,8 +322,8 @@ class Session(Generic[WaiterT]):
         if sent is None:
             return Action.GO_ON, []
         sent.open -= 1
-        is_certain = isinstance(error, RequestError | StorageFullError) or is_later(error)
-        if not is_certain:
+        react = reaction(error)
+        if react not in (Reaction.FINAL, Reaction.LATER):
             # Not the leader (any more), or a node in trouble: it may have put the batch into the log before.
             sent.doubtful = True
         if sent.answered:
@@ -344,12 +343,12 @@ class Session(Generic[WaiterT]):
         if sent.request_id != request_id:
             return Action.GO_ON, []
         is_block = sent.batch.attempt != 0
-        if is_later(error) and not (is_block and sent.batch.is_unwanted):
+        if react is Reaction.LATER and not (is_block and sent.batch.is_unwanted):
             if is_block:
                 # Room for it comes with a commit, not in a moment: the first one alone goes and looks.
                 self._probing = True
             return self._back_off()
-        if is_certain:
+        if react in (Reaction.FINAL, Reaction.LATER):
             # A block that nobody waits for any more is here too: it would hold up those behind it for nothing.
             return Action.GO_ON, self._refuse(sent, error)
         self.lost()
@@ -362,7 +361,7 @@ class Session(Generic[WaiterT]):
         if isinstance(error, StorageFullError):
             self._paused = True
             return Action.BACK_OFF, self._batches.fail(copies(error))
-        if isinstance(error, RequestError) or is_later(error):
+        if reaction(error) in (Reaction.FINAL, Reaction.LATER):
             return self._back_off()
         self.lost()
         return Action.MOVE, []

@@ -15,6 +15,7 @@ from crc32c import crc32c
 from viewstamp.client.batches import Headers, record_size
 from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.router import Router
 from viewstamp.client.runtime import Runtime
 from viewstamp.client.send_queue import Ticket
 from viewstamp.client.sender import Sender
@@ -27,7 +28,15 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.wire.batch import Columns, Kind, build_batch
-from viewstamp.wire.requests import AbortAttempts, BeginAttempt, CommitAttempts, SealAttempt
+from viewstamp.wire.requests import (
+    AbortAttempts,
+    BeginAttempt,
+    CommitAttempts,
+    DescribeSink,
+    ForgetSink,
+    ListSinks,
+    SealAttempt,
+)
 from viewstamp.wire.staged import StagedBatch, pack_entry
 
 __all__ = [
@@ -37,6 +46,7 @@ __all__ = [
     "Sink",
     "SinkCommit",
     "SinkInfo",
+    "Sinks",
     "sink_info",
 ]
 
@@ -107,6 +117,82 @@ class SinkInfo:
     forget_seconds: float = 0.0
 
 
+class Sinks:
+    """Makes, describes and forgets sinks. What they stage goes through the client's session."""
+
+    def __init__(
+        self, runtime: Runtime, options: ClientOptions, router: Router, sender: Sender, entropy: random.Random
+    ) -> None:
+        self.runtime = runtime
+        self.options = options
+        self.router = router
+        self.sender = sender
+        self.entropy = entropy
+
+    def sink(
+        self,
+        name: str,
+        *,
+        owner: str = "",
+        run: str = "",
+        reset: bool = False,
+        keep_seconds: float = 3600.0,
+        forget_seconds: float = math.inf,
+    ) -> Sink:
+        """Return a sink to write whole batches to, each exactly once. Nothing is asked before the first call.
+
+        Args:
+          name: of the sink; it comes into being with its first attempt.
+          owner: who numbers the batches; another one than the sink has is refused.
+          run: one execution of the owner's program; all writers of a batch name the same. "" = a random one.
+          reset: take the sink over from another owner, for good; its batches are numbered anew.
+          keep_seconds: what is staged goes after so long without activity, in whole seconds of the log's time; earlier
+            where a limited log needs the room.
+          forget_seconds: whole seconds of log time after the latest attempt or commit until the cluster forgets the
+            sink; ``math.inf`` = it is kept until ``forget_sink``. For sinks that write only one batch each. A batch
+            that is written again after this time is there twice.
+
+        Raises:
+          RequestError: a name is no text, or the seconds are not above 0.
+        """
+        return Sink(
+            self,
+            name,
+            owner=owner,
+            run=run,
+            reset=reset,
+            keep_seconds=keep_seconds,
+            forget_seconds=forget_seconds,
+        )
+
+    async def describe_sink(self, name: str, *, stale: bool = False, timeout: float | None = None) -> SinkInfo:
+        """Describe a sink: what was committed last, and what is staged. As :meth:`describe_topic` otherwise.
+
+        Raises:
+          RequestError: no sink has this name.
+          UnavailableError: nobody answered in time.
+        """
+        frame = await self.router.ask(DescribeSink(name=name, stale=stale), timeout)
+        return sink_info(frame.body["sink"])
+
+    async def list_sinks(self, *, stale: bool = False, timeout: float | None = None) -> list[SinkInfo]:
+        """List all sinks. As :meth:`describe_sink` otherwise."""
+        frame = await self.router.ask(ListSinks(stale=stale), timeout)
+        return [sink_info(sink) for sink in frame.body["sinks"]]
+
+    async def forget_sink(self, name: str, *, timeout: float | None = None) -> None:
+        """Forget which batches were committed to a sink, and drop what is staged for it. Records stay where they are.
+
+        A batch that is committed again after this is written again: only for sinks that nobody writes to any more.
+
+        Raises:
+          RequestError: no sink has this name.
+          UnavailableError: not forgotten; try again.
+          OutcomeUnknownError: perhaps forgotten (its ``token`` is None).
+        """
+        await self.router.ask_leader(ForgetSink(name=name), timeout)
+
+
 class Sink:
     """One run's access to a sink; made by ``client.sink``.
 
@@ -121,10 +207,7 @@ class Sink:
 
     def __init__(
         self,
-        client: Sender,
-        runtime: Runtime,
-        options: ClientOptions,
-        entropy: random.Random,
+        sinks: Sinks,
         name: str,
         *,
         owner: str,
@@ -135,7 +218,7 @@ class Sink:
     ) -> None:
         self.name = as_text(name, "the name of a sink")
         self.owner = as_text(owner, "the owner of a sink")
-        self.run = as_text(run, "the run of a sink") or _random_name(entropy)
+        self.run = as_text(run, "the run of a sink") or _random_name(sinks.entropy)
         if not 0 < keep_seconds < math.inf:
             raise RequestError(f"keep_seconds={keep_seconds!r}", remedy="give a number of seconds above 0")
         if not forget_seconds > 0:
@@ -143,10 +226,7 @@ class Sink:
         self._reset = reset
         self._forget_seconds = 0 if forget_seconds == math.inf else math.ceil(forget_seconds)
         self._keep_seconds = math.ceil(keep_seconds)
-        self._client = client
-        self._runtime = runtime
-        self._options = options
-        self._entropy = entropy
+        self._sinks = sinks
 
     async def begin(self, batch: int, name: str = "", *, timeout: float | None = None) -> Attempt | SinkCommit:
         """Begin an attempt to write a part of a batch, or say that the batch is committed: then nothing is to be done.
@@ -166,20 +246,20 @@ class Sink:
           UnavailableError: not begun; try again.
           OutcomeUnknownError: perhaps begun (its ``token`` is None); again is harmless.
         """
-        begin = BeginAttempt(
+        request = BeginAttempt(
             sink=self.name,
             owner=self.owner,
             run=self.run,
             batch=as_whole(batch, "the number of a batch"),
-            name=as_text(name, "the name of an attempt") or _random_name(self._entropy),
+            name=as_text(name, "the name of an attempt") or _random_name(self._sinks.entropy),
             reset=self._reset,
             keep_seconds=self._keep_seconds,
             forget_seconds=self._forget_seconds,
         )
-        frame = await self._client.ask_leader(begin, timeout)
+        frame = await self._sinks.router.ask_leader(request, timeout)
         attempt, commit = frame.body["attempt"], frame.body.get("commit")
         if attempt:
-            return Attempt(self, self._client, self._runtime, self._options, batch, attempt)
+            return Attempt(self, self._sinks, batch, attempt)
         if commit is None:
             raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, and not how")
         return _commit(commit)
@@ -202,14 +282,14 @@ class Sink:
           UnavailableError: not committed; try again.
           OutcomeUnknownError: perhaps committed (its ``token`` is None); commit again, which is harmless.
         """
-        commit = CommitAttempts(
+        request = CommitAttempts(
             sink=self.name,
             owner=self.owner,
             run=self.run,
             batch=as_whole(batch, "the number of a batch"),
             parts=[[each.attempt, each.entries] for each in sealed],
         )
-        frame = await self._client.ask_leader(commit, timeout)
+        frame = await self._sinks.router.ask_leader(request, timeout)
         return _commit(frame.body["commit"])
 
     async def abort(self, batch: int, *, timeout: float | None = None) -> None:
@@ -221,8 +301,8 @@ class Sink:
         await self._abort(as_whole(batch, "the number of a batch"), 0, timeout)
 
     async def _abort(self, batch: int, attempt: int, timeout: float | None) -> None:
-        abort = AbortAttempts(sink=self.name, run=self.run, batch=batch, attempt=attempt)
-        await self._client.ask_leader(abort, timeout)
+        request = AbortAttempts(sink=self.name, run=self.run, batch=batch, attempt=attempt)
+        await self._sinks.router.ask_leader(request, timeout)
 
 
 class Attempt:
@@ -235,18 +315,17 @@ class Attempt:
       * at most ``ClientOptions.stage_bytes_in_flight`` bytes are unacknowledged, or one block
     """
 
-    def __init__(
-        self, sink: Sink, client: Sender, runtime: Runtime, options: ClientOptions, batch: int, attempt: int
-    ) -> None:
+    def __init__(self, sink: Sink, sinks: Sinks, batch: int, attempt: int) -> None:
         self.id = attempt
         self._sink = sink
         self._batch = batch
         self._what = f"attempt {attempt} at batch {batch} of sink {sink.name!r}"
-        self._client = client
-        self._runtime = runtime
-        self._options = options
-        self._turn = runtime.create_lock()
-        self._places: deque[Ticket] = deque()
+        self._router = sinks.router
+        self._sender = sinks.sender
+        self._runtime = sinks.runtime
+        self._options = sinks.options
+        self._turn = sinks.runtime.create_lock()
+        self._tickets: deque[Ticket] = deque()
         """The blocks that are unacknowledged, as far as is known, in order."""
         self._in_flight = 0
         """Their bytes."""
@@ -323,8 +402,8 @@ class Attempt:
             self._is_closed = True
             await self._receive(0, timeout)
             entries = b"".join(pack_entry(*entry) for entry in sorted(self._entries))
-        seal = SealAttempt(attempt=self.id, batches=len(self._entries), checksum=crc32c(entries))
-        await self._client.ask_leader(seal, timeout)
+        request = SealAttempt(attempt=self.id, batches=len(self._entries), checksum=crc32c(entries))
+        await self._router.ask_leader(request, timeout)
         return Sealed(
             attempt=self.id,
             entries=entries,
@@ -358,15 +437,15 @@ class Attempt:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or (str(error) if isinstance(error, ViewstampError) else repr(error))
-        while self._places:
-            self._client.abandon(self._places.pop())
+        while self._tickets:
+            self._sender.abandon(self._tickets.pop())
 
     async def _stage(self, topic: str, columns: Columns, timeout: float | None) -> None:
         if not columns.count:
             return
         size = columns.size
         await self._receive(self._options.stage_bytes_in_flight - size, timeout)
-        self._places.append(self._client.begin_staging(topic, columns, self.id, timeout))
+        self._tickets.append(self._sender.begin_staging(topic, columns, self.id, timeout))
         self._in_flight += size
         await self._runtime.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
 
@@ -377,19 +456,19 @@ class Attempt:
             await self._runtime.within(seconds, self._take_receipts(bytes_max))
         except TimeoutError:
             raise UnavailableError(
-                f"{self._what} misses the receipts of {len(self._places)} blocks after {seconds:g} s", remedy=_AGAIN
+                f"{self._what} misses the receipts of {len(self._tickets)} blocks after {seconds:g} s", remedy=_AGAIN
             ) from None
         except OutcomeUnknownError as error:
             raise UnavailableError(f"{self._what} has lost a block: {error}", remedy=_AGAIN) from error
 
     async def _take_receipts(self, bytes_max: int) -> None:
-        while self._places and (self._places[0].waiter.done() or self._in_flight > bytes_max):
-            place = self._places[0]
-            receipt = await self._client.end_staging(place)
-            assert place.batch is not None, "what was acknowledged was sent"
-            self._places.popleft()
-            self._in_flight -= place.size
-            self._entries.append(StagedBatch(receipt.first_index, place.batch.topic, receipt.count, place.size))
+        while self._tickets and (self._tickets[0].waiter.done() or self._in_flight > bytes_max):
+            ticket = self._tickets[0]
+            receipt = await self._sender.end_staging(ticket)
+            assert ticket.batch is not None, "what was acknowledged was sent"
+            self._tickets.popleft()
+            self._in_flight -= ticket.size
+            self._entries.append(StagedBatch(receipt.first_index, ticket.batch.topic, receipt.count, ticket.size))
 
     def _blocks(
         self,
@@ -404,7 +483,7 @@ class Attempt:
         some_values = [as_bytes(value, "a value") for value in values]
         some_keys = [None if key is None else as_bytes(key, "a key") for key in keys or [None] * len(some_values)]
         some_headers = [as_headers(each) for each in headers or [None] * len(some_values)]
-        limit = self._client.block_bytes
+        limit = self._sender.batches.batch_bytes
         blocks = []
         start, held = 0, 0
         for at, size in enumerate(map(record_size, some_values, some_keys, some_headers)):

@@ -1,12 +1,14 @@
-"""Watching an actor: change after change, each once, in order, whichever nodes answer. Sends nothing itself."""
+"""Watching an actor: change after change, each once, in order, whichever nodes answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Change, result_or_error
-from viewstamp.errors import CommandError, TrimmedError
+from viewstamp.client.router import Router
+from viewstamp.errors import CommandError, TrimmedError, UnavailableError
 from viewstamp.ids import Index
 from viewstamp.wire.commands import decode_arguments
 from viewstamp.wire.requests import WatchActor
@@ -24,23 +26,25 @@ class Watcher:
 
     def __init__(
         self,
+        router: Router,
+        options: ClientOptions,
         actor: str,
         key: str | None,
         index: int,
         *,
         floor: int,
         errors: Mapping[str, type[CommandError]],
-        wait: float,
     ) -> None:
         """Begin.
 
         Args:
+          router: asks the nodes.
+          options: of the client.
           actor: its name.
           key: of the instance; None = all.
           index: the first index of interest; 0 = from now on.
           floor: for "now": the first index that is new to this client, whatever a node that is behind may say.
           errors: classes by name, for what commands raised.
-          wait: seconds that a node may hold its answer.
         """
         self.index = index
         self.node: str | None = None
@@ -49,18 +53,34 @@ class Watcher:
         self._key = key
         self._floor = floor
         self._errors = errors
-        self._wait = wait
+        self._router = router
+        self._options = options
         self._untried: list[str] | None = None
         """Members that have not said yet that they keep too little; None = nobody has."""
 
-    @property
-    def wait(self) -> float:
-        """Seconds that the next answer may be held. The question where "now" is, is answered at once."""
-        return self._wait if self.index else 0.0
+    async def changes(self) -> AsyncGenerator[Change, None]:
+        """Yield the changes, in order; never ends."""
+        while True:
+            for change in await self.next_changes():
+                yield change
 
-    def request(self) -> WatchActor:
-        """Return the next request."""
-        return WatchActor(actor=self._actor, key=self._key, index=self.index, wait=self.wait)
+    async def next_changes(self) -> list[Change]:
+        """Return the next changes; [] = none yet. Cancelled, it may be called again and nothing is left out."""
+        # The question where "now" is, is answered at once.
+        wait = self._options.follow_wait if self.index else 0.0
+        request = WatchActor(actor=self._actor, key=self._key, index=self.index, wait=wait)
+        try:
+            _, frame = await self._router.ask_any(
+                request, seconds=self._options.timeout + wait, wait=wait, node=self.node
+            )
+        except TrimmedError as error:
+            self.on_trimmed(error, [str(each["id"]) for each in await self._router.status() if each["reachable"]])
+            return []
+        except UnavailableError:
+            if self._router.is_closed or not self.on_away():
+                raise
+            return []
+        return self.on_answer(frame.body)
 
     def on_answer(self, body: Mapping[str, Any]) -> list[Change]:
         """Take an answer; return the changes that are new."""

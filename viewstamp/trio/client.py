@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
+from viewstamp.client.checks import as_staleness
 from viewstamp.client.client import BaseClient
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Change
 from viewstamp.client.runtime import Dialer
-from viewstamp.client.watcher import Watcher
 from viewstamp.trio.items import Items
 from viewstamp.trio.network import TrioNetwork
 from viewstamp.trio.nursery import inner_nursery
@@ -55,7 +55,7 @@ class Client(BaseClient):
         self._close()
         self._runs.close()
 
-    def read(  # type: ignore[override]  # asyncio's is a generator; one that is dropped in trio cannot end by itself
+    def read(
         self,
         topic: str,
         start: int | None = None,
@@ -82,18 +82,9 @@ class Client(BaseClient):
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
           UnavailableError: nobody answered for as long as the default timeout.
         """
-        return self._records(self._reader(topic, start, end=end, follow=follow, node=node))
+        return _records(self._reader(topic, start, end=end, follow=follow, node=node))
 
-    def _records(self, reader: TopicReader) -> Items[Record]:  # type: ignore[override]  # as ``read``
-        batches = Items(reader.next_chunk, reader.close)
-
-        async def fetch() -> list[Record] | None:
-            batch = await anext(batches, None)
-            return None if batch is None else reader.cut(batch)
-
-        return Items(fetch, reader.close)
-
-    def read_batches(  # type: ignore[override]  # as ``read``
+    def read_batches(
         self,
         topic: str,
         start: int | None = None,
@@ -110,7 +101,7 @@ class Client(BaseClient):
         reader = self._reader(topic, start, end=end, follow=follow, node=node)
         return Items(reader.next_chunk, reader.close)
 
-    async def read_stale(  # type: ignore[override]  # as ``read``
+    async def read_stale(
         self,
         topic: str,
         start: int | None = None,
@@ -119,24 +110,30 @@ class Client(BaseClient):
         max_staleness: float | None = None,
         node: str | None = None,
     ) -> Stale[Items[Record]]:
-        """Read a topic's records up to where one node has applied them; see :meth:`BaseClient.read_stale`."""
-        answer = await super().read_stale(topic, start, end=end, max_staleness=max_staleness, node=node)
-        return cast(Stale[Items[Record]], answer)
+        """Read a topic's records up to where one node has applied them; see :meth:`viewstamp.Client.read_stale`."""
+        reader = self._reader(topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness))
+        await reader.begin()
+        return Stale(_records(reader), reader.applied_index, reader.age_seconds)
 
-    def watch(  # type: ignore[override]  # as ``read``
+    def watch(
         self, name: str, cls: type[Any] | None = None, *, key: str | None = None, index: int = 0
     ) -> Items[Change]:
-        """Yield the commands that are applied to an actor, in order, each once; see :meth:`BaseClient.watch`.
+        """Yield the commands that are applied to an actor, in order, each once; see :meth:`viewstamp.Client.watch`.
 
         Each change is a checkpoint; cancelled, it can be watched on and nothing is left out.
         """
-        return cast(Items[Change], super().watch(name, cls, key=key, index=index))
+        watcher = self._watcher(name, cls, key, index)
+        return Items(watcher.next_changes, lambda: None)  # Nothing is under way outside ``next_changes``.
 
-    def _changes(self, watcher: Watcher) -> Items[Change]:  # type: ignore[override]  # as ``read``
-        async def fetch() -> list[Change]:
-            return await self._next_changes(watcher)
 
-        return Items(fetch, lambda: None)  # Outside ``fetch`` nothing is under way.
+def _records(reader: TopicReader) -> Items[Record]:
+    batches = Items(reader.next_chunk, reader.close)
+
+    async def fetch() -> list[Record] | None:
+        batch = await anext(batches, None)
+        return None if batch is None else reader.cut(batch)
+
+    return Items(fetch, reader.close)
 
 
 @asynccontextmanager
