@@ -109,7 +109,10 @@ class Group:
     async def __aenter__(self) -> Group:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception):
+            states = "\n".join(f"{name}: {state}" for name, state in self.status().items())
+            error.add_note(f"the members:\n{states}\ntheir last lines:\n{self.journal.tail()}")
         await self.close()
 
     async def close(self) -> None:
