@@ -123,7 +123,7 @@ class Disk:
         return replace(settled, commit_hint=point.end)
 
     def stored(self, hint: Membership) -> Stored:
-        """Build what a core starts from, as ``viewstamp.node.repair.recovery`` does; the whole log is in memory."""
+        """Build what a core starts from, as ``viewstamp.node.replay`` does; the whole log is in memory."""
         base = self.snapshot
         memberships = [base.membership if base is not None else MembershipEntry(Index(0), Term(0), hint)]
         for batch in self.batches:

@@ -21,8 +21,7 @@ from viewstamp.consensus.ready import TruncateLog, WriteHistory
 from viewstamp.consensus.state import Campaign, Core, Leading, SnapshotPoint
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Position, Viewstamp
-from viewstamp.node import log_reader
-from viewstamp.node.repair import recovery
+from viewstamp.node import log_reader, replay
 from viewstamp.node.snapshots import choice
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.policy import Snapshotter
@@ -276,7 +275,7 @@ def install_by_header() -> AbstractContextManager[None]:
     def holds(wal: Wal, _: TermHistory, snapshot: StoredSnapshot) -> bool:
         return wal.end >= snapshot.end and wal.recovery.previous_term == snapshot.term
 
-    return patched(recovery, _holds=holds)
+    return patched(replay, _holds=holds)
 
 
 def keep_history_at_install() -> AbstractContextManager[None]:

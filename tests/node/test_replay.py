@@ -4,7 +4,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.host.clock import RealClock
 from viewstamp.ids import Index, NodeId, Position, Term
 from viewstamp.node.applier import Applier
-from viewstamp.node.repair.recovery import _Replay
+from viewstamp.node.replay import _Replay
 from viewstamp.streams.machine import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 

@@ -184,9 +184,9 @@ async def test_a_log_that_lost_what_only_a_new_member_needs_gets_it_back(tmp_pat
         await group.run("n3")
         node = group.nodes[NodeId("n3")]
         assert node.wal is not None
-        assert node.snapshotter is not None
+        assert node.parts is not None
         assert group.journal.of("! the beginning of the log is lost", node="n3"), node.wal.first_index
-        assert not node.snapshotter.is_base_lost
+        assert not node.parts.snapshotter.is_base_lost
 
 
 async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_the_rest_too(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@
 | ``applier`` | the applied index, and everybody who waits for it | where batches come from |
 | ``log_reader`` | batches read back, from memory or disk | why they are wanted |
 | ``log_clock`` | the time that a leader gives its records, bounded by the other members' clocks | connections |
+| ``data_dir`` | control file, snapshots and log of one directory: opening it | what runs |
+| ``replay`` | from an open directory to what a core starts from | other members |
 | ``running_mark`` | why a member is recovering at its start, and what it has to regain | the log |
 | ``address_check`` | whether a node may start at the address of its settings | the log |
 | ``changes`` | changes of members and leader, followed to their end for the caller | how they are made |

@@ -28,7 +28,7 @@ from viewstamp.errors import FrameError, MovedError, ViewstampError
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection, Network
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.repair.recovery import Recovered
+from viewstamp.node.replay import Recovered
 from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 
 __all__ = ["check_address"]

@@ -37,14 +37,13 @@ from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
 from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.inbox import FromPeer, Join, Proposal
-from viewstamp.node.off_loop import OffLoop
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import Parts, assemble
 from viewstamp.node.peers.identity import reborn
 from viewstamp.node.peers.peer_client import LostError
 from viewstamp.node.reading import Reading
-from viewstamp.node.repair.recovery import InitialState, Recovered, recover
-from viewstamp.node.repair.repair import Repairer
+from viewstamp.node.repair.recovery import NodeRecovery
+from viewstamp.node.replay import Recovered
 from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
@@ -87,21 +86,14 @@ class Node:
         """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
         self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
-        self._initial = InitialState(machine)
-        self.repairer = Repairer(
-            host,
-            node=options.node,
-            cluster=options.cluster,
-            data_dir=options.data_dir,
-            members=self._membership,
-            hello=self._hello,
-            log=self._log,
+        self._recovery = NodeRecovery(
+            host, machine, options, members=self._membership, hello=self._hello, log=self._log
         )
+        self.repairer = self._recovery.repairer
         self._changed: dict[asyncio.Future[None], None] = {}
         self._stopping = False
         self.hands_over = True
         """Whether a clean stop lets another member lead first; not where all stop together."""
-        self._off_loop = OffLoop(host.disk)
         self._closing: asyncio.Task[None] | None = None
         """Closes the port of a node that has failed."""
         self._watchdog = Watchdog(self._has_lost_replica, self._on_lost_replica)
@@ -159,11 +151,10 @@ class Node:
         self._stopping = True
         self._watchdog.stop()
         await self._close_listener()
-        await self.repairer.close()
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait([self._restarting])
-        await self._off_loop.close()
+        await self._recovery.close()
         if self._closing is not None:
             await self._closing
         if self.parts is not None:
@@ -195,7 +186,7 @@ class Node:
             if self._is_failed:
                 return
             if prepare is not None:
-                await self._off_loop.run(prepare)
+                await self._recovery.run_blocking(prepare)
             await self._recover_and_assemble()
         except Exception as error:
             if not self._stopping:
@@ -238,7 +229,7 @@ class Node:
             await wal.close()
             if wal.failure is not None:
                 raise wal.failure
-            await self._off_loop.run(parts.log_store.mark_stopped)
+            await self._recovery.run_blocking(parts.log_store.mark_stopped)
 
     # -- What the parts report (``ports.NodeControl``) -------------------------------------------------------
 
@@ -265,7 +256,7 @@ class Node:
         if self.parts is None or standing.decides_alone(self.membership, self.me):
             self._log.error("! rot, and no other voter to repair it from", reason=error.message)
             return
-        self.repairer.suspicion = error
+        self._recovery.suspicion = error
         self.restart(error.message)
 
     def on_change(self) -> None:
@@ -280,39 +271,12 @@ class Node:
     # -- Starting -------------------------------------------------------------------------------------------
 
     async def _recover_and_assemble(self) -> None:
-        recovered = await self.repairer.recovered(lambda: self._off_loop.run(self._recover))
+        recovered = await self._recovery.run()
+        self.wal = recovered.wal
         await check_address(self.options, recovered, self.host.network)
         self._assemble(recovered)
 
-    def _recover(self) -> Recovered:
-        """Read what the directory holds; blocking."""
-        options = self.options
-        self._initial.restore()
-        if self.wal is not None:
-            self.wal.abandon()
-
-        def on_wal(wal: Wal) -> None:
-            self.wal = wal
-
-        def check_stop() -> None:
-            if self._stopping:
-                raise self._not_ready()
-
-        return recover(
-            self.host,
-            self.machine,
-            node=options.node,
-            cluster=options.cluster,
-            data_dir=options.data_dir,
-            members=self._membership,
-            wal_options=options.wal,
-            on_wal=on_wal,
-            check_stop=check_stop,
-            log=self._log,
-        )
-
     def _assemble(self, recovered: Recovered) -> None:
-        assert self.wal is not None, "recovery has opened it"
         assert self.server is not None, "it listens"
         self.me = self.server.node = recovered.member_id
         self.incarnation = recovered.incarnation
@@ -320,7 +284,6 @@ class Node:
             self.options,
             self.host,
             recovered,
-            self.wal,
             node=self,
             on_failed=self._on_failed,
             repairer=self.repairer,

@@ -42,9 +42,9 @@ from viewstamp.node.peers.identity import Joiner
 from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.ports import NodeControl
 from viewstamp.node.reading import Reading
-from viewstamp.node.repair.recovery import Recovered
 from viewstamp.node.repair.repair import Repairer
 from viewstamp.node.repair.scrubber import Scrubber
+from viewstamp.node.replay import Recovered
 from viewstamp.node.replica import Replica
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.snapshots.transfer import SnapshotFetcher
@@ -120,7 +120,6 @@ def assemble(
     options: NodeOptions,
     host: Host,
     recovered: Recovered,
-    wal: Wal,
     *,
     node: NodeControl,
     on_failed: Callable[[Failure], None],
@@ -134,14 +133,13 @@ def assemble(
       options: of the node.
       host: the machine.
       recovered: what the directory holds.
-      wal: the log of it, open and not started.
       node: what the parts report to.
       on_failed: called once, with the first failure; every part has been told to stop by then.
       repairer: asks other members for a lost beginning of the log.
       hello: what this member says of itself when it connects.
       log: the node's.
     """
-    me, applier, log_store = recovered.member_id, recovered.applier, recovered.log_store
+    me, wal, applier, log_store = recovered.member_id, recovered.wal, recovered.applier, recovered.log_store
     is_hinted = recovered.is_new and options.leader_hint == options.node
     raft_options = replace(options.core, campaign_at_once=is_hinted, may_lose_acknowledged=options.is_interval)
     raft = Raft(me, raft_options, recovered.stored, host.entropy)

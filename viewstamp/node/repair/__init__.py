@@ -2,8 +2,8 @@
 
 | file | owns | knows nothing of |
 | --- | --- | --- |
-| ``recovery`` | from a directory to a core: snapshot, log, history | what runs afterwards |
-| ``repair`` | what is done about damage that recovery has found | what runs afterwards |
+| ``recovery`` | the steps of a start, in their order: open, replay, reconcile | what runs afterwards |
+| ``repair`` | reconciling: what is done about damage that was found | what runs afterwards |
 | ``refetch`` | asking the other members for what is missing, and checking it | why it is missing |
 | ``salvage`` | what a damaged log still holds that other members may use | connections |
 | ``scrubber`` | finding rot in files that nobody reads | what is done about it |

@@ -1,331 +1,161 @@
-"""From a data directory to a core: the newest snapshot that is whole, the log behind it, and what both must agree on.
+"""From a data directory to what a core starts from, in three steps.
 
-| found | done |
-| --- | --- |
-| no snapshot, the log begins at 1 | the log is replayed from 1 |
-| a snapshot, and a log with its last record: the same term by history and header | replayed from the snapshot's end |
-| such a snapshot that the control file says was being installed | the installation is finished: see below |
-| any other snapshot that the log does not reach | the log lost its end: damage, nothing is changed |
-| any other snapshot that the log contradicts | damage, nothing is changed |
-| a damaged snapshot | set aside; the next older one, as long as the log reaches back to it |
-| no whole snapshot, the log begins above 1 | refused: an empty state would be an invention |
+| step | does | a death in it leaves |
+| --- | --- | --- |
+| *open* (``data_dir``) | reads the control file, lists the snapshots | the same directory |
+| *replay* (``replay``) | builds the state from snapshot and log; stores the running mark | a prefix of its writes, \
+after which the next start does the same |
+| *reconcile* (``repair``) | only after damage: fetches what is missing from the other members, or marks this one as \
+recovering; then the directory is opened and replayed again | the damaged directory, or a repaired one |
 
-A node that died while a leader's snapshot was being installed has the file, durable, a mark in the control file that
-names it (``wal/verdict.py``), and perhaps still the old log. The log is reset to the snapshot's end, and then its
-history is stored and the mark cleared, in this order (protocol rule 19). This can be repeated.
-
-Before anything is sent, the running mark is stored, and with it the pair that a power loss makes this member regain
-(``node/running_mark.py``).
-
-Everything blocks, and belongs in an executor.
+Opening and replaying block, and run in an executor of their own. Reconciling waits for other members as long as it
+takes. Damage that is found while the node runs ends its parts, and begins here again
+with :attr:`NodeRecovery.suspicion`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from viewstamp.consensus.membership import Membership, MembershipEntry
-from viewstamp.consensus.state import SnapshotPoint, Stored
-from viewstamp.consensus.term_history import TermHistory
-from viewstamp.errors import ConfigError, CorruptionError
+from viewstamp.consensus.membership import Membership
+from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
-from viewstamp.ids import ClusterId, Index, NodeId, Term
-from viewstamp.node.applier import Applier
-from viewstamp.node.log_store import LogStore, check_history, stored_membership
-from viewstamp.node.running_mark import mark_started
-from viewstamp.node.snapshots.file import SnapshotMeta
-from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
+from viewstamp.node.data_dir import DataDir
+from viewstamp.node.off_loop import OffLoop
+from viewstamp.node.options import NodeOptions
+from viewstamp.node.repair.repair import Repairer, missing_beginnings
+from viewstamp.node.replay import InitialState, Recovered, replay
 from viewstamp.node.state_machine import StateMachine
-from viewstamp.wal.budget import WalOptions
-from viewstamp.wal.control_file import ControlFile, ControlState
-from viewstamp.wal.format import NO_LOG_ID
 from viewstamp.wal.log import Wal
-from viewstamp.wal.recovery import check_without_log_id
-from viewstamp.wal.verdict import is_being_installed, known_end
-from viewstamp.wire.batch import Batch, Kind
 
-__all__ = ["InitialState", "Recovered", "point_of", "recover"]
+__all__ = ["NodeRecovery"]
 
-_PIECE_BYTES = 1024 * 1024
+_REPAIRS_MAX = 4
+"""How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
 
-
-@dataclass(slots=True, kw_only=True)
-class Recovered:
-    """What was found, ready to be run. ``load_seconds`` is how long the snapshot of ``load_bytes`` took to load."""
-
-    stored: Stored
-    applier: Applier
-    log_store: LogStore
-    snapshots: SnapshotStore
-    incarnation: str
-    member_id: NodeId
-    is_new: bool
-    load_seconds: float
-    load_bytes: int
+ResultT = TypeVar("ResultT")
 
 
-class InitialState:
-    """The state with which a machine was made, to go back to before a log is replayed again."""
+class NodeRecovery:
+    """Stands between a node's directory and its core, at a start and whenever the node begins again.
 
-    def __init__(self, machine: StateMachine) -> None:
-        """Know ``machine``, of which nothing has been applied."""
-        self._machine = machine
-        self._pieces: list[bytes] | None = None
-
-    def restore(self) -> None:
-        """Give the machine this state; the first time it has it. Blocking."""
-        if self._pieces is not None:
-            self._machine.adopt(self._machine.prepare(self._pieces))
-            return
-        cut = self._machine.begin_snapshot()
-        self._pieces = list(iter(lambda: cut.next_piece(_PIECE_BYTES), None))
-        cut.close()
-
-
-def point_of(meta: SnapshotMeta) -> SnapshotPoint:
-    """Return what a snapshot says of the log, as the core takes it."""
-    entry = MembershipEntry(
-        Index(meta.membership_index), Term(meta.membership_term), Membership.decode(meta.membership)
-    )
-    return SnapshotPoint(
-        end=meta.end,
-        last_term=meta.term,
-        history=TermHistory(meta.history),
-        membership=entry,
-        log_time=meta.log_time,
-    )
-
-
-def recover(
-    host: Host,
-    machine: StateMachine,
-    *,
-    node: NodeId,
-    cluster: ClusterId,
-    data_dir: str,
-    members: Membership,
-    wal_options: WalOptions,
-    on_wal: Callable[[Wal], None],
-    check_stop: Callable[[], None],
-    log: Logger,
-) -> Recovered:
-    """Read control file, snapshots and log, and replay what is committed.
-
-    Args:
-      host: the machine.
-      machine: the state machine, empty.
-      node: which node this is; another one's directory is refused.
-      cluster: which cluster.
-      data_dir: where everything stands.
-      members: the settings' hint, for a log without a membership.
-      wal_options: how to open the log.
-      on_wal: is given the log as soon as it is open: from then on it has to be closed.
-      check_stop: called now and then; raises to give up.
-      log: where damaged snapshots are told.
-
-    Raises:
-      ConfigError: another node's or cluster's directory, segments of another log, or files of a newer format.
-      OutdatedCodeError: the state is of newer code than this.
-      CorruptionError: damage; nothing was changed.
-      StorageError: the disk failed.
+    Invariants:
+      * a log that was opened is returned by :meth:`run`, or abandoned: nothing of the node ever wrote to it
     """
-    disk = host.disk
-    control = ControlFile.open(disk, data_dir)
-    state = control.state
-    if state is not None and (state.cluster_id, state.node_id) != (cluster, node):
-        raise ConfigError(
-            f"{data_dir} holds node {state.node_id} of cluster {state.cluster_id},"
-            f" the settings say node {node} of cluster {cluster}",
-            remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
+
+    def __init__(
+        self,
+        host: Host,
+        machine: StateMachine,
+        options: NodeOptions,
+        *,
+        members: Membership,
+        hello: Callable[[], dict[str, object]],
+        log: Logger,
+    ) -> None:
+        """Know the directory; nothing is read yet.
+
+        Args:
+          host: the machine.
+          machine: the state machine, of which nothing has been applied.
+          options: of the node.
+          members: the settings' hint, where nothing in the directory says who the members are.
+          hello: what this node says of itself to another member, but for what stands in the control file.
+          log: where is reported what was found and done.
+        """
+        self.repairer = Repairer(
+            host,
+            node=options.node,
+            cluster=options.cluster,
+            data_dir=options.data_dir,
+            members=members,
+            hello=hello,
+            log=log,
         )
-    snapshots = SnapshotStore.open(disk, f"{data_dir}/snapshots", cluster)
-    if state is None and snapshots.stored:
-        raise _orphan(data_dir, f"a snapshot up to index {snapshots.stored[0].end - 1}")
-    log_id = state.log_id if state is not None else NO_LOG_ID
-    if log_id == NO_LOG_ID:
-        log_id = host.entropy.randbytes(len(NO_LOG_ID))
-        if state is not None:
-            # A log of a version that wrote no ids. The id is durable before the first segment carries it.
-            check_without_log_id(disk, f"{data_dir}/wal")
-            state = replace(state, log_id=log_id)
-            control.write(state)
-    applier = Applier(machine, host.clock)
-    started = host.clock.monotonic()
-    snapshot = _load_newest(snapshots, applier, check_stop, log)
-    load_seconds = host.clock.monotonic() - started
-    begin = applier.applied_end
-    replay = _Replay(applier)
+        self.suspicion: CorruptionError | None = None
+        """Rot that was met while the node ran: looked for, and repaired, before the directory is opened."""
+        self._host = host
+        self._machine = machine
+        self._options = options
+        self._members = members
+        self._log = log
+        self._initial = InitialState(machine)
+        self._off_loop = OffLoop(host.disk)
+        self._wal: Wal | None = None
+        self._is_closed = False
 
-    def on_batch(batch: Batch, commit_end: int) -> None:
-        check_stop()
-        if state is None:
-            raise _orphan(data_dir, f"a log from index {batch.first_index} on")
-        replay.on_batch(batch, commit_end)
+    async def run(self) -> Recovered:
+        """Open and replay the directory; where that finds damage, reconcile and begin again, as long as it helps.
 
-    try:
-        wal = Wal.open(
-            disk,
-            f"{data_dir}/wal",
-            wal_options,
-            on_batch=on_batch,
-            must_exist=state is not None,
-            commit_hint=known_end(disk, data_dir, state),
-            first_index=begin,
-            previous_term=applier.applied_term,
-            scan_from=begin,
-            log_id=log_id,
+        Cancelled, it leaves the damaged directory, or a repaired one.
+
+        Raises:
+          ConfigError: another node's or cluster's directory, or files of a newer format.
+          CorruptionError: damage that cannot be repaired; nothing was changed.
+          ClosedError: the node was stopped meanwhile.
+          StorageError: the disk failed; StorageFullError: there is no room for what is set aside.
+        """
+        suspicion, self.suspicion = self.suspicion, None
+        if suspicion is not None:
+            await self.repairer.repair(suspicion)
+        for _ in range(_REPAIRS_MAX):
+            try:
+                recovered = await self.run_blocking(self._open_and_replay)
+            except CorruptionError as error:
+                if not await self.repairer.repair(error):
+                    raise
+                continue
+            if not await self._repair_beginning(recovered):
+                return self._hand_out(recovered)
+        return self._hand_out(await self.run_blocking(self._open_and_replay))
+
+    async def run_blocking(self, work: Callable[[], ResultT]) -> ResultT:
+        """Do blocking work on the directory, off the event loop; :meth:`close` waits for it."""
+        return await self._off_loop.run(work)
+
+    async def close(self) -> None:
+        """Give up what is under way, and wait until nothing uses the directory. Idempotent."""
+        self._is_closed = True
+        await self.repairer.close()
+        await self._off_loop.close()
+        self._abandon()
+
+    def _open_and_replay(self) -> Recovered:
+        self._initial.restore()
+        self._abandon()
+        options = self._options
+        directory = DataDir.open(self._host, options.data_dir, node=options.node, cluster=options.cluster)
+        return replay(
+            directory,
+            self._host,
+            self._machine,
+            options,
+            members=self._members,
+            on_wal=self._keep,
+            check_stop=self._check_stop,
+            log=self._log,
         )
-    except CorruptionError as error:
-        if snapshots.damaged:
-            found = "; ".join(str(damaged.error) for damaged in snapshots.damaged)
-            error.message += f" (and no snapshot that is whole reaches the log; damaged: {found})"
-        raise
-    on_wal(wal)
-    if state is None:
-        incarnation = f"{host.entropy.getrandbits(64):016x}"
-        state = ControlState(cluster_id=cluster, node_id=node, incarnation=incarnation, log_id=log_id)
-        control.write(state)
-    marked = mark_started(state, host.boot_id(), is_interval=wal_options.sync_seconds > 0)
-    if marked != state:
-        if marked.recovering_until != state.recovering_until:
-            log.error(
-                "! the machine lost power: acknowledged records that were not synced may be gone here",
-                end=wal.end,
-                pair=marked.recovering_until,
-                remedy="nothing: this member counts again when it holds what the others hold",
-            )
-        state = marked
-        control.write(state)
-    history = TermHistory(state.history)
-    if snapshot is None and wal.end == 1 < history.starts[0].begin:
-        # A repair found nothing left of the log, which begins anew: terms of records that are gone describe nothing.
-        history = TermHistory()
-        state = replace(state, history=history.starts)
-        control.write(state)
-    if snapshot is not None and not _holds(wal, history, snapshot):
-        if not is_being_installed(state, snapshot.end, snapshot.term):
-            raise _contradicted(wal, history, snapshot)
-        log.warning("! the log is reset to a snapshot that was being installed", index=snapshot.end - 1)
-        assert applier.applied_end == begin, "a log that contradicts a snapshot calls nothing behind it committed"
-        replay = _Replay(applier)
-        wal.reset_now(snapshot.end, snapshot.term)
-        history = TermHistory(snapshot.meta.history)
-        state = replace(state, history=history.starts, installing=None, commit_hint=snapshot.end)
-        control.write(state)
-    else:
-        replay.apply(max(wal.recovery.commit_hint, state.commit_hint))
-        check_history(history, wal, begin, data_dir)
-    wal.commit_hint = max(wal.commit_hint, applier.applied_end)
-    base = stored_membership(state, members) if snapshot is None else point_of(snapshot.meta).membership
-    return Recovered(
-        stored=Stored(
-            term=Term(state.term),
-            vote=state.vote,
-            history=history,
-            first_index=wal.first_index,
-            end=wal.end,
-            commit_end=applier.applied_end,
-            log_time=max(applier.log_time, replay.log_time),
-            tail=replay.tail(),
-            memberships=[base, *replay.memberships],
-            recovering_until=_pair(state.recovering_until),
-            lost_power=state.lost_power,
-        ),
-        applier=applier,
-        log_store=LogStore(wal, control, state),
-        snapshots=snapshots,
-        incarnation=state.incarnation,
-        member_id=NodeId(state.member_id) or node,
-        is_new=base.index == 0 and not replay.memberships and not state.membership,
-        load_seconds=load_seconds,
-        load_bytes=snapshot.size if snapshot is not None else 0,
-    )
 
+    async def _repair_beginning(self, recovered: Recovered) -> bool:
+        for begin in missing_beginnings(recovered, recovered.stored.first_index):
+            if await self.repairer.repair_beginning(begin):
+                return True
+        return False
 
-def _load_newest(
-    snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: Logger
-) -> StoredSnapshot | None:
-    """Adopt the newest snapshot that is whole; the damaged ones before it are set aside. None = there is none."""
-    for damaged in snapshots.damaged:
-        log.error("! damaged snapshot", path=damaged.path, reason=str(damaged.error))
-    for stored in list(snapshots.stored):
-        check_stop()
-        try:
-            prepared = applier.machine.prepare(snapshots.load(stored))
-        except CorruptionError as error:
-            log.error("! damaged snapshot", path=stored.path, reason=str(error))
-            snapshots.set_aside(stored, error)
-            continue
-        applier.adopt(prepared, point_of(stored.meta))
-        return stored
-    return None
+    def _check_stop(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self._options.node} is stopping", remedy="ask another node")
 
+    def _keep(self, wal: Wal) -> None:
+        self._wal = wal
 
-def _holds(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> bool:
-    """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
-    last = Index(snapshot.end - 1)
-    described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
-    return wal.end >= snapshot.end and wal.recovery.previous_term == snapshot.term == described
+    def _hand_out(self, recovered: Recovered) -> Recovered:
+        self._wal = None
+        return recovered
 
-
-class _Replay:
-    """What the pass over the log leaves: the applied state, the batches that may not be committed, the memberships."""
-
-    def __init__(self, applier: Applier) -> None:
-        self.memberships: list[MembershipEntry] = []
-        self.log_time = 0
-        self._applier = applier
-        self._pending: deque[Batch] = deque()
-
-    def on_batch(self, batch: Batch, commit_end: int) -> None:
-        """Take the next batch of the log, and what was known to be committed when it was written."""
-        self.log_time = max(self.log_time, batch.log_time)
-        if batch.kind is Kind.MEMBERSHIP:
-            membership = Membership.decode(batch.values()[0])
-            self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
-        self._pending.append(batch)
-        self.apply(commit_end)
-
-    def apply(self, commit_end: int) -> None:
-        """Apply what is known to be committed."""
-        while self._pending and self._pending[0].end <= commit_end:
-            self._applier.apply(self._pending.popleft())
-
-    def tail(self) -> list[Batch]:
-        """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
-        return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
-
-
-def _pair(stored: tuple[int, int] | None) -> tuple[Term, Index] | None:
-    return None if stored is None else (Term(stored[0]), Index(stored[1]))
-
-
-def _contradicted(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> CorruptionError:
-    """Describe a log that reaches a snapshot and holds another record at its end; nothing was changed."""
-    last = Index(snapshot.end - 1)
-    described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
-    found = f"term {wal.recovery.previous_term} by the log's headers, term {described} by the term history"
-    return CorruptionError(
-        f"the log in {wal.directory} contradicts the snapshot {snapshot.path}: the record of index {last} has term"
-        f" {snapshot.term} in the snapshot, {found}, and the snapshot was not being installed",
-        path=wal.directory,
-        expected=f"term {snapshot.term} at index {last}",
-        found=found,
-        remedy="nothing was changed; keep the directory, the other members go on without this one. If a snapshot or the"
-        " log was put here from elsewhere, take it out again",
-    )
-
-
-def _orphan(directory: str, found: str) -> CorruptionError:
-    """Say that there are data and no control file, before anything of them is changed."""
-    return CorruptionError(
-        f"{directory} holds {found}, but no control file",
-        path=directory,
-        expected="control-a or control-b",
-        found="neither",
-        remedy="put the file back if it was moved; without its vote and term history this member must not take part,"
-        " the others go on without it",
-    )
+    def _abandon(self) -> None:
+        wal, self._wal = self._wal, None
+        if wal is not None:
+            wal.abandon()

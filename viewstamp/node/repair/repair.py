@@ -23,7 +23,7 @@ Members damaged at different places give each other what they still have (``salv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 
 from viewstamp.consensus import standing
@@ -35,9 +35,9 @@ from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index, NodeId
 from viewstamp.node.peers.identity import name_of, reborn
-from viewstamp.node.repair.recovery import Recovered
 from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
 from viewstamp.node.repair.salvage import SalvagedLog
+from viewstamp.node.replay import Recovered
 from viewstamp.node.running_mark import UNKNOWN_END, lost_power, recovering_pair
 from viewstamp.node.snapshots.choice import find_missing_beginnings
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
@@ -54,10 +54,7 @@ from viewstamp.wal.repair import (
 from viewstamp.wal.truncation import MARK_NAME
 from viewstamp.wal.verdict import known_end
 
-__all__ = ["UNKNOWN_END", "Repairer", "recovering_pair"]
-
-_REPAIRS_MAX = 4
-"""How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
+__all__ = ["UNKNOWN_END", "Repairer", "missing_beginnings", "recovering_pair"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +88,7 @@ class _Look:
 
 
 class Repairer:
-    """Stands between a node's directory and its recovery: what is damaged is repaired, and recovered again.
+    """Repairs a node's directory from the other members.
 
     Nothing else may use the directory meanwhile.
     """
@@ -120,8 +117,6 @@ class Repairer:
         """
         self.progress: RepairProgress | None = None
         """How far a repair is; None = there is none under way."""
-        self.suspicion: CorruptionError | None = None
-        """Rot that was met while the node ran: looked for, and repaired, before the next recovery."""
         self.salvaged: SalvagedLog | None = None
         """What can be given to others while a repair is under way; None = nothing, or not known yet."""
         self._begins_for_good: Index | None = None
@@ -140,32 +135,23 @@ class Repairer:
     def _wal(self) -> str:
         return f"{self._data_dir}/wal"
 
-    async def recovered(self, recover: Callable[[], Awaitable[Recovered]]) -> Recovered:
-        """Return what ``recover`` does; where it finds damage, repair and recover again, as long as that helps.
+    async def repair(self, error: CorruptionError) -> bool:
+        """Repair what ``error`` speaks of; return whether the directory is another one now.
 
         Waits for other members as long as it takes. Cancelled, it leaves the damaged directory, or a repaired one.
 
         Raises:
-          CorruptionError: of ``recover``, where nothing can be done; nothing was changed.
           ClosedError: the node was stopped meanwhile.
           StorageError: the disk failed; StorageFullError: there is no room for what is set aside.
         """
-        suspicion, self.suspicion = self.suspicion, None
-        if suspicion is not None:
-            await self._run(self._repair(suspicion))
-        for _ in range(_REPAIRS_MAX):
-            try:
-                recovered = await recover()
-            except CorruptionError as error:
-                if not await self._run(self._repair(error)):
-                    raise
-                continue
-            for begin in _missing_beginnings(recovered, recovered.stored.first_index):
-                if await self._run(self._repair_beginning(begin)):
-                    break
-            else:
-                return recovered
-        return await recover()
+        return await self._run(self._repair(error))
+
+    async def repair_beginning(self, begin: Index) -> bool:
+        """Fetch what is missing from index ``begin`` on to the first one of an intact log; False = no member has it.
+
+        Raises: as :meth:`repair`.
+        """
+        return await self._run(self._repair_beginning(begin))
 
     async def find_lost_beginning(
         self, recovered: Recovered, membership: Membership, first_index: Index
@@ -174,7 +160,7 @@ class Repairer:
 
         Only where another member still has them: what was trimmed since is missing too, and not missed.
         """
-        begins = _missing_beginnings(recovered, first_index)
+        begins = missing_beginnings(recovered, first_index)
         if not begins or first_index == self._begins_for_good:
             return None
         state = recovered.log_store.state
@@ -292,7 +278,6 @@ class Repairer:
         self._log.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
 
     async def _repair_beginning(self, begin: Index) -> bool:
-        """Fetch what is missing from index ``begin`` on to the first one of an intact log; False = nobody has it."""
         self.progress = RepairProgress(sentence=f"{self._node} looks for the beginning of its log")
         error = CorruptionError(f"the records of {self._wal} from index {begin} on are in use")
         try:
@@ -477,7 +462,8 @@ def _id_of(state: ControlState) -> NodeId:
     return NodeId(state.member_id or state.node_id)
 
 
-def _missing_beginnings(recovered: Recovered, first_index: Index) -> list[Index]:
+def missing_beginnings(recovered: Recovered, first_index: Index) -> list[Index]:
+    """Return where a log should begin that begins too late, at ``first_index``; see ``snapshots/choice.py``."""
     ends = [each.end for each in recovered.snapshots.stored]
     return find_missing_beginnings(ends, recovered.applier.machine.keep_from(), log_begin=first_index)
 

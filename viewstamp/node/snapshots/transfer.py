@@ -30,7 +30,7 @@ from viewstamp.node.inbox import Inbox, InstallSnapshot
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers.peer_client import PeerSession
 from viewstamp.node.peers.pool import PeerPool
-from viewstamp.node.repair.recovery import point_of
+from viewstamp.node.replay import point_of
 from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr

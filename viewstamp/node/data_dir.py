@@ -1,0 +1,98 @@
+"""The data directory of a node: control file, snapshots and log, which belong to one node of one cluster.
+
+| path | holds |
+| --- | --- |
+| ``control-a``, ``control-b`` | term, vote, history and identity (``wal/control_file.py``) |
+| ``snapshots/`` | images of the state machine (``snapshots/store.py``) |
+| ``wal/`` | the log (``wal/log.py``) |
+| ``damaged-<n>/`` | what a repair has set aside |
+
+Opening it removes leftovers of snapshots that were being written. A log of a version that wrote no log ids gets one,
+durable in the control file before the first segment carries it. A death in between changes nothing for the next start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from viewstamp.errors import ConfigError, CorruptionError
+from viewstamp.host.interfaces import Disk, Host
+from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.snapshots.store import SnapshotStore
+from viewstamp.wal.control_file import ControlFile, ControlState
+from viewstamp.wal.format import NO_LOG_ID
+from viewstamp.wal.recovery import check_without_log_id
+
+__all__ = ["DataDir"]
+
+
+class DataDir:
+    """An open data directory; blocking.
+
+    Invariants:
+      * ``state`` is what the control file holds; None = the directory is new
+    """
+
+    def __init__(self, disk: Disk, path: str, control: ControlFile, snapshots: SnapshotStore, log_id: bytes) -> None:
+        """Made by :meth:`open`."""
+        self.disk = disk
+        self.path = path
+        self.control = control
+        self.state = control.state
+        self.snapshots = snapshots
+        self.log_id = log_id
+        """The identity of the log, which each of its segments carries."""
+
+    @classmethod
+    def open(cls, host: Host, path: str, *, node: NodeId, cluster: ClusterId) -> DataDir:
+        """Read control file and snapshots; the log is opened by the replay.
+
+        Raises:
+          ConfigError: another node's or cluster's directory, or files of a newer format.
+          CorruptionError: data without a control file, or a control file of which no copy is intact.
+          StorageError: the disk failed.
+        """
+        disk = host.disk
+        control = ControlFile.open(disk, path)
+        state = control.state
+        if state is not None and (state.cluster_id, state.node_id) != (cluster, node):
+            raise ConfigError(
+                f"{path} holds node {state.node_id} of cluster {state.cluster_id},"
+                f" the settings say node {node} of cluster {cluster}",
+                remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
+            )
+        snapshots = SnapshotStore.open(disk, f"{path}/snapshots", cluster)
+        log_id = state.log_id if state is not None else NO_LOG_ID
+        is_without_id = log_id == NO_LOG_ID
+        if is_without_id:
+            log_id = host.entropy.randbytes(len(NO_LOG_ID))
+        directory = cls(disk, path, control, snapshots, log_id)
+        if state is None and snapshots.stored:
+            raise directory.orphan(f"a snapshot up to index {snapshots.stored[0].end - 1}")
+        if state is not None and is_without_id:
+            check_without_log_id(disk, directory.wal_path)
+            directory.write(replace(state, log_id=log_id))
+        return directory
+
+    @property
+    def wal_path(self) -> str:
+        """The directory of the log."""
+        return f"{self.path}/wal"
+
+    def write(self, state: ControlState) -> ControlState:
+        """Store ``state``, if it is another one, and return it; durable on return."""
+        if state != self.state:
+            self.control.write(state)
+            self.state = state
+        return state
+
+    def orphan(self, found: str) -> CorruptionError:
+        """Describe data without a control file, before anything of them is changed."""
+        return CorruptionError(
+            f"{self.path} holds {found}, but no control file",
+            path=self.path,
+            expected="control-a or control-b",
+            found="neither",
+            remedy="put the file back if it was moved; without its vote and term history this member must not take"
+            " part, the others go on without it",
+        )
