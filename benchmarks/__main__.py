@@ -14,16 +14,17 @@ import time
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.cluster import own_directory
-from benchmarks.report import conditions
 from benchmarks.results import keep
 from benchmarks.rows import NAMES, Options, Row, load
 from benchmarks.rows.row import as_json
 from benchmarks.table import WIDTH, print_details, print_goals
+from viewstamp.bench.cluster import own_directory
+from viewstamp.bench.conditions import conditions
 from viewstamp.terminal.loop import run_async
 
 __all__ = ["main"]
@@ -68,7 +69,8 @@ def _measure(row: Row, options: argparse.Namespace, errors: Console) -> Record:
         minutes=options.minutes,
         say=lambda text: errors.print(f"{datetime.now():%H:%M:%S} {text}", markup=False, highlight=False),
     )
-    with own_directory() as directory:
+    with own_directory(Path("viewstamp-data")) as directory:
+        directory.chmod(0o711)  # A peer that refuses root runs as another user, who must get to its own files.
         found = conditions(directory)
         result = run_async(_in_time(row, asked, directory))
     return {

@@ -20,17 +20,19 @@ import selectors
 import subprocess
 import sys
 import time
-from array import array
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
-from benchmarks.cluster import Members, cpu_seconds, own_cluster, own_directory
-from benchmarks.report import conditions, percentile, print_json, print_table
+from benchmarks.report import print_json, print_table
+from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directory
+from viewstamp.bench.conditions import conditions
+from viewstamp.bench.load import percentile, repeat
 from viewstamp.config.create import free_addresses
 from viewstamp.embed.run_node import new_event_loop
+from viewstamp.local.process import cpu_seconds
 from viewstamp.wire.commands import encode_command
 
 _TOPIC = "raw"
@@ -45,46 +47,31 @@ Call = Callable[[], Awaitable[object]]
 Figures = dict[str, Any]
 
 
-async def drive(members: Members, call: Call, callers: int, seconds: float) -> Figures:
+async def drive(members: EmbeddedLeader, call: Call, callers: int, seconds: float) -> Figures:
     """Keep ``callers`` calls going for a while; the first moments do not count."""
-    latencies = array("d")
-    clock = time.perf_counter
-    start = clock() + _WARM_UP_SECONDS
-    end = start + seconds
-
-    async def caller() -> None:
-        began = clock()
-        while began < end:
-            await call()
-            now = clock()
-            if began >= start and now <= end:
-                latencies.append(now - began)
-            began = now
 
     async def watch_cpu() -> list[float]:
         await asyncio.sleep(_WARM_UP_SECONDS)
-        before = [time.process_time(), *map(cpu_seconds, members.others)]
+        before = [sum(cpu_seconds(pid)) for pid in members.others]
         await asyncio.sleep(seconds)
-        after = [time.process_time(), *map(cpu_seconds, members.others)]
-        return [later - earlier for earlier, later in zip(before, after, strict=True)]
+        return [sum(cpu_seconds(pid)) - earlier for pid, earlier in zip(members.others, before, strict=True)]
 
     watching = asyncio.create_task(watch_cpu())
-    await asyncio.gather(*(caller() for _ in range(callers)))
-    cpu = await watching
-    count = max(1, len(latencies))
+    figures = await repeat([call], callers, seconds, warm_up=_WARM_UP_SECONDS)
+    others, count = await watching, max(1, figures.count)
     return {
-        "per_second": len(latencies) / seconds,
-        "p50_ms": percentile(latencies, 50) * 1000,
-        "p99_ms": percentile(latencies, 99) * 1000,
-        "leader_us": cpu[0] / count * 1e6,
-        "others_us": sum(cpu[1:]) / max(1, len(cpu) - 1) / count * 1e6,
+        "per_second": figures.per_second,
+        "p50_ms": percentile(figures.latencies, 50),
+        "p99_ms": percentile(figures.latencies, 99),
+        "leader_us": figures.client_cpu_seconds / count * 1e6,
+        "others_us": sum(others) / max(1, len(others)) / count * 1e6,
     }
 
 
 async def measure(options: argparse.Namespace, directory: Path) -> Figures:
     """Measure appends and commands in turns."""
     settings = {"actors.counter": "benchmarks.actors:Counter"}
-    async with own_cluster(directory, settings, thread=options.thread) as members:
+    async with embedded_leader(directory, settings, thread=options.thread) as members:
         node = members.node
         counter = node.actor("counter")
         value = encode_command("counter", "", 0, "add", [1], {})
@@ -176,7 +163,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.no_rival and find_spec("pysyncobj") is None:
         parser.error("pysyncobj is not installed: run `make bench WHAT=commands`, or leave it out by --no-rival")
-    with own_directory() as directory:
+    with own_directory(Path("viewstamp-data")) as directory:
         result: Figures = {**conditions(directory), "callers": options.callers, "thread": options.thread}
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             result |= runner.run(measure(options, directory))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewstamp.errors import ConfigError
-
-__all__ = ["CHART", "Look", "check_drawing", "draw"]
+__all__ = ["CHART", "Look", "draw"]
 
 CHART = Path(__file__).parents[1] / "docs" / "memory.svg"
 _POINTS_MAX = 200
@@ -25,13 +22,6 @@ class Look:
     """Since the beginning."""
     megabytes: Sequence[float]
     """Of each node: PSS in millions of bytes."""
-
-
-def check_drawing() -> None:
-    """See before anything is measured that it can be drawn. Raises ConfigError: what draws is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        remedy = "run `pip install 'viewstamp[plot]'`"
-        raise ConfigError("--minutes draws with matplotlib, which is not installed here", remedy=remedy)
 
 
 def draw(looks: Sequence[Look], per_second: float, callers: int, path: Path) -> None:

@@ -18,8 +18,9 @@ from typing import cast
 
 import msgpack
 
-from benchmarks.report import conditions, print_json, print_table
+from benchmarks.report import print_json, print_table
 from benchmarks.rows.appends import VALUE
+from viewstamp.bench.conditions import conditions
 from viewstamp.host.clock import RealClock
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.applier import Applier

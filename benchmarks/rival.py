@@ -25,7 +25,7 @@ from typing import Any, cast
 from pysyncobj import SyncObj, SyncObjConf, replicated
 from pysyncobj.journal import FileJournal
 
-from benchmarks.report import percentile
+from viewstamp.bench.load import percentile
 from viewstamp.embed.run_node import new_event_loop
 
 _WARM_UP_SECONDS = 1.0

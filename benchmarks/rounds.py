@@ -21,20 +21,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import own_directory
-from benchmarks.report import conditions, print_json, print_table
+from benchmarks.report import print_json, print_table
 from benchmarks.rows.appends import VALUE
-from viewstamp.bench.cluster import TOPIC, connected_to, own_cluster
+from viewstamp.bench.cluster import TOPIC, connected_to, own_cluster, own_directory
+from viewstamp.bench.conditions import conditions
 from viewstamp.bench.load import Figures, drive
 from viewstamp.client.aio import Client
 from viewstamp.embed.run_node import new_event_loop
 from viewstamp.local.cluster import LocalCluster
+from viewstamp.local.process import cpu_seconds
 
 _SHAPES = ((1, 1), (64, 1), (64, 8), (64, 64), (256, 1), (256, 8), (256, 64))
 """Callers and sessions."""
 _PROCESSES = ("callers", "leader", "follower")
 _WARM_UP_SECONDS = 0.5
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -54,10 +54,9 @@ class Usage:
 
 def usage(pid: int) -> Usage:
     """Ask the system what a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     threads = [(each / "status").read_text(encoding="utf-8") for each in Path(f"/proc/{pid}/task").iterdir()]
     switches = sum(int(found) for text in threads for found in re.findall(r"ctxt_switches:\s+(\d+)", text))
-    return Usage(int(fields[11]) / _TICKS_PER_SECOND, int(fields[12]) / _TICKS_PER_SECOND, switches)
+    return Usage(*cpu_seconds(pid), switches)
 
 
 async def groups(client: Client) -> tuple[str, dict[str, int]]:
@@ -108,7 +107,7 @@ async def measure(local: LocalCluster, callers: int, sessions: int, seconds: flo
 
 async def measure_all(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
     """Measure all shapes against one cluster."""
-    async with own_cluster(str(directory / "nodes")) as local:
+    async with own_cluster(directory / "nodes") as local:
         return [await measure(local, *shape, options.seconds) for shape in _SHAPES]
 
 
@@ -118,7 +117,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each shape")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
-    with own_directory() as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with own_directory(Path("viewstamp-data")) as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
         found, shapes = conditions(directory), runner.run(measure_all(options, directory))
     if options.output == "json":
         print_json({**found, "shapes": shapes})

@@ -24,8 +24,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.cluster import Members, own_cluster, own_directory
-from benchmarks.report import conditions, percentile, print_json, print_table
+from benchmarks.report import print_json, print_table
+from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directory
+from viewstamp.bench.conditions import conditions
+from viewstamp.bench.load import percentile
 from viewstamp.embed import EmbeddedNode
 from viewstamp.embed.run_node import new_event_loop
 
@@ -54,7 +56,9 @@ async def fill(node: EmbeddedNode, instances: int, size: int) -> None:
     await asyncio.gather(*(filler() for _ in range(_FILLING)))
 
 
-async def append_beside(members: Members, work: Callable[[], Awaitable[object]], callers: int, value: bytes) -> Figures:
+async def append_beside(
+    members: EmbeddedLeader, work: Callable[[], Awaitable[object]], callers: int, value: bytes
+) -> Figures:
     """Keep ``callers`` appends going until ``work`` is done; those count that began meanwhile."""
     node, clock = members.node, time.perf_counter
     latencies = array("d")
@@ -95,7 +99,7 @@ async def append_beside(members: Members, work: Callable[[], Awaitable[object]],
 
 async def measure(options: argparse.Namespace, directory: Path) -> Figures:
     """Fill the state, then measure without and with snapshots in turns."""
-    async with own_cluster(directory, _SETTINGS, thread=False) as members:
+    async with embedded_leader(directory, _SETTINGS, thread=False) as members:
         node = members.node
         value = bytes(options.bytes)
         await node.create_topic(_TOPIC)
@@ -158,7 +162,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
-    with own_directory() as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with own_directory(Path("viewstamp-data")) as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
         result: Figures = {**conditions(directory), "callers": options.callers, "rounds": options.rounds}
         result |= runner.run(measure(options, directory))
     if options.output == "json":

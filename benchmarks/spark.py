@@ -30,8 +30,9 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from benchmarks.cluster import own_directory
-from benchmarks.report import conditions, print_json, print_table
+from benchmarks.report import print_json, print_table
+from viewstamp.bench.cluster import own_directory
+from viewstamp.bench.conditions import conditions
 from viewstamp.errors import RequestError
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.spark import session
@@ -304,7 +305,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.records < 1000 or options.rounds < 1:
         raise RequestError("too little to measure", remedy="take at least 1000 records and one round")
-    with own_directory() as directory:
+    with own_directory(Path("viewstamp-data")) as directory:
         found = {"conditions": conditions(directory), "durability": "majority, synced"}
         result = {**found, **Bench(options, directory).run()}
     print_json(result) if options.output == "json" else show(result)

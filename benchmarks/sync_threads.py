@@ -35,7 +35,9 @@ from statistics import median
 
 import uvloop
 
-from benchmarks.report import conditions, percentile, print_json, print_table
+from benchmarks.report import print_json, print_table
+from viewstamp.bench.conditions import conditions
+from viewstamp.bench.load import percentile
 from viewstamp.host.disk import RealDisk, RealFile
 from viewstamp.host.interfaces import File
 from viewstamp.ids import Index, Position, Term

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sources import MODULES, PACKAGE, offenders, place, tree
+from tests.sources import MODULES, PACKAGE, ROOT, offenders, place, tree
 
 DOORS = ("host", "sim", "cli", "local", "demo", "bench", "terminal")
 """The subpackages that may touch the clock and the dice; everybody else is handed them, so that a seed decides all."""
@@ -171,3 +171,23 @@ middle = (low + high) // 2
         "line 3: (voters - 1) // 2",
         "line 4: majority =",
     ]
+
+
+MEASURING = {
+    "conditions": "viewstamp/bench/conditions.py",
+    "cpu_seconds": "viewstamp/local/process.py",
+    "own_cluster": "viewstamp/bench/cluster.py",
+    "own_directory": "viewstamp/bench/cluster.py",
+    "percentile": "viewstamp/bench/load.py",
+}
+"""Functions of which the benchmarks of the command and those of the checkout once had one each, and their home."""
+
+
+def test_both_systems_of_benchmarks_measure_with_one_library() -> None:
+    """Figures that were computed in two ways cannot be compared."""
+    found: dict[str, list[str]] = {each: [] for each in MEASURING}
+    for path in [*MODULES, *sorted((ROOT / "benchmarks").rglob("*.py"))]:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in MEASURING:
+                found[node.name].append(path.relative_to(ROOT).as_posix())
+    assert {each: [home] for each, home in MEASURING.items()} == found

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.ceiling import Ceiling
-from benchmarks.cluster import own_cluster
 from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult
 from benchmarks.rows.turns import Contender, Turn, take_turns
+from viewstamp.bench.cluster import embedded_leader
 from viewstamp.bench.load import drive
 
 __all__ = ["ROW"]
@@ -40,7 +40,7 @@ class _Embedded:
 async def _measure(options: Options, directory: Path) -> RowResult:
     result = RowResult(subjects=[])
     async with AsyncExitStack() as stack:
-        members = await stack.enter_async_context(own_cluster(directory / "nodes", {}, thread=False))
+        members = await stack.enter_async_context(embedded_leader(directory / "nodes", {}, thread=False))
         await members.node.create_topic(_TOPIC)
         receipt = await members.node.append(_TOPIC, VALUE)
         ceiling = await stack.enter_async_context(Ceiling.running(directory))

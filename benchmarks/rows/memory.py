@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from benchmarks.memory_chart import CHART, Look, check_drawing, draw
+from benchmarks.memory_chart import CHART, Look, draw
 from benchmarks.peers.etcd import Etcd
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.peer import Peer
@@ -30,6 +30,7 @@ from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult, Subject
 from benchmarks.rows.turns import open_sessions, running
 from viewstamp.bench.load import drive
+from viewstamp.bench.plot import check_installed
 
 __all__ = ["ROW"]
 
@@ -45,7 +46,7 @@ _GROWTH = f"{Ours.name}, growth in the second half"
 
 async def _measure(options: Options, directory: Path) -> RowResult:
     if options.minutes:
-        check_drawing()
+        check_installed("--minutes")
     result = RowResult(subjects=[])
     ours = Ours()
     async with AsyncExitStack() as stack:

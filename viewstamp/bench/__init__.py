@@ -7,6 +7,7 @@ Promises
   * ``durability`` and ``filesystem`` are in every output, and memory is not passed off as a disk.
   * What is a cluster's own is made in the current directory, on its disk, and is removed in the end, whatever ends it.
 
-The pieces: ``load.py`` keeps callers going and counts; ``cluster.py`` makes a cluster, or takes one that is there;
-``fill.py`` puts records into it; ``plot.py`` draws percentiles; ``report.py`` prints.
+The pieces: ``load.py`` keeps callers going and counts; ``cluster.py`` makes a cluster, or takes one that is there, or
+leads one from this process; ``fill.py`` puts records into it; ``conditions.py`` says where and with what was measured;
+``plot.py`` draws percentiles; ``report.py`` prints.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,13 +17,27 @@ from viewstamp.local.target import ClusterTarget
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
+    from viewstamp.embed import EmbeddedNode
     from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node import LocalNode
 
-__all__ = ["TOPIC", "WAIT_SECONDS", "connected", "connected_to", "filesystem_of", "own_cluster", "own_directory"]
+__all__ = [
+    "TOPIC",
+    "WAIT_SECONDS",
+    "EmbeddedLeader",
+    "connected",
+    "connected_to",
+    "embedded_leader",
+    "filesystem_of",
+    "own_cluster",
+    "own_directory",
+]
 
 TOPIC: Final = "bench"
 NODES: Final = 3
 WAIT_SECONDS: Final = 30.0
+PATIENCE: Final = {"timeouts.election_ms": "5000"}
+"""A machine that is busy with other things must not cost the member in this process the leadership."""
 
 
 @asynccontextmanager
@@ -41,11 +55,12 @@ async def connected(
         else:
             own = stack.enter_context(own_directory())
             filesystem = filesystem_of(own)
-            local = await stack.enter_async_context(own_cluster(own, embedded=embedded))
             if embedded:
-                yield [await stack.enter_async_context(_embedded_leader(local))], filesystem
+                leader = await stack.enter_async_context(embedded_leader(own / "nodes"))
+                await leader.node.create_topic(TOPIC)
+                yield [leader.node], filesystem
                 return
-            target = local.target
+            target = (await stack.enter_async_context(own_cluster(own / "nodes"))).target
         yield await stack.enter_async_context(connected_to(target, count)), filesystem
 
 
@@ -59,50 +74,90 @@ async def connected_to(target: ClusterTarget, count: int) -> AsyncIterator[list[
 
 
 @contextmanager
-def own_directory(parent: Path | None = None) -> Iterator[str]:
-    """Yield a new directory in ``parent``, by default the current one; it is removed in the end with all in it."""
+def own_directory(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new directory in ``parent``, by default the current one; it is removed in the end with all in it.
+
+    A ``parent`` that is not there is made, and removed again unless somebody else has put something there.
+    """
     # Beside the current directory's files and not in the system's temporary directory, which may be memory.
-    path = tempfile.mkdtemp(prefix="viewstamp-bench-", dir=parent or os.getcwd())
+    parent = (parent or Path()).absolute()
+    is_made = not parent.exists()
+    parent.mkdir(exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="viewstamp-bench-", dir=parent))
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        if is_made and not any(parent.iterdir()):
+            parent.rmdir()
 
 
 @asynccontextmanager
-async def own_cluster(directory: str, *, embedded: bool = False) -> AsyncIterator[LocalCluster]:
-    """Yield a new cluster with default settings that is RUNNING; in the end its nodes are killed.
-
-    ``embedded``: without its first node, and so without being RUNNING.
-    """
+async def own_cluster(directory: Path) -> AsyncIterator[LocalCluster]:
+    """Yield a new cluster with default settings that is RUNNING; in the end its nodes are killed."""
     from viewstamp.local.cluster import LocalCluster
 
     local = LocalCluster.open_or_create(directory, NODES)
-    nodes = list(local.nodes.values())[embedded:]
+    nodes = list(local.nodes.values())
+    async with _running(local, nodes):
+        await local.wait_running(nodes, WAIT_SECONDS)
+        yield local
+
+
+class EmbeddedLeader:
+    """A leader in this process, and the processes of the other members."""
+
+    def __init__(self, node: EmbeddedNode, others: list[int]) -> None:
+        self.node = node
+        self.others = others
+        """Process ids."""
+
+    def check_leading(self) -> None:
+        """Raise UnavailableError unless the member in this process leads: another's figures are of no use."""
+        if self.node.node_status["role"] != "leader":
+            raise UnavailableError("the member in this process does not lead any more", remedy="run it again")
+
+
+@asynccontextmanager
+async def embedded_leader(
+    directory: Path, settings: Mapping[str, str] | None = None, *, thread: bool = False
+) -> AsyncIterator[EmbeddedLeader]:
+    """Run a new cluster; its first member, which campaigns first, leads in this process.
+
+    Args:
+      directory: for their files and data.
+      settings: ``section.key`` to text, for all of them.
+      thread: the leader has a loop and a thread of its own, as programs have it by default.
+
+    Raises:
+      UnavailableError: another one was elected, or a member did not start.
+    """
+    from viewstamp.embed import open_node
+    from viewstamp.local.cluster import LocalCluster
+    from viewstamp.local.node_process import logger
+
+    local = LocalCluster.open_or_create(directory, NODES, {**PATIENCE, **(settings or {})})
+    first, *others = local.nodes.values()
+    async with (
+        _running(local, others),
+        open_node(first.file, thread=thread, timeout=WAIT_SECONDS, log=logger("error")) as node,
+    ):
+        await local.wait_running(others, WAIT_SECONDS)
+        leader = EmbeddedLeader(node, [pid for other in others if (pid := other.pid()) is not None])
+        leader.check_leading()
+        yield leader
+
+
+@asynccontextmanager
+async def _running(local: LocalCluster, nodes: Sequence[LocalNode]) -> AsyncIterator[None]:
     try:
         with nodes_end_with_this_process():
             for node in nodes:
                 local.spawn(node)
-            if not embedded:
-                await local.wait_running(nodes, WAIT_SECONDS)
-            yield local
+            yield
     finally:
         for node in nodes:
             await node.kill()
-
-
-@asynccontextmanager
-async def _embedded_leader(local: LocalCluster) -> AsyncIterator[Client]:
-    """Run n1, which campaigns first, in this process and on this loop."""
-    from viewstamp.embed.open_node import open_node
-    from viewstamp.local.node_process import logger
-
-    settings = next(iter(local.nodes.values())).settings
-    async with open_node(settings, thread=False, timeout=WAIT_SECONDS, log=logger("error")) as node:
-        await node.create_topic(TOPIC)
-        if node.node_status["role"] != "leader":
-            raise UnavailableError("another node was elected than the one in this process", remedy="run it again")
-        yield node
 
 
 def filesystem_of(directory: str | Path) -> str:

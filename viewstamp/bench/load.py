@@ -6,12 +6,12 @@ import asyncio
 import math
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-__all__ = ["Append", "Call", "Figures", "drive", "repeat"]
+__all__ = ["Append", "Call", "Figures", "drive", "percentile", "repeat"]
 
 Append = Callable[[bytes], Awaitable[object]]
 """Appends one record; returns once it is as durable as it is going to be."""
@@ -56,9 +56,13 @@ class Figures:
 
     def percentile_ms(self, percent: float) -> float | None:
         """Return the time that ``percent`` of the calls did not exceed, 100 = the longest; None = there were none."""
-        if not self.latencies:
-            return None
-        return round(self.latencies[max(0, math.ceil(self.count * percent / 100) - 1)], 3)
+        return round(percentile(self.latencies, percent), 3) if self.latencies else None
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Return the value that ``percent`` of the values do not exceed, 100 = the largest; 0.0 if there are none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
 
 
 async def drive(

@@ -14,9 +14,15 @@ from viewstamp.errors import ConfigError
 if TYPE_CHECKING:
     from viewstamp.bench.load import Figures
 
-__all__ = ["check_plot", "curve", "draw"]
+__all__ = ["check_installed", "check_plot", "curve", "draw"]
 
 POINTS_A_NINE: Final = 100
+
+
+def check_installed(flag: str) -> None:
+    """Raise ConfigError if what draws is not installed; ``flag`` asks for the picture."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError(f"{flag} needs matplotlib, not installed here", remedy="run `pip install 'viewstamp[plot]'`")
 
 
 def check_plot(path: Path | None) -> None:
@@ -27,8 +33,7 @@ def check_plot(path: Path | None) -> None:
     """
     if path is None:
         return
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib, not installed here", remedy="run `pip install 'viewstamp[plot]'`")
+    check_installed("--plot")
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise ConfigError(f"--plot {path} cannot be written", remedy="name a file in a folder that this user may write")
 

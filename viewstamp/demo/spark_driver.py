@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, Final
 
 from viewstamp.errors import UnavailableError, ViewstampError
+from viewstamp.local.process import processes_of_session
 
 __all__ = ["Driver"]
 
@@ -101,7 +102,7 @@ class Driver:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # The driver and the JVM, at one instant.
         deadline = time.monotonic() + GONE_SECONDS
-        while left := list(_in_session(self._process.pid)):
+        while left := list(processes_of_session(self._process.pid)):
             if time.monotonic() > deadline:
                 raise UnavailableError(f"the Spark driver's processes {left} do not end, not even by SIGKILL")
             for pid in left:
@@ -114,14 +115,3 @@ class Driver:
 
 def _opened(path: str) -> IO[bytes]:
     return open(path, "ab")
-
-
-def _in_session(session: int) -> Iterator[int]:
-    """Yield the processes of a session that live. None where there is no /proc: workers end by themselves then."""
-    with suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):
-            with suppress(ValueError, OSError), open(f"/proc/{int(name)}/stat", "rb") as stream:
-                # The name in brackets may hold spaces and brackets of its own.
-                fields = stream.read().rpartition(b")")[2].split()
-                if int(fields[3]) == session and fields[0] not in (b"Z", b"X"):
-                    yield int(name)

@@ -13,11 +13,20 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["command_line", "end_with_parent", "is_paused", "nodes_end_with_this_process", "start_mark"]
+__all__ = [
+    "command_line",
+    "cpu_seconds",
+    "end_with_parent",
+    "is_paused",
+    "nodes_end_with_this_process",
+    "processes_of_session",
+    "start_mark",
+]
 
 _PARENT: Final = "VIEWSTAMP_PARENT"
 """The number of the process with which a node ends."""
 _PR_SET_PDEATHSIG: Final = 1
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def start_mark(pid: int) -> str | None:
@@ -45,6 +54,24 @@ def command_line(pid: int) -> list[str]:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
         return [os.fsdecode(part) for part in stream.read().split(b"\0")[:-1]]
     return []
+
+
+def cpu_seconds(pid: int) -> tuple[float, float]:
+    """Return the processor seconds of a process in its own code, and in the kernel; 0.0 where the system has none."""
+    with contextlib.suppress(OSError):
+        fields = _stat(pid)
+        return int(fields[11]) / _TICKS_PER_SECOND, int(fields[12]) / _TICKS_PER_SECOND
+    return 0.0, 0.0
+
+
+def processes_of_session(session: int) -> Iterator[int]:
+    """Yield the numbers of the processes of a session that live; none where there is no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(ValueError, OSError):
+                fields = _stat(int(name))
+                if int(fields[3]) == session and fields[0] not in "ZX":
+                    yield int(name)
 
 
 def _stat(pid: int) -> list[str]:
