@@ -1,7 +1,7 @@
 """House rules about names: one name means one thing, and each module is found from its package's docstring.
 
-The two tables below list what broke a rule when it was written. They only shrink: an entry that is mended fails its
-test until it is removed.
+``STILL_UNNAMED`` lists what broke a rule when it was written. It only shrinks: an entry that is mended fails its test
+until it is removed.
 """
 
 from __future__ import annotations
@@ -21,45 +21,12 @@ TWO_FACES = {
 }
 """Class names that stand in several modules on purpose, and why."""
 
-STILL_TWICE = {
-    "Timer",
-}
-"""Class names that stand for several classes and still have to be renamed; never add one."""
-
 STILL_UNNAMED = {
-    "actors": {
-        "actor",
-        "cell",
-        "dead_letters",
-        "mailbox",
-        "ref",
-        "reply",
-        "supervisor",
-        "system",
-        "task_cell",
-        "timer",
-        "turn_cell",
-    },
-    "actors/replicated": {
-        "actor",
-        "changes",
-        "definition",
-        "host",
-        "hosted",
-        "lint",
-        "methods",
-    },
     "embed": {
         "actor_classes",
         "bridge",
         "compose",
         "run_node",
-    },
-    "spark": {
-        "filters",
-        "ranges",
-        "remedies",
-        "whole_rows",
     },
     "streams": {
         "machine",
@@ -69,15 +36,6 @@ STILL_UNNAMED = {
         "staging",
         "state",
         "topic",
-    },
-    "testing": {
-        "cluster",
-        "factory",
-        "member",
-        "run",
-        "simulation",
-        "waiting",
-        "watched",
     },
     "trio": {
         "items",
@@ -95,8 +53,8 @@ def test_no_public_class_name_stands_twice() -> None:
         for each in public_classes(tree(path)):
             homes[each].append(name(path))
     twice = {each: paths for each, paths in homes.items() if len(paths) > 1}
-    assert {each: paths for each, paths in twice.items() if each not in TWO_FACES and each not in STILL_TWICE} == {}
-    assert sorted((TWO_FACES.keys() | STILL_TWICE) - twice.keys()) == [], "mended: remove these from their table"
+    assert {each: paths for each, paths in twice.items() if each not in TWO_FACES} == {}
+    assert sorted(TWO_FACES.keys() - twice.keys()) == [], "no longer twice: remove from TWO_FACES"
 
 
 def unnamed_modules(package: Path) -> set[str]:

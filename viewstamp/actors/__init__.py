@@ -92,6 +92,14 @@ Invariants
   * ``taken <= accepted`` of a mailbox, and what lies between them is what waits
   * after ``on_stop`` an object has no timer, no child and no open reply, and is given no message
 
+The modules
+  * ``actor``: the base classes that a program derives from. ``ref``: what others hold of an actor. ``reply``: the half
+    of an ask that travels inside the message. ``timer``: messages that an actor schedules for itself.
+  * ``mailbox``: the bounded queue of messages. ``dead_letters``: messages that no actor will handle.
+  * ``cell``: what the framework keeps for one actor through all its lives; ``turn_cell`` for an :class:`Actor`,
+    ``task_cell`` for an :class:`AsyncActor`.
+  * ``system``: the actors that live and die together. ``supervisor``: the decision about a failure.
+
 What it lacks on purpose
   * Remote references. Replicated actors are ``replicated``, a package of its own beside this framework.
   * Jitter in the back-off: randomness belongs to the host. A :class:`Supervisor` of one's own may add it.

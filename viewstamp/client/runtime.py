@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from viewstamp.host.interfaces import Buffer, ConnectionHandler
 
-__all__ = ["Dialer", "Future", "Runtime", "Timer", "Wire"]
+__all__ = ["Dialer", "Future", "Runtime", "TimerHandle", "Wire"]
 
 ResultT = TypeVar("ResultT")
 
@@ -57,7 +57,7 @@ class Future(Protocol[ResultT]):
         ...
 
 
-class Timer(Protocol):
+class TimerHandle(Protocol):
     """A call that is going to be made."""
 
     def cancel(self) -> None:
@@ -90,7 +90,7 @@ class Runtime(Protocol):
         """Call back in the next turn, in the order in which it was asked for."""
         ...
 
-    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> TimerHandle:
         """Call back after ``seconds``."""
         ...
 

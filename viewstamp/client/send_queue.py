@@ -9,7 +9,7 @@ from typing import Any
 from viewstamp.client.batches import OpenBatch
 from viewstamp.client.router import Router
 from viewstamp.client.routing import Reaction, copies, reaction
-from viewstamp.client.runtime import Future, Runtime, Timer
+from viewstamp.client.runtime import Future, Runtime, TimerHandle
 from viewstamp.errors import PeerError, ViewstampError
 from viewstamp.ids import TopicId
 from viewstamp.wire.commands import Interface
@@ -44,7 +44,7 @@ class Ticket:
         """Puts it into a batch; None = there is nothing to send. Raises ViewstampError where it never can be."""
         self.batch: OpenBatch[Future[Any]] | None = None
         """The batch that it joined; None = it waits."""
-        self.timer: Timer | None = None
+        self.timer: TimerHandle | None = None
         """When it expires; None = never, or by the default timeout of its batch."""
 
 

@@ -23,6 +23,8 @@ The parts
   * ``rows.py``: rows to records; ``sink.py``: the writers.
   * ``records.py``: records to rows, without a copy; ``source.py``, ``stream_source.py``: the readers.
   * ``progress.py``: how far a query is behind. ``installed.py``: whether Spark is there, and new enough.
+  * ``ranges.py``: which positions are read, in which pieces; ``filters.py``: the conditions that cut them.
+    ``whole_rows.py``: a whole row as one value. ``remedies.py``: errors that show their remedy in Spark's tracebacks.
   * ``wal_source.py``: ``format("viewstamp-wal")``, the segment files of nodes that do not run.
 
 Tables

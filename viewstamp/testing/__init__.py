@@ -41,6 +41,10 @@ What it promises
   * Nothing of this is imported in pytest runs that do not ask for the fixture.
   * The classes run as they are: they are neither changed nor derived from.
 
+The modules: ``factory`` is the fixture's value, and ``simulation`` what it runs, seed after seed. ``run`` is one seed.
+``cluster`` is what a scenario sees, and ``member`` what an invariant sees. ``watched`` reports each command that a
+member applies, and ``waiting`` finds where a scenario waits that does not end.
+
 What it lacks
   * All members share one process: what differs between processes only (the order of a set of texts, an environment
     variable) is found by the linter or not at all.

@@ -56,6 +56,12 @@ State and invariants
   * ``log_version <= version`` of each name: the highest version that the log has carried, that of the code
   * the chain after an index is a function of the log up to it and of the lineage
 
+The modules
+  * ``actor``: :class:`ReplicatedActor`, and the place in the log where a command runs. ``methods``: ``@command`` and
+    ``@query``. ``definition``: the check of a class, and the interface that follows from it. ``lint``.
+  * ``host``: all instances of one member. ``hosted``: one name, and an instance of it. ``changes``: the newest commands
+    with their results. ``cut``: snapshots of the instances. ``digest``: the chain that members compare.
+
 What it lacks on purpose
   * A sandbox: Python can always ask the clock. The lint reads, the digests compare, and the simulator runs it.
   * Calls from one actor to another: a command could wait then. One actor that holds both, or a service that calls both.
