@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import viewstamp as vs
+from viewstamp.sim.network import LinkOptions
+from viewstamp.sim.swarm import Swarm
 from viewstamp.testing import MemberState, SeedFailedError, SimulatedCluster, Simulation, Verdict
 from viewstamp.testing.run import Plan
 
@@ -231,18 +233,29 @@ def test_a_service_that_repeats_calls_of_unknown_outcome_is_found_out_by_faults_
         simulate(Counter, nodes=3, faults=["isolate"]).run(hasty, seeds=30)
 
 
+def swarms(faults: Sequence[str] | None) -> list[Swarm]:
+    plan = Plan(
+        actors={},
+        scenarios=(),
+        invariant=None,
+        check_each_command=False,
+        nodes=3,
+        faults=faults,
+        seconds=4.0,
+    )
+    return [plan.draw(seed) for seed in range(1, 41)]
+
+
+def test_without_faults_no_message_is_lost_no_disk_is_slow_and_every_member_may_lead() -> None:
+    for swarm in swarms(()):
+        assert swarm.links == LinkOptions()
+        assert (swarm.disk_stall, swarm.disk_mean, swarm.sync_only) == (0, Swarm().disk_mean, 0)
+    assert any(swarm.links.drop for swarm in swarms(["kill"])), "what a seed draws beside the faults that were named"
+
+
 def test_links_hold_messages_up_only_where_that_fault_may_happen() -> None:
     def seeds_with_stalls(faults: Sequence[str] | None) -> int:
-        plan = Plan(
-            actors={},
-            scenarios=(),
-            invariant=None,
-            check_each_command=False,
-            nodes=3,
-            faults=faults,
-            seconds=4.0,
-        )
-        return sum(plan.draw(seed).links.stall > 0 for seed in range(1, 41))
+        return sum(swarm.links.stall > 0 for swarm in swarms(faults))
 
     assert seeds_with_stalls(()) == 0
     assert seeds_with_stalls(["isolate"]) == 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from viewstamp.sim.network import LinkOptions
 
-__all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities"]
+__all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities", "without_faults"]
 
 DAMAGES = ("flip", "tear", "drop-segment", "lose-tail", "foreign-segment", "lost-control", "lost-disk")
 """Those of the faults that make a disk lose or change what was durable: ``damage.py``."""
@@ -145,6 +145,23 @@ def losing_majorities(swarm: Swarm, entropy: random.Random) -> Swarm:
         wait_all_seconds=entropy.choice((0.5, 2.0, 600.0)),
         faults={**faults, "power": 1.0, "power-all": 0.5},
         sinks=0,
+    )
+
+
+def without_faults(swarm: Swarm) -> Swarm:
+    """Return the swarm with links, disks and members of which nothing is late, lost or refused by chance."""
+    calm = Swarm()
+    return replace(
+        swarm,
+        faults={},
+        strike_seconds=0.0,
+        links=calm.links,
+        disk_stall=calm.disk_stall,
+        disk_mean=calm.disk_mean,
+        sync_only=0,
+        sync_only_chance=0.0,
+        handshakes_max=calm.handshakes_max,
+        buffered_bytes_max=calm.buffered_bytes_max,
     )
 
 

@@ -15,7 +15,7 @@ from viewstamp.sim.checkers.replicas import check_states
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.network import LinkOptions
-from viewstamp.sim.swarm import Swarm, draw_swarm
+from viewstamp.sim.swarm import Swarm, draw_swarm, without_faults
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
@@ -60,7 +60,7 @@ class Plan:
             # Such links hold messages up for longer than an election takes: a fault, of which the caller wants none.
             links = replace(links, delay_min=LinkOptions().delay_min, stall=0.0)
         with_snapshots = entropy.random() < 0.6
-        return replace(
+        swarm = replace(
             swarm,
             nodes=swarm.nodes if self.nodes is None else self.nodes,
             seconds=self.seconds if faults else _PATIENCE_SECONDS,
@@ -72,6 +72,7 @@ class Plan:
             bytes_max=0,
             snapshot_bytes=entropy.choice((512, 2048, 8192)) if with_snapshots else 1 << 40,
         )
+        return without_faults(swarm) if self.faults is not None and not faults else swarm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

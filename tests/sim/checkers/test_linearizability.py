@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count, permutations
 from typing import Any
@@ -100,6 +101,25 @@ def test_many_that_are_alike_and_were_never_answered_cost_no_more_than_one() -> 
     judgement = judge(history, Register())
     assert judgement.answer is Answer.LINEARIZABLE
     assert judgement.steps < 100_000
+
+
+def test_writers_and_readers_beside_each_other_cost_little_where_an_order_is_easily_found() -> None:
+    """Sixteen callers, of whom each reads or writes one of five values: very many orders fit, and one is enough."""
+    entropy = random.Random(4)
+    history: list[Operation] = []
+    value = 0
+    free = [0.0] * 16
+    for now in range(1, 301):
+        caller = entropy.randrange(16)
+        called, free[caller] = min(max(free[caller], now - entropy.uniform(0, 16)), now), now + entropy.uniform(0, 16)
+        if entropy.random() < 0.5:
+            value = entropy.randrange(5)
+            history.append(op(Write(value), called, free[caller]))
+        else:
+            history.append(op(Read(), called, free[caller], value))
+    judgement = judge(history, Register())
+    assert judgement.answer is Answer.LINEARIZABLE
+    assert judgement.steps < 10_000
 
 
 # -- Known histories of a log ----------------------------------------------------------------------------------

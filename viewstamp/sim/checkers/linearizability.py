@@ -7,11 +7,12 @@ was called stands before it, and in which what was never answered stands somewhe
 The property is local: a history is linearizable if that of each topic, and of each actor, is. So a history is judged by
 partition, each by a *model* of one object: what its state is at first, and what an operation makes of it.
 
-How it is looked for: the calls and answers are gone through in their order. At each answer, every order of the
-operations under way that ends with the answered one is tried, and what it leads to is kept: states, each with the
-operations that were placed and not answered yet. An operation is placed no earlier than an answer demands it, one that
-only reads as soon as it fits: neither loses an order. Where nothing is left, the history is not linearizable, and the
-answer at which that was seen is named.
+How it is looked for: depth first, along the calls and answers in their order. At an answer whose operation has not been
+placed yet, it is placed, or if that does not fit or leads nowhere, another operation under way before it: first those
+that were answered soonest. A configuration is a state and which operations under way have been placed; one that was met
+before at the same answer is not looked at again. An operation is placed no earlier than an answer demands it, one that
+only reads as soon as it fits: neither loses an order. Where no way goes on, the history is not linearizable, and the
+furthest answer that was reached is named.
 
 There are histories for which this takes for ever. So it counts its steps, and beyond a budget the answer is UNKNOWN,
 which is neither of the others: who asks has to say what it means.
@@ -24,7 +25,8 @@ linearizability" (2017), for placing just in time, remembering configurations an
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from bisect import insort
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
@@ -112,14 +114,23 @@ class _BudgetSpentError(Exception):
     """The search takes too long."""
 
 
-class _Search:
-    """One partition.
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """The call of an operation that only reads, or an answer.
 
-    Invariants:
-      * ``_configs`` are all that is possible after the events so far, up to what is placed no earlier than needed
-      * ``_under_way`` are the operations that were called and not answered, in the order of their calls, but for those
-        that only read: of these ``_reads_under_way`` are to be answered
+    ``under_way`` are the operations that were called before and are answered later, the soonest first; of those that
+    were never answered, the first ``lost`` were called before. ``reads`` are those under way that only read.
     """
+
+    number: int
+    is_answer: bool
+    under_way: tuple[int, ...]
+    lost: int
+    reads: tuple[int, ...]
+
+
+class _Search:
+    """One partition."""
 
     def __init__(self, partition: str, operations: Sequence[Operation], model: Model, steps_max: int) -> None:
         self._partition = partition
@@ -128,88 +139,106 @@ class _Search:
         self._steps_max = steps_max
         self._steps = 0
         self._operations: Sequence[Operation] = ()
-        self._under_way: dict[int, Operation] = {}
-        self._reads_under_way: dict[int, None] = {}
-        self._configs: dict[_Config, None] = {(model.initial, frozenset()): None}
+        self._events: list[_Event] = []
+        self._lost: list[int] = []
+        """What was never answered and does not only read, in the order of the calls."""
+        self._furthest = 0
+        self._states: set[Any] = set()
+        """In which states the furthest event was reached."""
 
     def run(self) -> Judgement:
-        """Go through the history."""
+        """Look for an order."""
         prepared = self._model.prepare(self._given)
         if isinstance(prepared, str):
             return self._judgement(Answer.VIOLATED, prepared)
         self._operations = prepared
-        events = [(operation.called, 0, number) for number, operation in enumerate(prepared)]
-        events += [(each.returned, 1, number) for number, each in enumerate(prepared) if not each.is_open]
+        self._events = list(self._in_order())
         try:
-            for _, is_answer, number in sorted(events):
-                if not is_answer:
-                    self._on_call(number)
-                elif (detail := self._on_answer(number)) is not None:
-                    return self._judgement(Answer.VIOLATED, detail)
+            if self._finds_an_order():
+                return self._judgement(Answer.LINEARIZABLE)
         except _BudgetSpentError:
             return self._judgement(Answer.UNKNOWN, f"no verdict after {self._steps} steps")
-        return self._judgement(Answer.LINEARIZABLE)
+        operation = prepared[self._events[self._furthest].number]
+        states = ", ".join(sorted(map(repr, self._states))[:5])
+        return self._judgement(Answer.VIOLATED, f"{operation} fits no order; it could have met the states {states}")
 
     def _judgement(self, answer: Answer, detail: str = "") -> Judgement:
         return Judgement(answer, self._partition, detail, self._steps)
 
-    def _on_call(self, number: int) -> None:
-        operation = self._operations[number]
-        if not self._model.only_reads(operation):
-            self._under_way[number] = operation
-        elif not operation.is_open:
-            self._reads_under_way[number] = None
-            self._configs = dict.fromkeys(self._settled(state, placed) for state, placed in self._configs)
+    def _in_order(self) -> Iterator[_Event]:
+        operations = self._operations
+        times = [(operation.called, 0, number) for number, operation in enumerate(operations)]
+        times += [(each.returned, 1, number) for number, each in enumerate(operations) if not each.is_open]
+        under_way: list[int] = []
+        reads: list[int] = []
+        for _, is_answer, number in sorted(times):
+            is_read = self._model.only_reads(operations[number])
+            if is_answer:
+                (reads if is_read else under_way).remove(number)
+                yield _Event(number, True, tuple(under_way), len(self._lost), tuple(reads))
+            elif is_read and not operations[number].is_open:
+                reads.append(number)
+                yield _Event(number, False, (), 0, tuple(reads))
+            elif not is_read and operations[number].is_open:
+                self._lost.append(number)
+            elif not is_read:
+                insort(under_way, number, key=lambda each: operations[each].returned)
 
-    def _on_answer(self, number: int) -> str | None:
-        """Keep what can have led to this answer; say what was expected where nothing can."""
-        possible: dict[_Config, None] = {}
-        seen: set[_Config] = set()
-        for config in self._configs:
-            if number in config[1]:
-                possible[config[0], config[1] - {number}] = None
-            else:
-                self._place(number, config, possible, seen)
-        if not possible:
-            states = sorted({repr(state) for state, _ in self._configs})
-            return f"{self._operations[number]} fits no order; it could have met the states {', '.join(states[:5])}"
-        self._under_way.pop(number, None)
-        self._reads_under_way.pop(number, None)
-        self._configs = possible
-        return None
-
-    def _place(self, last: int, start: _Config, possible: dict[_Config, None], seen: set[_Config]) -> None:
-        """Add to ``possible`` what every order of operations under way that ends with ``last`` leads to."""
-        stack = [start]
-        while stack:
-            config = stack.pop()
-            if config in seen:
+    def _finds_an_order(self) -> bool:
+        """Go through the configurations, the deepest first."""
+        met: set[tuple[int, _Config]] = set()
+        branches: list[tuple[int, _Config, Iterator[int]]] = []
+        """Configurations on the way here, and what else can be placed next in each."""
+        at, config, is_reached = 0, (self._model.initial, frozenset[int]()), True
+        while at < len(self._events):
+            event = self._events[at]
+            if not event.is_answer:
+                at, config = at + 1, self._settled(*config, event.reads)
                 continue
-            seen.add(config)
-            state, placed = config
-            after = self._step(state, last)
-            if after is not None:
-                possible[self._settled(after, placed, but=last)] = None
-            twins: set[Hashable] = set()
-            for number, operation in self._under_way.items():
-                if number in placed or number == last:
-                    continue
-                if operation.is_open and operation.answer is None:
-                    # Of those that are alike the first that was called: it could come wherever the others could.
-                    if operation.request in twins:
-                        continue
-                    twins.add(operation.request)
-                after = self._step(state, number)
-                if after is not None:
-                    stack.append(self._settled(after, placed | {number}))
+            if event.number in config[1]:
+                at, config = at + 1, (config[0], config[1] - {event.number})
+                continue
+            if at > self._furthest:
+                self._furthest, self._states = at, set()
+            if at == self._furthest and is_reached:
+                self._states.add(config[0])
+            if (at, config) not in met:
+                met.add((at, config))
+                branches.append((at, config, self._choices(event, config[1])))
+            while branches:
+                at, (state, placed), choices = branches[-1]
+                number = next(choices, None)
+                if number is None:
+                    branches.pop()
+                elif (after := self._step(state, number)) is not None:
+                    break
+            else:
+                return False
+            event = self._events[at]
+            is_reached = number == event.number
+            config = self._settled(after, placed if is_reached else placed | {number}, event.reads)
+            at += is_reached
+        return True
 
-    def _settled(self, state: Any, placed: frozenset[int], *, but: int = -1) -> _Config:
+    def _choices(self, event: _Event, placed: frozenset[int]) -> Iterator[int]:
+        """Yield what can be placed next, the likeliest first: the answered one, then others before it."""
+        yield event.number
+        for number in event.under_way:
+            if number not in placed:
+                yield number
+        twins: set[Hashable] = set()
+        for number in self._lost[: event.lost]:
+            operation = self._operations[number]
+            if number in placed or (operation.answer is None and operation.request in twins):
+                continue
+            if operation.answer is None:
+                # Of those that are alike the first that was called: it could come wherever the others could.
+                twins.add(operation.request)
+            yield number
+
+    def _settled(self, state: Any, placed: frozenset[int], reads: Sequence[int]) -> _Config:
         """Place what only reads, where it fits: no later moment is a better one."""
-        fitting = [
-            number
-            for number in self._reads_under_way
-            if number not in placed and number != but and self._step(state, number) is not None
-        ]
+        fitting = [number for number in reads if number not in placed and self._step(state, number) is not None]
         return state, placed.union(fitting) if fitting else placed
 
     def _step(self, state: Any, number: int) -> State | None:
