@@ -211,6 +211,26 @@ def test_after_a_power_cut_of_the_whole_site_the_group_goes_on_when_all_are_back
     assert not scene.says("acknowledged records may be lost")
 
 
+def test_a_client_goes_on_in_its_session_though_acknowledged_batches_of_it_are_gone(scenes: Scenes) -> None:
+    """Its batch that was in flight is behind those that are gone: it is not out of order for ever."""
+    scene = scenes(majority_loses_power=True)
+    for number in range(3):
+        scene.append(b"acknowledged %d" % number)
+    in_flight = scene.process.spawn(scene.client.append("t", b"in flight"))
+    scene.run_for(0.0001)
+    scene.cut_power(*scene.world.members)
+    for member in scene.world.members:
+        scene.world.bring_up(member)
+    scene.settles()
+    scene.until(in_flight.done)
+    in_flight.result()
+    scene.append(b"later")
+    *kept, first, second = scene.values()
+    assert len(kept) < 3, "the power loss took an acknowledged record"
+    assert kept == [b"acknowledged %d" % number for number in range(len(kept))]
+    assert [first, second] == [b"in flight", b"later"]
+
+
 def test_after_the_wait_a_majority_goes_on_aloud_and_the_absent_member_sets_its_log_aside(scenes: Scenes) -> None:
     """It never failed, and must not be stopped; what it has stays on its disk."""
     scene = scenes(majority_loses_power=True, wait_all_seconds=3.0)

@@ -96,6 +96,10 @@ class Session(Generic[WaiterT]):
         self._paused = False
         self._probing = False
         """This node has not shown yet that it leads: one request goes there, and nothing that was never sent."""
+        self._is_unproven = False
+        """This node has not shown yet that it holds all that was acknowledged in this session."""
+        self._must_prove = False
+        """The next request asks for the outcome of the last decided sequence."""
         self._refused: InFlightBatch[WaiterT] | None = None
         """The first unanswered batch with a refusal."""
         self._stale: ViewstampError | None = None
@@ -118,7 +122,7 @@ class Session(Generic[WaiterT]):
         assert not self._unanswered, "batches never change their session"
         self.id = session
         self._next_sequence = Sequence(1)
-        self._probing = False
+        self._probing = self._is_unproven = self._must_prove = False
 
     def resume(self) -> None:
         """Go on after a back-off."""
@@ -137,7 +141,8 @@ class Session(Generic[WaiterT]):
         self._by_request.clear()
         self.fence_request, self._fenced = 0, None
         self._paused = False
-        self._probing = True
+        self._probing = self._is_unproven = True
+        self._must_prove = False
         self._rewind()
         return self._end() if self._stale is not None else []
 
@@ -150,7 +155,10 @@ class Session(Generic[WaiterT]):
             to_send.popleft()
         if self._probing and not self._unanswered:
             return self._probe()
-        if self._probing and self._unanswered[0].request_id:
+        if self._must_prove:
+            self._must_prove = False
+            return self._outcome_request(Sequence(self._unanswered[0].sequence - 1), None)
+        if self._probing and (self._unanswered[0].request_id or self.fence_request):
             return None
         if self._refused is not None:
             if to_send and to_send[0].sequence < self._refused.sequence:
@@ -264,7 +272,7 @@ class Session(Generic[WaiterT]):
             raise PeerError(f"a receipt for position {receipt.first_position} answers an append at {expected}")
         if results is not None:
             check_results(sent.batch, results)
-        self._probing = False
+        self._probing = self._is_unproven = self._must_prove = False
         settled = self._answer(sent, receipt, fenced, results)
         if self._stale is not None:
             settled += self._on_stale(self._stale)[1]
@@ -288,7 +296,7 @@ class Session(Generic[WaiterT]):
         if last is not None and results is not None:
             check_results(last.batch, results)
         self.fence_request, self._fenced = 0, None
-        self._probing = False
+        self._probing = self._is_unproven = self._must_prove = False
         settled: list[Completion[WaiterT]] = []
         while last is not None and self._unanswered and self._unanswered[0].sequence <= last.sequence:
             sent = self._unanswered[0]
@@ -310,7 +318,7 @@ class Session(Generic[WaiterT]):
         if sent is None or sent.answered:
             return []
         sent.open -= 1
-        self._probing = False
+        self._probing = self._is_unproven = self._must_prove = False
         self._retire(sent)
         return self._settle(sent, None, error)
 
@@ -330,7 +338,7 @@ class Session(Generic[WaiterT]):
             return Action.GO_ON, []
         if isinstance(error, PositionMismatchError) and sent.batch.expected_position:
             # Decided in the log, as by a fence: the sequence is over, and the node leads.
-            self._probing = False
+            self._probing = self._is_unproven = self._must_prove = False
             settled = self._answer(sent, None, copies(error))
             if self._stale is None:
                 return Action.GO_ON, settled
@@ -344,6 +352,8 @@ class Session(Generic[WaiterT]):
             return Action.GO_ON, []
         is_block = sent.batch.attempt != 0
         if react is Reaction.LATER and not (is_block and sent.batch.is_unwanted):
+            if self._is_unproven and sent is self._unanswered[0] and sent.sequence > 1:
+                return self._prove()
             if is_block:
                 # Room for it comes with a commit, not in a moment: the first one alone goes and looks.
                 self._probing = True
@@ -362,9 +372,22 @@ class Session(Generic[WaiterT]):
             self._paused = True
             return Action.BACK_OFF, self._batches.fail(copies(error))
         if reaction(error) in (Reaction.FINAL, Reaction.LATER):
+            self._is_unproven = self._probing
             return self._back_off()
         self.lost()
         return Action.MOVE, []
+
+    def _prove(self) -> tuple[Action, list[Completion[WaiterT]]]:
+        """Ask for the outcome of the sequence before the first unanswered one: it is decided, and this client was told.
+
+        In interval mode a majority that loses power takes acknowledged batches with it. Then every later batch is out
+        of order, for ever, and such a refusal cannot be told from "no room". A leader that misses the sequence fences
+        it and all others that it misses, so that they stay lost, and the unanswered batch is the next one.
+        """
+        self._is_unproven = False
+        self._must_prove = True
+        self._rewind()
+        return Action.GO_ON, []
 
     def _back_off(self) -> tuple[Action, list[Completion[WaiterT]]]:
         self._paused = True
@@ -422,7 +445,7 @@ class Session(Generic[WaiterT]):
         self._stale = None
         self.fence_request, self._fenced = 0, None
         self._paused = False
-        self._probing = False
+        self._probing = self._is_unproven = self._must_prove = False
 
     def _answer(
         self,
