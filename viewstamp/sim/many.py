@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,7 +25,8 @@ def run_many(
 ) -> Iterator[SeedVerdict]:
     """Run seeds, and yield their verdicts as they come, in any order.
 
-    Ctrl-C, or a caller that closes the iterator, ends the worker processes at once; verdicts still to come are dropped.
+    Ctrl-C, a caller that closes the iterator, or the death of this process ends the worker processes at once; verdicts
+    still to come are dropped.
 
     Args:
       seeds: which; an endless supply where ``seconds`` ends it.
@@ -35,7 +38,8 @@ def run_many(
     supply = iter(seeds)
     others = set(multiprocessing.active_children())
     # Spawned, not forked, because a fork would copy this process's threads and event loop.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_end_with_parent) as pool:
         running: set[Future[SeedVerdict]] = set()
         try:
             while True:
@@ -55,6 +59,18 @@ def run_many(
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
             raise
+
+
+def _end_with_parent() -> None:
+    """End this worker process when its parent has died, because the pool itself would go on for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker was spawned"
+
+    def wait_for_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
 @contextmanager
