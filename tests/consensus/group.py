@@ -131,7 +131,7 @@ class Disk:
                 self.log.append(f"term {term} vote {vote or '-'}")
             case EndRecovery():
                 self.recovering_until = None
-                self.log.append("end silence")
+                self.log.append("end recovery")
             case WriteHistory(history):
                 self.history = history
                 self.log.append(f"history {history}")

@@ -314,9 +314,9 @@ class Schedule:
         """Ask a leader for any change; refusals are its right."""
         group, entropy = self.group, self.entropy
         leader = self._any([member for member in group.up() if member.core.leader == member.me])
-        silent = any(member.disk.recovering_until is not None for member in group.members.values())
-        if leader is None or leader.raft is None or silent:
-            return  # Fewer voters tolerate fewer: together with who is silent that may be one too many.
+        is_recovering = any(member.disk.recovering_until is not None for member in group.members.values())
+        if leader is None or leader.raft is None or is_recovering:
+            return  # Fewer voters tolerate fewer: together with who is recovering that may be one too many.
         members = sorted(leader.core.membership.addresses)
         node = entropy.choice([*members, NodeId(f"x{entropy.randrange(3)}")])
         wanted: Change | None = None
@@ -361,7 +361,7 @@ class Schedule:
         if before is not None:
             member.disk.recovering_until = before  # Nothing that it has said since counts, so nothing raises it.
         self.counts["damaged"] += 1
-        self._note(f"{member.me} loses everything from {end} on, silent until {member.disk.recovering_until}")
+        self._note(f"{member.me} loses everything from {end} on, recovering until {member.disk.recovering_until}")
 
     def _lose(self) -> None:
         member = self._any(self.group.up())

@@ -268,13 +268,13 @@ class Script:
         for member in self._chosen(command):
             if member.is_up:
                 core = member.core
-                silent = core.recovering_until
+                pair = core.recovering_until
                 self.group.lines.append(
                     f"= {member.me} {core.role.value} {core.lifecycle.value} term={core.term}"
                     f" leader={core.leader or '-'}"
                     f" history={str(core.history).replace(' ', '')}"
                     f" end={core.log.end} durable={core.log.durable_end} committed={core.log.commit_end}"
-                    + (f" recovering_until={silent[0]}.{silent[1]}" if silent is not None else "")
+                    + (f" recovering_until={pair[0]}.{pair[1]}" if pair is not None else "")
                 )
             else:
                 self.group.lines.append(f"= {member.me} down")

@@ -202,7 +202,7 @@ def test_a_crash_inside_the_truncation_leaves_a_shorter_prefix_of_the_old_log(se
     assert group["n3"].disk.records() == ["1.1", "2.2"]
 
 
-def test_until_truncation_and_history_are_durable_the_member_is_silent() -> None:
+def test_until_truncation_and_history_are_durable_the_member_answers_nothing() -> None:
     """It answers nothing and grants nothing: no vote, no heartbeat, no history (rule 5)."""
     group = divergent()
     group.is_quick_disk = False

@@ -365,7 +365,7 @@ def test_a_late_timeout_now_only_costs_an_election() -> None:
 
 
 @pytest.mark.parametrize("is_end_known", [True, False])
-def test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again(is_end_known: bool) -> None:
+def test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again(is_end_known: bool) -> None:
     """Rule 17. Without it two members are enough to lose what three had: 9 steps."""
     group = started()
     group.propose("n1", b"kept")
@@ -388,7 +388,7 @@ def test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_
     assert group["n3"].disk.recovering_until is None
 
 
-def test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit() -> None:
+def test_a_recovering_member_votes_for_nobody_and_does_not_count_for_commit() -> None:
     """The 12-step loss of protocol-rules 3.1: caught up with a leader that has not committed is not regained."""
     group = started()
     group.propose("n1", b"r")
@@ -409,7 +409,7 @@ def test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit() -> Non
     assert group["n2"].core.role is not Role.LEADER, "nor does it vote"
 
 
-def test_a_silent_member_that_takes_a_heartbeat_confirms_no_read() -> None:
+def test_a_recovering_member_that_takes_a_heartbeat_confirms_no_read() -> None:
     group = started()
     group.crash("n3")
     group["n3"].disk.recovering_until = (99, 99)  # type: ignore[assignment]
@@ -490,7 +490,7 @@ def test_a_wiped_voter_takes_its_old_place_also_where_the_leader_changes_meanwhi
     assert {*memberships(group, "n3").voters} == {N1, N3, "n2~1"}
 
 
-def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
+def test_nothing_counts_before_the_end_of_recovery_is_on_the_disk() -> None:
     """Dying in between leaves the old pair on the disk; what was said meanwhile would not be in it."""
     group = started()
     group.propose("n1")
@@ -517,8 +517,8 @@ def test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk() -> None:
     assert group["n1"].core.leading.progress[N3].counted_end > 0
 
 
-def test_a_joining_learner_that_is_silent_without_a_known_end_is_helped_too() -> None:
-    """It would otherwise never be promoted, as only a new term ends its silence."""
+def test_a_joining_learner_that_is_recovering_without_a_known_end_is_helped_too() -> None:
+    """It would otherwise never be promoted, as only a new term ends its recovery."""
     group = started()
     group.add("n4")
     group.change("n1", AddMember(N4, "at-n4", replaces=N3))

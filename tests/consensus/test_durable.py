@@ -28,7 +28,7 @@ def announcement(term: int, history: list[tuple[int, int]], start: int, *, numbe
 def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
     """A term is still on its way to the disk when an announcement cuts the log: its completion names the old end.
 
-    It must neither make the cut log durable beyond its end nor end the silence.
+    It must neither make the cut log durable beyond its end nor end the installation.
     """
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1, 1)}, is_quick_disk=False)
     member = group["n1"]
@@ -45,7 +45,7 @@ def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
     assert [m.end for m in group.matching(AnnouncementResponse)] == [2]  # type: ignore[attr-defined]
 
 
-def test_only_the_completion_of_its_own_writes_ends_the_silence() -> None:
+def test_only_the_completion_of_its_own_writes_ends_the_installation() -> None:
     """Announced again in the same term, after a snapshot whose history it replaced: an answer still waits for the disk.
 
     Its completion is of the same term and end. Taken for the announcement's, the member acknowledged although the

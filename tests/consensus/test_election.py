@@ -426,7 +426,7 @@ def test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it() -> None
 
 
 def test_who_is_no_voter_in_its_own_log_does_not_stand_but_answers() -> None:
-    """A learner may be a voter that has not heard so yet; if it kept silent, the group could wait for ever."""
+    """A learner may be a voter that has not heard so yet; if it did not answer, the group could wait for ever."""
     group = Group(3, learners=[NodeId("l1")])
     group.tick("l1", 60)
     assert group.matching(source="l1") == []

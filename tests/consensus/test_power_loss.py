@@ -86,7 +86,7 @@ def test_the_end_of_a_leader_counts_for_the_life_that_asked_only() -> None:
     assert not raft.core.lost_power
 
 
-def test_it_is_silent_until_it_holds_what_the_leader_had() -> None:
+def test_it_is_recovering_until_it_holds_what_the_leader_had() -> None:
     raft = recovering()
     raft.step(announcement(life_of(raft), end=7))
     turn(raft)
@@ -105,7 +105,7 @@ def test_it_votes_and_says_so_and_a_damaged_member_does_not_vote(lost_power: boo
 
 
 @pytest.mark.parametrize(
-    ("votes", "silent", "has_waited", "wins"),
+    ("votes", "recovering", "has_waited", "wins"),
     [
         ("n1 n2", "", False, True),
         ("n1 n2", "n2", False, False),
@@ -117,7 +117,7 @@ def test_it_votes_and_says_so_and_a_damaged_member_does_not_vote(lost_power: boo
     ],
 )
 def test_votes_of_members_that_lost_power_count_if_all_grant_one_or_after_the_wait(
-    votes: str, silent: str, has_waited: bool, wins: bool
+    votes: str, recovering: str, has_waited: bool, wins: bool
 ) -> None:
     named = [NodeId(vote) for vote in votes.split()]
-    assert standing.wins(VOTERS, named, [NodeId(each) for each in silent.split()], has_waited=has_waited) is wins
+    assert standing.wins(VOTERS, named, [NodeId(each) for each in recovering.split()], has_waited=has_waited) is wins

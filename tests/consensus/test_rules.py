@@ -52,7 +52,7 @@ RULES = {
     ),
     5: (
         "consensus/test_announcement.py::test_the_three_steps_are_written_in_their_order_term_truncation_history",
-        "consensus/test_announcement.py::test_until_truncation_and_history_are_durable_the_member_is_silent",
+        "consensus/test_announcement.py::test_until_truncation_and_history_are_durable_the_member_answers_nothing",
         "consensus/test_announcement.py::test_an_announcement_waits_until_the_log_is_synced",
     ),
     6: (
@@ -76,7 +76,7 @@ RULES = {
     9: (
         "consensus/test_durable.py::test_the_same_record_cut_and_appended_again_is_another_write",
         "consensus/test_durable.py::test_a_completion_that_outlives_a_truncation_acknowledges_nothing",
-        "consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_silence",
+        "consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_installation",
     ),
     10: ("consensus/test_election.py::test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it",),
     11: ("consensus/test_rules.py::test_rule_11_who_hears_the_leader_of_a_term_has_voted_in_it",),
@@ -106,10 +106,10 @@ RULES = {
         "wal/test_recovery.py::test_a_flip_below_what_a_later_group_calls_durable_is_damage",
     ),
     17: (
-        "consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again",
-        "consensus/test_changes.py::test_a_silent_member_that_takes_a_heartbeat_confirms_no_read",
-        "consensus/test_changes.py::test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk",
-        "consensus/test_rules.py::test_rule_17_a_silent_member_answers_no_vote",
+        "consensus/test_changes.py::test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again",
+        "consensus/test_changes.py::test_a_recovering_member_that_takes_a_heartbeat_confirms_no_read",
+        "consensus/test_changes.py::test_nothing_counts_before_the_end_of_recovery_is_on_the_disk",
+        "consensus/test_rules.py::test_rule_17_a_recovering_member_answers_no_vote",
     ),
     18: (
         "node/test_lifecycle.py::test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_votes_under_its_old_name",
@@ -159,7 +159,7 @@ def test_rule_4_the_point_is_at_the_highest_term_that_both_know() -> None:
 
 
 def test_rule_6_an_announcement_that_was_taken_is_not_taken_again() -> None:
-    """It would fall silent, and what it is sent meanwhile would be lost."""
+    """It would answer nothing, and what it is sent meanwhile would be lost."""
     group = Group(3)
     group.campaign("n1")
     while not group.matching(Announcement, target="n2"):
@@ -288,7 +288,7 @@ def test_rule_15_a_joint_membership_is_left_only_when_it_is_committed() -> None:
 
 
 @pytest.mark.parametrize("kind", [PreVoteRequest, VoteRequest])
-def test_rule_17_a_silent_member_answers_no_vote(kind: type[PreVoteRequest | VoteRequest]) -> None:
+def test_rule_17_a_recovering_member_answers_no_vote(kind: type[PreVoteRequest | VoteRequest]) -> None:
     group = started()
     group.crash("n3")
     group["n3"].disk.damage(group["n3"].disk.end - 1, is_end_known=False)

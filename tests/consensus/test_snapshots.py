@@ -111,7 +111,7 @@ def test_a_snapshot_waits_until_no_write_is_under_way() -> None:
     assert raft.install(point) is True
 
 
-def test_while_a_snapshot_is_being_installed_the_member_is_silent() -> None:
+def test_while_a_snapshot_is_being_installed_the_member_answers_nothing() -> None:
     group = left_behind()
     group.is_quick_disk = False
     raft = group["n3"].raft

@@ -32,7 +32,7 @@ def both(*plants: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
 
 
 def completion_uncounted() -> AbstractContextManager[None]:
-    """Any completion of the present term ends the silence of an announcement, also of what was written before it."""
+    """Any completion of the present term ends an installation, also that of a write which was made before it."""
 
     def begin_installing(self: Core) -> None:
         self.installing = True
@@ -139,7 +139,7 @@ def commit_by_counting() -> AbstractContextManager[None]:
     return patched(leader, _maybe_commit=maybe_commit)
 
 
-def forget_silence() -> AbstractContextManager[None]:
+def forget_recovery() -> AbstractContextManager[None]:
     """A member whose disk lost something, or all, goes on as if nothing had been there."""
     original = Disk.stored
 
@@ -149,7 +149,7 @@ def forget_silence() -> AbstractContextManager[None]:
     return patched(Disk, stored=stored)
 
 
-def silent_until_committed() -> AbstractContextManager[None]:
+def recovering_until_committed() -> AbstractContextManager[None]:
     """Having all that is committed, as the leader says, is taken for having all that was lost."""
 
     def maybe_end_recovery(self: Core) -> None:
@@ -250,15 +250,15 @@ EXPLORED: dict[str, Mutant] = {
     **{
         mutant.name: mutant
         for mutant in (
-            Mutant("completion-uncounted", "an earlier completion ends the silence", completion_uncounted),
+            Mutant("completion-uncounted", "an earlier completion ends the installation", completion_uncounted),
             Mutant(
                 "completion-by-index-uncounted",
-                "a completion is matched by index alone, and an earlier one ends the silence",
+                "a completion is matched by index alone, and an earlier one ends the installation",
                 completion_by_index_uncounted,
             ),
             Mutant(
                 "completion-by-record",
-                "a completion is matched by its record's header, and an earlier one ends the silence",
+                "a completion is matched by its record's header, and an earlier one ends the installation",
                 completion_by_record,
             ),
             Mutant("resume-term", "a restarted leader goes on in its stored term", resume_term),
@@ -266,7 +266,7 @@ EXPLORED: dict[str, Mutant] = {
             Mutant("commit-unannounced", "the commit end is taken before the announcement", commit_unannounced),
             Mutant("votes-acknowledge", "an end in a vote counts as an acknowledgement", votes_acknowledge),
             Mutant("commit-by-counting", "what a quorum holds is committed, term start or not", commit_by_counting),
-            Mutant("forget-silence", "a damaged or wiped disk comes back as if it were whole", forget_silence),
+            Mutant("forget-recovery", "a damaged or wiped disk comes back as if it were whole", forget_recovery),
             Mutant("keep-history-at-reset", "a start resets the log and keeps its history", keep_history_at_reset),
             Mutant("install-history-first", "a snapshot's history is stored before the reset", install_history_first),
             Mutant("common-prefix", "histories are compared as prefixes, also trimmed ones", common_prefix),
@@ -274,7 +274,9 @@ EXPLORED: dict[str, Mutant] = {
             Mutant("count-learners", "a learner counts for commit", count_learners),
             Mutant("leave-joint-early", "a joint membership is left before it is committed", leave_joint_early),
             Mutant("change-unguarded", "single steps, with nothing of the term committed", change_unguarded),
-            Mutant("silent-until-committed", "silence ends at the leader's commit end", silent_until_committed),
+            Mutant(
+                "recovering-until-committed", "recovery ends at the leader's commit end", recovering_until_committed
+            ),
         )
     },
 }

@@ -47,7 +47,7 @@ _RULES = {
     "commit-unannounced": "row 16",
     "votes-acknowledge": "row 17",
     "commit-by-counting": "row 18",
-    "silent-until-committed": "row 22, rule 17",
+    "recovering-until-committed": "row 22, rule 17",
     "keep-history-at-install": "row 23, rule 19",
     "keep-history-at-reset": "row 23, rule 19",
     "install-by-header": "row 23, rule 19",

@@ -1,4 +1,4 @@
-"""Planted mistakes in the core, beside those of the model checker: membership, transfer, silence, reads, snapshots."""
+"""Planted mistakes in the core, beside those of the model checker: membership, transfer, recovery, reads, snapshots."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def stand_for_anybody() -> AbstractContextManager[None]:
     return patched(candidate, on_timeout_now=on_timeout_now)
 
 
-# -- Silence ------------------------------------------------------------------------------------------------
+# -- Recovery ------------------------------------------------------------------------------------------------
 
 
 def _speaking(core: Core, call: object, *arguments: object) -> None:
@@ -338,7 +338,7 @@ def _speaking(core: Core, call: object, *arguments: object) -> None:
         core.recovering_until = before
 
 
-def forget_silence() -> AbstractContextManager[None]:
+def forget_recovery() -> AbstractContextManager[None]:
     """A member goes on from what is left of its log."""
     original = Core.__init__
 
@@ -353,15 +353,15 @@ def recovering_votes() -> AbstractContextManager[None]:
     return patched(candidate, on_vote_request=lambda core, message: _speaking(core, original, message))
 
 
-def silent_stands() -> AbstractContextManager[None]:
+def recovering_stands() -> AbstractContextManager[None]:
     def may_stand(core: Core) -> bool:
         return core.me in core.membership.electors and core.is_synced and not core.installing and core.has_room
 
     return patched(candidate, _may_stand=may_stand)
 
 
-def silent_counts() -> AbstractContextManager[None]:
-    """The leader counts what a silent member says."""
+def recovering_counts() -> AbstractContextManager[None]:
+    """The leader counts what a recovering member acknowledges."""
     acknowledged, become_replicating = Progress.acknowledged, Progress.become_replicating
     return patched(
         Progress,
@@ -370,7 +370,7 @@ def silent_counts() -> AbstractContextManager[None]:
     )
 
 
-def silent_confirms_reads() -> AbstractContextManager[None]:
+def recovering_confirms_reads() -> AbstractContextManager[None]:
     original = reads.on_heartbeat_response
 
     def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
@@ -383,20 +383,20 @@ def silent_confirms_reads() -> AbstractContextManager[None]:
     return patched(reads, on_heartbeat_response=on_heartbeat_response)
 
 
-def _end_silence(core: Core) -> None:
+def _end_recovery(core: Core) -> None:
     if core.recovering_until is not None and core.recovery_completions_left == 0:
         core.recovery_completions_left = core.unfinished + 1
         core.writes.append(EndRecovery())
 
 
-def silent_until_the_leaders_end() -> AbstractContextManager[None]:
+def recovering_until_the_leaders_end() -> AbstractContextManager[None]:
     """Holding all that the leader has sent is taken for holding all that was lost."""
     original = follower.on_heartbeat_request
 
     def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
         original(core, message)
         if not core.installing and core.announced_number > 0 and core.log.durable_end >= message.sent_end:
-            _end_silence(core)
+            _end_recovery(core)
 
     return patched(follower, on_heartbeat_request=on_heartbeat_request)
 
@@ -409,7 +409,7 @@ def promote_in_place() -> AbstractContextManager[None]:
         original(core, message)
         is_wiped = core.recovering_until is not None and core.recovering_until[1] == _UNKNOWN_END
         if is_wiped and not core.installing and core.announced_number > 0 and core.log.end >= message.sent_end:
-            _end_silence(core)
+            _end_recovery(core)
 
     return patched(follower, on_heartbeat_request=on_heartbeat_request)
 
@@ -425,8 +425,8 @@ def speak_before_it_is_stored() -> AbstractContextManager[None]:
     return patched(Core, maybe_end_recovery=maybe_end_recovery)
 
 
-def silent_for_ever() -> AbstractContextManager[None]:
-    """Nobody helps a silent voter whose end is not known, although it lacks nothing."""
+def recovering_for_ever() -> AbstractContextManager[None]:
+    """Nobody helps a recovering voter whose end is not known, although it lacks nothing."""
     return patched(reconfigure, _help_recovering=lambda core, leading: None)
 
 
@@ -573,26 +573,38 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("transfer-for-ever", "a transfer that fails is not given up", transfer_for_ever, rule="§4"),
         Mutant("stand-for-anybody", "a TimeoutNow is taken from anybody", stand_for_anybody, rule="§4"),
         Mutant(
-            "forget-silence", "a damaged suffix is cut at recovery, and no more", forget_silence, rule="row 21, rule 17"
+            "forget-recovery",
+            "a damaged suffix is cut at recovery, and no more",
+            forget_recovery,
+            rule="row 21, rule 17",
         ),
-        Mutant("silent-votes", "a silent member votes", recovering_votes, rule="rule 17"),
-        Mutant("silent-stands", "a silent member stands for election", silent_stands, rule="rule 17"),
-        Mutant("silent-counts", "the end of a silent member counts for commit", silent_counts, rule="rule 17"),
-        Mutant("silent-confirms-reads", "a silent member confirms reads", silent_confirms_reads, rule="rule 17"),
+        Mutant("recovering-votes", "a recovering member votes", recovering_votes, rule="rule 17"),
+        Mutant("recovering-stands", "a recovering member stands for election", recovering_stands, rule="rule 17"),
         Mutant(
-            "silent-until-leaders-end",
-            "silence ends when all that the leader sent is held",
-            silent_until_the_leaders_end,
+            "recovering-counts", "the end of a recovering member counts for commit", recovering_counts, rule="rule 17"
+        ),
+        Mutant(
+            "recovering-confirms-reads", "a recovering member confirms reads", recovering_confirms_reads, rule="rule 17"
+        ),
+        Mutant(
+            "recovering-until-leaders-end",
+            "recovery ends when all that the leader sent is held",
+            recovering_until_the_leaders_end,
             rule="rule 17",
         ),
         Mutant("promote-in-place", "a wiped member that has caught up counts again", promote_in_place, rule="row 20"),
         Mutant(
             "speak-before-stored",
-            "silence ends before that is on the disk",
+            "recovery ends before that is on the disk",
             speak_before_it_is_stored,
             rule="rule 17",
         ),
-        Mutant("silent-for-ever", "a silent voter that lacks nothing is not helped", silent_for_ever, rule="rule 17"),
+        Mutant(
+            "recovering-for-ever",
+            "a recovering voter that lacks nothing is not helped",
+            recovering_for_ever,
+            rule="rule 17",
+        ),
         Mutant("read-unconfirmed", "a read-index is answered unconfirmed", read_unconfirmed, rule="reads"),
         Mutant(
             "read-by-older-answer",

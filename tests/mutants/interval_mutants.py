@@ -85,7 +85,7 @@ INTERVAL_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant(
             "end-of-another-life",
-            "a leader's end from before the power loss ends the silence",
+            "a leader's end from before the power loss ends the recovery",
             end_of_another_life,
             rule="interval, rule 17",
         ),

@@ -101,11 +101,11 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "promote-in-place",
         Case(
-            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
+            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again"
         ),
     ),
-    Record("forget-silence", Schedule("damage", 1), "NeverCut", Seed("rotten disks", 2), "NeverCut"),
-    Record("silent-until-committed", Schedule("damage of five", 0), "AckKept", Seed("rotten disks", 2), "NeverCut"),
+    Record("forget-recovery", Schedule("damage", 1), "NeverCut", Seed("rotten disks", 2), "NeverCut"),
+    Record("recovering-until-committed", Schedule("damage of five", 0), "AckKept", Seed("rotten disks", 2), "NeverCut"),
     Record(
         "install-by-header",
         Case(
@@ -246,7 +246,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "completion-uncounted",
-        Case("tests/consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_silence"),
+        Case("tests/consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_installation"),
     ),
     Record(
         "count-new-voters-only",
@@ -273,7 +273,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "answer-while-installing",
         Case(
-            "tests/consensus/test_announcement.py::test_until_truncation_and_history_are_durable_the_member_is_silent"
+            "tests/consensus/test_announcement.py::test_until_truncation_and_history_are_durable_the_member_answers_nothing"
         ),
     ),
     Record("announce-by-memory", Schedule("snapshots", 79), "FollowsLeader"),
@@ -401,38 +401,40 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "stand-for-anybody", Case("tests/consensus/test_changes.py::test_nobody_but_its_leader_makes_a_member_stand")
     ),
-    Record("silent-votes", Case("tests/consensus/test_rules.py::test_rule_17_a_silent_member_answers_no_vote")),
+    Record("recovering-votes", Case("tests/consensus/test_rules.py::test_rule_17_a_recovering_member_answers_no_vote")),
     Record(
-        "silent-stands",
+        "recovering-stands",
         Case(
-            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
+            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again"
         ),
     ),
     Record(
-        "silent-counts",
-        Case("tests/consensus/test_changes.py::test_a_silent_member_votes_for_nobody_and_does_not_count_for_commit"),
+        "recovering-counts",
+        Case(
+            "tests/consensus/test_changes.py::test_a_recovering_member_votes_for_nobody_and_does_not_count_for_commit"
+        ),
         "",
         Seed("rotten disks", 2),
         "CommitOnQuorum",
     ),
     Record(
-        "silent-confirms-reads",
-        Case("tests/consensus/test_changes.py::test_a_silent_member_that_takes_a_heartbeat_confirms_no_read"),
+        "recovering-confirms-reads",
+        Case("tests/consensus/test_changes.py::test_a_recovering_member_that_takes_a_heartbeat_confirms_no_read"),
     ),
     Record(
-        "silent-until-leaders-end",
+        "recovering-until-leaders-end",
         Case(
-            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_silent_until_it_holds_its_old_pair_again"
+            "tests/consensus/test_changes.py::test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again"
         ),
     ),
     Record(
         "speak-before-stored",
-        Case("tests/consensus/test_changes.py::test_nothing_counts_before_the_end_of_the_silence_is_on_the_disk"),
+        Case("tests/consensus/test_changes.py::test_nothing_counts_before_the_end_of_recovery_is_on_the_disk"),
     ),
     Record(
-        "silent-for-ever",
+        "recovering-for-ever",
         Case(
-            "tests/consensus/test_changes.py::test_a_joining_learner_that_is_silent_without_a_known_end_is_helped_too"
+            "tests/consensus/test_changes.py::test_a_joining_learner_that_is_recovering_without_a_known_end_is_helped_too"
         ),
     ),
     Record(
