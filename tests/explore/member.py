@@ -9,8 +9,8 @@ prefix of what is under way.
 
 With ``slow_disks`` a write is an input like others. Without, it follows the input that asks for it at once, and a crash
 amid the two is an input of its own (:class:`Taken`). That leaves nothing out but what completions that overtake each
-other could do: until its write is durable, a member that votes, takes an announcement or wins answers nothing, so it could
-as well hear later of what it writes; an append that is not durable is not acknowledged and cannot be voted with, so it
+other could do: until its write is durable, a member that votes, takes an announcement or wins answers nothing. So it
+could as well get the completion later. An append that is not durable is not acknowledged and not voted with, so it
 could as well arrive later, or be cut off by a crash. The exception are a leader's own records: they are at its
 followers before they are on its disk, and stay in its way when it leads no more.
 """

@@ -1,10 +1,10 @@
-"""What must hold in a group at every moment: checked after every event by the tests and by the simulator.
+"""Invariants of a group, which tests and simulator check after every event.
 
-Each invariant is a function of (facts, cores) that returns a complaint, or None. It looks at the cores that run
-now and at what has been seen before (:class:`Facts`); it changes neither. :func:`check` asks all of them and
-then records what it saw. They are cheap: what did not change since the last look is not looked at again.
+Each invariant is a function of (facts, cores) that returns a complaint, or None. It reads the cores that run
+now and what was recorded before (:class:`Facts`), and changes neither. :func:`check` asks all of them, then records
+the present state. They are cheap, because they skip what did not change since the last check.
 
-They fail earlier than data loss does: 4 to 9 steps in the model checker against 6 to 12.
+They fail earlier than a check for lost data: after 4 to 9 steps in the model checker, against 6 to 12.
 
 =====================  ====================================================================================
 OneLeader              a term has one leader
@@ -16,16 +16,16 @@ CommittedStays         the committed prefix is the same on all members, and only
 NeverCut               what a member held durably and knew to be committed, it holds for ever, also after a restart
 LeaderComplete         a new leader holds everything that was committed in earlier terms
 FollowsLeader          under an announcement the follower's history is its leader's, its log not longer
-AckKept                what a member acknowledged in a term, it holds as long as it is in that term, or is silent
-CommitOnQuorum         a leader commits only what a quorum, said or by its own disk, holds durably in its term
+AckKept                what a member acknowledged in a term, it holds while it is in that term, or it is recovering
+CommitOnQuorum         a leader commits only what a quorum holds durably in its term, by its acknowledgements
 =====================  ====================================================================================
 
-and for each message that leaves, :func:`check_sent` with what is on the sender's disk at that moment:
+and for each message that is sent, :func:`check_sent` with what is on the sender's disk at that moment:
 
 =====================  ====================================================================================
-AckDurable             an acknowledged end is on the disk, and so is the history of the term it is said in
-VoteDurable            term and vote are on the disk before a vote is said or asked for; one vote in a term
-AnnouncedDurable       the history of a term is on its leader's disk before anybody hears of it
+AckDurable             an acknowledged end is on the disk, and so is the history of the term it is sent in
+VoteDurable            term and vote are on the disk before a vote is sent or asked for; one vote in a term
+AnnouncedDurable       the history of a term is on its leader's disk before the leader announces it
 =====================  ====================================================================================
 """
 
@@ -126,7 +126,7 @@ class Facts:
     commits: list[tuple[Term, Index]] = field(default_factory=list)
     """(term, end): up to where was committed in each term, as first seen."""
     kept_ends: dict[NodeId, Index] = field(default_factory=dict)
-    """Up to where each member once was both durable and committed, and not silent."""
+    """Up to where each member once was both durable and committed, and not recovering."""
     acknowledged: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
     promised: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
     """The same, of the disks that there are: an acknowledgement counts for a leader also when its disk is gone."""
@@ -162,7 +162,7 @@ class Facts:
             disk = disks.get(core.me)
             durable_end = disk.end if disk is not None else log.durable_end
             kept = min(log.commit_end, log.durable_end, durable_end)
-            if core.recovering_until is None:  # What a silent member holds nobody counts on: it may lose it again.
+            if core.recovering_until is None:  # What a recovering member holds does not count: it may lose it again.
                 self.kept_ends[core.me] = max(self.kept_ends.get(core.me, Index(1)), kept)
             self.seen[core.me] = Seen(core, core.history, log.end, log.commit_end)
 
@@ -269,7 +269,7 @@ def _up_to(terms: Iterable[TermStart], end: Index) -> list[TermStart]:
 
 
 def never_cut(facts: Facts, core: Core) -> str | None:
-    """Check that a member still holds what it durably held and knew to be committed; or is silent (rule 17)."""
+    """Check that a member still holds what it durably held and knew to be committed; or is recovering (rule 17)."""
     if core.recovering_until is not None:
         return None
     kept = facts.kept_ends.get(core.me, Index(1))
@@ -319,7 +319,7 @@ def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
 
 
 def ack_kept(facts: Facts, core: Core) -> str | None:
-    """Check that the log reaches what was acknowledged in this term, or that the member is silent (rule 17)."""
+    """Check that the log reaches what was acknowledged in this term, or that the member is recovering (rule 17)."""
     if core.recovering_until is not None:
         return None
     said = facts.promised.get((core.me, core.term), Index(0))

@@ -1,7 +1,7 @@
 """The core's view of its log: where it ends, what of it is durable and committed, and the batches still in memory.
 
-The bytes live in the WAL; here stand the newest batches, which followers and the applier are about to
-want. What has been evicted is read back by the node (``Fetch``).
+The bytes are in the WAL. This keeps the newest batches, because followers and the applier will soon need them. The node
+reads evicted batches back from the WAL (``Fetch``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from viewstamp.wire.batch import Batch
 __all__ = ["RaftLog"]
 
 _COMPACT_AT = 32
-"""Evicted batches leave the lists so many at a time, since each deletion moves all that stay; or when they are more
-than those that stay, since a batch may be large and is held until then."""
+"""Evicted batches that are removed from the lists at once, because each deletion moves all that stay. They are removed
+earlier if they are more than half of the lists, because an evicted batch stays in memory until then."""
 
 
 class RaftLog:
@@ -71,7 +71,7 @@ class RaftLog:
         self._evicted = 0
         self.cache_bytes = 0
         self.end = self.commit_end = self.handed_end = end
-        self.durable_end = Index(1)  # Nothing, until the reset is durable: this member is silent meanwhile.
+        self.durable_end = Index(1)  # Nothing, until the reset is durable: meanwhile this member answers nothing.
 
     def is_boundary(self, end: Index) -> bool:
         """Return whether a batch ends at ``end``; True also below the oldest batch in memory, where it is not known."""

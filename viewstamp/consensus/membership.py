@@ -1,11 +1,11 @@
 """Who votes and who learns, as it stands in the log, and how one membership becomes the next.
 
-The membership record is an ordinary record of the log: in force on every member from the moment it is in
-that member's log, and gone when it is cut (protocol rule 15). Its value is JSON with sorted keys.
+The membership record is an ordinary record of the log. It is in force on a member from the moment it is in that
+member's log, and no longer when it is cut (protocol rule 15). Its value is JSON with sorted keys.
 
-Every change of voters is joint, that of a single one too (Raft paper, section 6): the first record brings the new
-voters beside those of before, and from then on both need a majority, to elect and to commit; when it is committed the
-leader leaves the joint membership by a second record. A change of learners only is one record: nobody counts them.
+Every change of voters is joint, even of a single one (Raft paper, section 6). The first record names the new voters
+beside the old ones, and from then on a majority of both is needed to elect and to commit. When it is committed, the
+leader leaves the joint membership by a second record. A change of learners is one record, because they never count.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["AddMember", "Change", "Membership", "MembershipEntry", "RemoveMember
 
 @dataclass(frozen=True, slots=True)
 class AddMember:
-    """Add ``node``, which listens at ``address``; a member already: it has moved there.
+    """Add ``node``, which listens at ``address``; if it is a member already, its address changes.
 
-    It begins as a learner. With ``becomes_voter`` the leader promotes it when it has caught up, then in the place of
-    the voter ``replaces`` (None = beside the others). A learner that it ``replaces`` goes at once, and what that was
-    to become it is to become.
+    It begins as a learner. With ``becomes_voter`` the leader promotes it when it has caught up, in the place of the
+    voter ``replaces`` (None = beside the others). If ``replaces`` is a learner, it is removed at once, and ``node``
+    becomes what that learner was to become.
     """
 
     node: NodeId
@@ -50,11 +50,11 @@ Change = AddMember | RemoveMember
 class Membership:
     """The voters and the learners of a group, each with the address where it listens.
 
-    ``generation`` counts the changes, for people and logs; nothing is ever refused because of it (as a gate it
-    deadlocks: a member that lacks the newest record would refuse the append that brings it). ``outgoing`` are the
-    voters of before while the membership is joint, {} = it is not. ``joining`` are the learners that are to become
-    voters, each with the voter in whose place ("" = beside the others).
-    ``incarnations`` name the disk of each member that has been met: who comes with another one is not that member.
+    ``generation`` counts the changes, for people and logs. It is no reason to refuse a message: a member that lacks the
+    newest record would refuse the append that brings it. ``outgoing`` are the voters before the change while the
+    membership is joint, {} = it is not. ``joining`` are the learners that are to become voters, each with the voter
+    whose place it takes ("" = beside the others). ``incarnations`` name the disk of each member that has been met: a
+    process with another disk is not that member.
     """
 
     voters: dict[NodeId, str]
@@ -68,12 +68,12 @@ class Membership:
 
     @property
     def is_joint(self) -> bool:
-        """Whether the voters of before have to agree too."""
+        """Whether a majority of the voters before the change is needed too."""
         return bool(self.outgoing)
 
     @cached_property
     def electors(self) -> dict[NodeId, str]:
-        """Who may vote and stand: the voters, and while joint those of before."""
+        """The members that may vote and stand: the voters, and while joint those before the change."""
         return {**self.outgoing, **self.voters}
 
     @cached_property
@@ -93,7 +93,7 @@ class Membership:
         return self._added(change) if isinstance(change, AddMember) else self._removed(change.node)
 
     def promoted(self, learner: NodeId) -> Membership:
-        """Return the joint membership in which a joining learner is a voter, in the place that it was promised."""
+        """Return the joint membership in which a joining learner is a voter, in the place that ``joining`` gives."""
         voters = {**self.voters, learner: self.learners[learner]}
         voters.pop(NodeId(self.joining[learner]), None)
         return self._next(
@@ -103,11 +103,11 @@ class Membership:
         )
 
     def left(self) -> Membership:
-        """Return the membership that follows a joint one: the voters of before do not count any more."""
+        """Return the membership that follows a joint one: only the voters after the change count."""
         return replace(self, outgoing={}, generation=self.generation + 1).naming({})
 
     def naming(self, incarnations: Mapping[NodeId, str]) -> Membership:
-        """Return this membership with the disks of its members that had no name yet, and without those of others."""
+        """Return this membership with these names of its members' disks added, and without those of other nodes."""
         known = {**incarnations, **self.incarnations}
         named = {member: known[member] for member in self.addresses if member in known}
         return self if named == self.incarnations else replace(self, incarnations=named)
@@ -190,7 +190,7 @@ class Membership:
         return fields
 
     def shown(self) -> dict[str, object]:
-        """Return the fields as a client gets them: without incarnations, by which a process passes for a member."""
+        """Return the fields for clients: without incarnations, because a process could pass for a member with them."""
         return {name: value for name, value in self.to_wire().items() if name != "incarnations"}
 
     @classmethod
@@ -221,7 +221,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class MembershipEntry:
-    """A membership and where it stands in the log: (0, 0) = the hint of the settings, before any record."""
+    """A membership and its position in the log; (0, 0) = the hint of the settings, before any record."""
 
     index: Index
     term: Term

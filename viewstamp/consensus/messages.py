@@ -1,8 +1,8 @@
-"""What the members of a group say to each other.
+"""The messages between the members of a group.
 
 Every message names its source, its target and the term its source is in. All of them may be lost, doubled,
 late or out of order; each docstring says why that is harmless. ``number`` is the leader's count of its
-announcements to that member: what belongs to an older announcement is dropped (protocol rule 6).
+announcements to that member: a message that belongs to an older announcement is dropped (protocol rule 6).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 NUMBER_END = 1 << 62
 """The terms, indices, counts and times in a message are below this.
 
-Frames, the log and the control file carry at least 63 bits. So whatever a member computes from such numbers can be
-written too: one more than one of them, or the sum of two.
+Frames, the log and the control file carry at least 63 bits. So what a member computes from such numbers can be written
+too: one more than one of them, or the sum of two.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What all messages carry."""
+    """The fields of all messages."""
 
     source: NodeId
     target: NodeId
@@ -56,9 +56,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreVoteRequest(Message):
-    """Would you vote for me in ``term`` (one above my own)? Changes nothing durable on either side.
+    """Asks whether the target would vote for the source in ``term``, one above its own. Changes nothing durable.
 
-    Sent by a member whose leader has been silent. Lost or late: it asks again after the next timeout.
+    Sent by a member that has received nothing from a leader for an election timeout. Lost or late: it asks again after
+    the next timeout.
     """
 
     last_term: Term
@@ -67,7 +68,7 @@ class PreVoteRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreVoteResponse(Message):
-    """I would (``term`` is the one asked for), or I would not (``term`` is mine).
+    """Granted: ``term`` is the one that was asked for. Refused: ``term`` is the voter's own.
 
     ``is_recovering``: as in :class:`VoteResponse`.
     """
@@ -78,11 +79,11 @@ class PreVoteResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest(Message):
-    """Vote for me in ``term``. Sent once the candidate's own vote is durable.
+    """Asks for the vote in ``term``. Sent once the candidate's own vote is durable.
 
     ``(last_term, end)`` is the pair that the candidate advertises. Doubled: a voter gives its one vote of a term
-    to the same candidate again. ``transfers``: the leader itself has asked the candidate to stand, so also those who
-    hear a leader vote.
+    to the same candidate again. ``transfers``: the leader itself has asked the candidate to stand, so members with a
+    live leader vote too.
     """
 
     last_term: Term
@@ -92,7 +93,7 @@ class VoteRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse(Message):
-    """The answer, once it is durable, with the advertised history and the durable end: the winner starts from them.
+    """A vote or its refusal, once it is durable, with the advertised history and end that the winner starts from.
 
     The end never counts as an acknowledgement (protocol rule 7). ``is_recovering``: the voter lost power in interval
     mode and has not regained its log, so this vote counts only under the conditions of ``standing`` (docs/design/0007).
@@ -106,18 +107,18 @@ class VoteResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRequest(Message):
-    """I lead ``term``; tell me your history. Repeated to a member whose state is not known, until it answers."""
+    """The leader of ``term`` asks for the history of a member. Repeated until the member answers."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryResponse(Message):
-    """My advertised history and durable end, once ``term`` is durable here.
+    """The member's advertised history and durable end, once ``term`` is durable there.
 
-    Also sent unasked (``number`` 0) by a member that hears from a leader whose announcement it has not taken, and
-    instead of taking an announcement whose point does not fit its present state. ``life`` is drawn at random at each
-    start of a member that lost power in interval mode, and 0 on all others: the leader returns it in its announcement.
+    Also sent unasked (``number`` 0) by a member that gets a message of a leader whose announcement it has not taken,
+    and instead of taking an announcement whose point does not fit its present state. ``life`` is drawn at each start
+    of a member that lost power in interval mode, and 0 on all others: the leader returns it in its announcement.
     """
 
     number: int
@@ -128,7 +129,7 @@ class HistoryResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement(Message):
-    """I lead ``term``, this is its history, and your log continues at ``start``: cut what is beyond.
+    """The leader of ``term`` sends its history, and ``start``, where the member's log continues: what is beyond is cut.
 
     The member computes the point again from its own state and refuses a mismatch; refuses to cut below its
     commit; then in three durable steps: takes the term, truncates and syncs the log, stores the history.
@@ -148,10 +149,10 @@ class Announcement(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementResponse(Message):
-    """All three steps are durable; my log ends at ``end``. From here on appends are accepted.
+    """All three steps of the announcement are durable; the log ends at ``end``. From here on appends are accepted.
 
-    ``is_recovering``, here and in what follows: my disk has lost something that I may have acknowledged before. I take
-    batches, and nothing that I say counts, until I hold as much as I did (protocol rule 17).
+    ``is_recovering``, here and below: the disk of the member has lost something that it may have acknowledged before.
+    It takes batches, and its ends do not count until it holds as much as it did (protocol rule 17).
     """
 
     number: int
@@ -161,7 +162,7 @@ class AnnouncementResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOffer(Message):
-    """My log begins behind the point where yours could go on: take my snapshot of everything before ``end``.
+    """The leader's log begins behind the point where the member's could go on: its snapshot holds all before ``end``.
 
     ``last_term`` is the term of the record before ``end``. The member fetches it on a connection of its own, installs
     it, and reports its new state when it is asked the next time. Lost or doubled: the leader asks a member whose state
@@ -174,7 +175,7 @@ class SnapshotOffer(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRequest(Message):
-    """Append ``batches`` at ``start``, which must be exactly the end of your log; ``commit_end`` is committed.
+    """Append ``batches`` at ``start``, exactly the end of the log; all before ``commit_end`` is committed.
 
     ``previous_term`` is the term of the record before ``start``. Doubled: wholly below the end, answered with
     the end. One lost: the next is beyond the end, answered with the end, and the leader moves back.
@@ -189,9 +190,9 @@ class AppendRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResponse(Message):
-    """My log is durable up to ``end`` and received up to ``received_end``; cumulative, so a lost one does not matter.
+    """The log is durable up to ``end`` and received up to ``received_end``; cumulative, so a lost one does not matter.
 
-    ``rejected``: an append did not start at my end; go on from ``received_end``.
+    ``rejected``: an append did not start at the end; the leader goes on from ``received_end``.
     """
 
     number: int
@@ -203,9 +204,9 @@ class AppendResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest(Message):
-    """I still lead; ``commit_end`` is committed; I have sent you everything up to ``sent_end``.
+    """The leader still leads; all before ``commit_end`` is committed, and all before ``sent_end`` was sent.
 
-    ``round`` numbers the leader's questions "am I still leading?"; a response confirms reads that came before it.
+    ``round`` numbers the leader's checks that it still leads; a response confirms the reads that came before it.
     """
 
     number: int
@@ -216,7 +217,7 @@ class HeartbeatRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse(Message):
-    """I heard you in this term. Leaves at once; ``end`` is durable, so a lost AppendResponse is made good."""
+    """The heartbeat was received in this term. Sent at once; ``end`` is durable: it replaces a lost AppendResponse."""
 
     number: int
     end: Index
@@ -226,14 +227,14 @@ class HeartbeatResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIndexRequest(Message):
-    """A member asks its leader up to where it must have applied before it may answer the reads of ``token``."""
+    """A member asks its leader for the index that it must have applied before it may answer the reads of ``token``."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIndexResponse(Message):
-    """Up to ``index``, confirmed by a quorum after the question came. Lost: the member asks again."""
+    """The index for the reads of ``token``, confirmed by a quorum after the request. Lost: the member asks again."""
 
     token: int
     index: Index
@@ -241,14 +242,14 @@ class ReadIndexResponse(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermResponse(Message):
-    """Your term is behind mine. Sent for any request of a lower term, or the two would ignore each other for ever."""
+    """The target's term is too low. Sent for any request of a lower term, so that the two do not ignore each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutNow(Message):
-    """You hold all that I hold: stand for election now, without asking first (Raft thesis 3.10).
+    """The target holds all that the leader holds, and is to stand for election without a pre-vote (Raft thesis 3.10).
 
-    Lost: the leader says it again at each heartbeat, and leads on after an election timeout. Late: an election more.
+    Lost: the leader repeats it at each heartbeat, and leads on after an election timeout. Late: an election more.
     """
 
 

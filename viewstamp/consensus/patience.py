@@ -1,4 +1,4 @@
-"""How long a member waits before it takes silence for failure: election timeouts that adapt to a slow network.
+"""How long a member waits for another before it takes it to have failed: timeouts that adapt to a slow network.
 
 Shorter than a round trip, a timeout makes every election fail and deposes every leader. Pre-vote does not help there:
 each pre-vote is granted, because nobody has a leader, then the vote of the new term expires before its answers come,
@@ -7,7 +7,7 @@ timeout is twice the longest of these, within bounds:
 
 * at least ``election_timeout_ticks``, the setting: no delay below half of it is even noted, so on a good network
   nothing of this is ever called
-* at most ``election_stretch_max`` times the setting; a silence of more than twice that is an outage and no delay
+* at most ``election_stretch_max`` times the setting; a delay of more than twice that is taken for an outage
 
 Delays are measured in messages that flow anyway:
 
@@ -17,8 +17,8 @@ Delays are measured in messages that flow anyway:
 | a candidate | ticks from asking for votes to a vote; for the missing ones, its timeout, when that is over |
 | a leader | ticks between two answers of a follower; for how long no majority answered, when it steps down for that |
 
-A delay is forgotten after one to two windows. All of this is memory of one member: it is lost with the process, and
-nothing of it is needed for safety.
+A delay is forgotten after one to two windows. All of this is in the memory of one member: it is lost with the process,
+and safety does not need it.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class Patience:
         return self.ticks != before
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Drop all delays: the timeout is the setting again."""
         self.delays.clear()
         self.age = 0
         self._adapt()
 
     def scaled(self, ticks: int) -> int:
-        """Return a wait of so many ticks on a good network, longer by as much as the election timeout is."""
+        """Return a wait of ``ticks`` on a good network, stretched by as much as the election timeout is."""
         return ticks * self.ticks // self.least
 
     def _adapt(self) -> None:

@@ -1,4 +1,4 @@
-"""What the core wants done: the one output of a turn."""
+"""The one output of a turn: what the owner of the core has to do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WriteHistory:
 
 @dataclass(frozen=True, slots=True)
 class EndRecovery:
-    """Forget what this member had held before its disk was damaged: it holds as much again (protocol rule 17)."""
+    """Clear the pair that this member had to regain: its log holds as much again (protocol rule 17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +82,20 @@ class Fetch:
 class Ready:
     """One turn's work, to be done in the order of the fields.
 
-    * ``messages`` promise nothing that is not durable already and may leave at once, before the writes: the
-      leader's followers write while it does (Raft thesis 10.2.1).
+    * ``messages`` promise nothing that is not durable already, so they are sent immediately, before the writes: then
+      the followers write at the same time as the leader (Raft thesis 10.2.1).
     * ``writes`` are made durable in exactly this order, behind all earlier ones.
     * ``durable`` is passed to ``Raft.durable()`` when all writes handed out so far are durable, those of earlier turns
       too; None = there are neither writes nor messages that wait.
-    * ``messages_after_durable`` leave then, also where this turn has no writes: the vote that they repeat may still be
-      on its way. Those addressed to the node itself are stepped.
+    * ``messages_after_durable`` are sent then, also if this turn has no writes, because the vote that they repeat may
+      still be on its way to the disk. Those addressed to the node itself are stepped.
     * ``committed`` are applied in order; they may not be durable *here* yet.
     * ``reads`` may be answered once everything up to their index has been applied.
     * ``fetches`` are read from disk in the background.
     * ``offer`` is a leader's snapshot that this member needs: to be fetched in the background and installed
       (``Raft.install``); None = none, or one that was handed out before.
-    * ``superseded`` says, in interval mode, why this log has to be set aside and begun anew: the group lost records
-      that are committed here, and went on without them. "" = nothing of that kind.
+    * ``superseded`` gives, in interval mode, the reason why this log has to be set aside and begun anew: the group lost
+      records that are committed here, and went on without them. "" = there is no such reason.
     """
 
     messages: list[Message]

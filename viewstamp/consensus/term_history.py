@@ -1,7 +1,7 @@
 """The term history: which term every index of a log belongs to, and where two logs part.
 
-A history is the ordered run of (term, begin) pairs, ``begin`` being the first index of the term. It stands
-in for the term of every single record: two logs agree exactly as far as their histories do.
+A history is the ordered run of (term, begin) pairs, where ``begin`` is the first index of the term. It replaces a
+comparison of every record's term: two logs agree exactly as far as their histories do.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class TermHistory:
     def preceded_by(self, own: TermHistory) -> TermHistory:
         """Return this history, a leader's, with what a member's own says of the terms before its first one.
 
-        A leader trims its history to what its own log keeps; the member may keep more, and describes it. What the two
-        have in common is at or behind this history's first term, so before that they agree.
+        A leader trims its history to what its own log keeps; the member may keep more, and has to describe it.
+        The common point of the two is at or behind this history's first term, so before that they agree.
         """
         older = [start for start in own.starts if start.term < self.starts[0].term]
         return TermHistory((*older, *self.starts)) if older else self
@@ -83,8 +83,8 @@ class TermHistory:
     def trimmed(self, first_index: Index) -> TermHistory:
         """Return what describes a log that begins at ``first_index``.
 
-        The last entry below it stays, with its true begin (protocol rule 19): it says the term of the record before,
-        and without it the common point with a member that holds records of that term could not be found.
+        The last entry below it stays, with its true begin (protocol rule 19), because it gives the term of the record
+        before. Without it there would be no common point with a member that holds records of that term.
         """
         at = bisect_right(self._begins, first_index - 1) - 1
         return self if at <= 0 else TermHistory(self.starts[at:])
@@ -123,7 +123,7 @@ def common_point(leader: TermHistory, leader_end: Index, member: TermHistory, me
 
     Raises:
       PeerError: one term begins at two places, or the member holds more of the leader's own term than
-        the leader does. Somebody broke the protocol, or a disk lied.
+        the leader does. A member broke the protocol, or a disk returned wrong data.
     """
     for term, begin in reversed(member.starts):
         leader_begin = leader.begin_of(term)
