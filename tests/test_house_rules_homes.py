@@ -191,3 +191,74 @@ def test_both_systems_of_benchmarks_measure_with_one_library() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in MEASURING:
                 found[node.name].append(path.relative_to(ROOT).as_posix())
     assert {each: [home] for each, home in MEASURING.items()} == found
+
+
+SCANNERS = {
+    "wal/format.py": "the bytes of one header",
+    "wal/scan.py": "their home",
+    "sim/disk_log.py": "checks the log from outside, so it must not share its mistakes",
+}
+"""Files under ``viewstamp/`` that may parse the headers of segments and groups, and why."""
+
+DECIDERS = {
+    "wal/verdict.py": "their home",
+}
+"""Files under ``viewstamp/`` that may decide by the facts of a log's end."""
+
+
+def parsed_headers(module: ast.Module) -> Iterator[str]:
+    """Where a header of a segment or a group is read from bytes, or looked for in them."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Attribute(value=ast.Name(id="GroupHeader" | "SegmentHeader"), attr="decode" | "measure"):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+            case ast.Name(id="GROUP_MAGIC", ctx=ast.Load()):
+                yield f"line {node.lineno}: GROUP_MAGIC"
+            case ast.ClassDef(name="GroupHeader" | "SegmentHeader"):
+                yield f"line {node.lineno}: {node.name}"
+
+
+def decided_ends(module: ast.Module) -> Iterator[str]:
+    """Where the end of a log is judged: a question to the decision table, or to a later group."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Name(id="decide" | "Decision")):
+                yield f"line {node.lineno}: {ast.unparse(node.func)}"
+            case ast.Attribute(attr="durable", value=ast.Attribute(attr="later")):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_segments_are_parsed_in_one_place() -> None:
+    """Seven readers of the same bytes once disagreed, and a replay left out acknowledged records."""
+
+    def rule(path: Path) -> Iterator[str]:
+        if place(path) not in SCANNERS:
+            yield from parsed_headers(tree(path))
+
+    assert offenders(MODULES, rule) == []
+    assert [each for each in SCANNERS if not list(parsed_headers(tree(PACKAGE / each)))] == []
+
+
+def test_the_end_of_a_log_is_judged_in_one_place() -> None:
+    def rule(path: Path) -> Iterator[str]:
+        if place(path) not in DECIDERS:
+            yield from decided_ends(tree(path))
+
+    assert offenders(MODULES, rule) == []
+    assert [each for each in DECIDERS if not list(decided_ends(tree(PACKAGE / each)))] == []
+
+
+def test_the_rules_about_segments_see_them() -> None:
+    source = """
+group = GroupHeader.decode(view)
+size = GroupHeader.measure(view)
+header = SegmentHeader.decode(view, path)
+hit = chunk.find(GROUP_MAGIC)
+"""
+    assert sorted(parsed_headers(ast.parse(source))) == [
+        "line 2: GroupHeader.decode",
+        "line 3: GroupHeader.measure",
+        "line 4: SegmentHeader.decode",
+        "line 5: GROUP_MAGIC",
+    ]
+    assert list(decided_ends(ast.parse("row = decide({Fact.ENDS})"))) == ["line 1: decide"]

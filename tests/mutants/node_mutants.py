@@ -31,11 +31,9 @@ from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.wal import budget, scan, verdict
-from viewstamp.wal import recovery as wal_recovery
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.log import Wal
-from viewstamp.wal.recovery import Survey
 from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 
@@ -190,7 +188,7 @@ def hint_above_durable() -> AbstractContextManager[None]:
 
 def verdict_without_hint() -> AbstractContextManager[None]:
     """A lost end of the log reads as a torn tail, or as the end."""
-    return patched(Survey, _lacks_end=property(lambda self: False))
+    return patched(verdict._Judge, _lacks_end=property(lambda self: False))
 
 
 def install_unmarked() -> AbstractContextManager[None]:
@@ -223,16 +221,16 @@ def reuse_as_it_is() -> AbstractContextManager[None]:
 
 
 def read_recycled_as_new() -> AbstractContextManager[None]:
-    return patched(scan, _check_place=lambda group, header, at, chain: None)
+    return patched(scan.SegmentScanner, _is_stale=lambda self, group, at: "")
 
 
 def cut_what_was_durable() -> AbstractContextManager[None]:
-    return patched(wal_recovery, later_durable=lambda *arguments: None)
+    return patched(verdict._Judge, _is_called_durable=lambda self, segment: False)
 
 
 def torn_is_damage() -> AbstractContextManager[None]:
     """Damage inside the last group is damage, also where nothing was synced behind it (danger 9)."""
-    return patched(wal_recovery, later_durable=lambda *arguments: "a later batch")
+    return patched(verdict._Judge, _is_called_durable=lambda self, segment: True)
 
 
 def believe_the_history() -> AbstractContextManager[None]:

@@ -26,7 +26,7 @@ def flip(path: Path, offset: int) -> None:
 def flip_in_group(path: Path, which: int) -> None:
     """Flip a bit in the body of the first batch of a group."""
     batches = [entry for entry in inspect(RealDisk(), str(path)) if entry.kind == "batch"]
-    flip(path, batches[which].location + 120)
+    flip(path, batches[which].location + 100)
 
 
 def lose_log(directory: Path) -> None:

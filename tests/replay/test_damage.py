@@ -10,6 +10,7 @@ from tests.replay.members import (
     NAMES,
     SMALL,
     Log,
+    change_control,
     cluster,
     flip,
     opened,
@@ -348,6 +349,32 @@ def test_a_truncation_that_was_decided_is_taken_as_done() -> None:
     shorter = replayed(disk, "n3", unsafe=True)
     assert shorter == visible(log)[: len(shorter)]
     assert len(shorter) == 2 * (25 - 2)
+
+
+def test_damage_in_what_a_decided_truncation_keeps_is_no_torn_tail() -> None:
+    """The mark says where the log ends, so the member still counts, and the others give the batch."""
+    log = orders(6)
+    disk = cluster(log)
+    *_, last, (_, at), _ = places_of(disk, "n3", records)
+    end = log.batches[-2].first_index  # the last group has two batches
+    place_mark(disk, "/n3/wal", Mark(end=end, segment=1, length=at - 80, group=99, generation=9))
+    flip(disk, *_body(last))
+    replay = opened(disk, "n1", "n3")
+    assert "torn tail" not in kinds(replay)
+    assert (replay.replicas[1].is_certain, replay.replicas[1].end) == (True, end)
+    assert shown(disk, replay) == visible(log)
+
+
+def test_a_log_of_which_only_zeros_are_left_has_no_vote() -> None:
+    """The control file says that there were records: the member cannot know that it had acknowledged none."""
+    log = orders(6)
+    disk = cluster(log)
+    for path in segments(disk, "n3"):
+        file = disk.open(path)
+        file.write(0, [bytes(file.size())])
+    change_control(disk, "n3", commit_hint=5)
+    with pytest.raises(NoQuorumError, match="the end of the log of n3 is lost"):
+        opened(disk, "n1", "n3")
 
 
 def test_a_reset_that_was_decided_leaves_nothing_of_the_log() -> None:

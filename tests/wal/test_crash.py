@@ -30,6 +30,7 @@ from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wal.recovery import Survey
+from viewstamp.wal.verdict import Known
 from viewstamp.wire.batch import Batch
 
 TURN_SECONDS = 0.01
@@ -182,7 +183,7 @@ def check_recovered(
 ) -> Journal:
     """Open what is there and compare it with what may be there; return the journal that goes on from it."""
     found: list[Batch] = []
-    seen = Survey(disk=disk, directory=DIRECTORY, first_index_max=None).run()
+    seen = Survey(disk=disk, directory=DIRECTORY, known=Known(first_index_max=None)).run()
     first_index = Index(seen.first_index if seen.segments else journal.base)
     if options.bytes_max:
         assert bytes_on(disk) <= options.bytes_max, "at any instant"

@@ -21,6 +21,7 @@ from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wal.recovery import Survey
+from viewstamp.wal.verdict import Known
 from viewstamp.wire.batch import Batch
 
 BOUNDED = replace(SMALL, bytes_max=5 * SMALL.segment_bytes)
@@ -147,7 +148,7 @@ class Model:
     def recover(self, options: WalOptions = SMALL) -> tuple[Wal, ControlFile]:
         """Open what is there, and compare it with what may be there."""
         found: list[Batch] = []
-        seen = Survey(disk=self.disk, directory=DIRECTORY, first_index_max=None).run()
+        seen = Survey(disk=self.disk, directory=DIRECTORY, known=Known(first_index_max=None)).run()
         first_index = Index(seen.first_index if seen.segments else self.journal.base)
         control = ControlFile.open(self.disk, "/data")
         wal = Wal.open(

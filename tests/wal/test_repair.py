@@ -26,6 +26,7 @@ from viewstamp.wal.repair import (
     finish_truncation,
     set_everything_aside,
 )
+from viewstamp.wal.truncation import Mark, place_mark
 from viewstamp.wire.batch import Batch
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
@@ -307,6 +308,22 @@ def test_whatever_is_done_to_the_files_nothing_is_altered_and_a_known_end_is_the
         assert verdict != "mended" or len(found) == len(batches)
         verdicts[verdict] += 1
     assert verdicts["mended"] > verdicts["cut"] > 0
+
+
+def test_damage_in_what_a_decided_truncation_keeps_is_no_torn_tail() -> None:
+    """Once the mark is gone nothing but the closing group says that the last records were durable."""
+    disk = new_disk()
+    batches = write(disk, 20)
+    number, location = places(disk, "group")[9]
+    (entry,) = (each for each in inspect(disk, path_of(number)) if each.location == location)
+    end = int(str(entry.fields["first_index"]))
+    mark = Mark(end=end, segment=number, length=location, group=1000, generation=1000)
+    place_mark(disk, DIRECTORY, mark)
+    flip(disk, number, location - 40)
+    assert is_damaged(disk)
+    found = mend(disk, [batch for batch in batches if batch.end <= end])
+    assert (found.end, [region.end for region in found.regions]) == (end, [end])
+    check_whole(disk, [batch for batch in batches if batch.end <= end])
 
 
 def test_a_gap_is_cut_at_its_beginning_and_everything_behind_is_set_aside() -> None:

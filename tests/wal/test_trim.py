@@ -32,6 +32,7 @@ from viewstamp.wal.format import segment_name
 from viewstamp.wal.log import Wal
 from viewstamp.wal.offline import inspect, read_batches, verify
 from viewstamp.wal.recovery import Survey
+from viewstamp.wal.verdict import Known
 from viewstamp.wire.batch import Batch
 
 BATCHES = make_batches(1, 20, count=2, size=2500)
@@ -92,7 +93,7 @@ def test_a_trim_is_durable_segment_by_segment_the_first_one_first(disk: Simulate
     with pytest.raises(SimulatedCrash):
         trim(wal, 25)
     disk.crash()
-    found = Survey(disk=disk, directory=DIRECTORY, first_index_max=25).run()
+    found = Survey(disk=disk, directory=DIRECTORY, known=Known(first_index_max=25)).run()
     assert (found.verdict, found.end) == ("clean", 41)
     gone = (call - 1) // 2
     assert found.first_index in ((1, 7, 13, 19, 25)[gone], (1, 7, 13, 19, 25)[gone + 1])

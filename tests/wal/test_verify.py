@@ -10,7 +10,7 @@ from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.format import segment_name
 from viewstamp.wal.offline import inspect, read_batches, verify
-from viewstamp.wal.scan import Pass
+from viewstamp.wal.scan import SegmentScanner
 from viewstamp.wire.batch import Batch
 
 BATCHES = make_batches(1, 12, count=2, size=1500)
@@ -92,19 +92,19 @@ def test_the_reader_yields_every_batch_in_order_in_one_forward_pass(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offsets: list[int] = []
-    peek = Pass.__init__
+    peek = SegmentScanner.__init__
 
-    def noting(self: Pass, *arguments: object, **options: object) -> None:
+    def noting(self: SegmentScanner, *arguments: object, **options: object) -> None:
         peek(self, *arguments, **options)  # type: ignore[arg-type]
-        read = self.file.read
+        read = self._file.read
 
         def note(offset: int, size: int) -> bytes:
             offsets.append(offset)
             return read(offset, size)
 
-        monkeypatch.setattr(self.file, "read", note)
+        monkeypatch.setattr(self._file, "read", note)
 
-    monkeypatch.setattr(Pass, "__init__", noting)
+    monkeypatch.setattr(SegmentScanner, "__init__", noting)
     assert contents(list(read_batches(disk, "/data"))) == contents(BATCHES)
     starts = [i for i, offset in enumerate(offsets) if offset == 0]
     assert len(starts) == 3, "each file from its start, once"
@@ -149,25 +149,18 @@ def test_a_running_node_s_log_can_be_verified_between_its_writes(disk: Simulated
     wal, _ = open_wal(disk, SMALL)
     following = make_batches(25, 2, count=2, size=1500)
     looks = []
-    read = Pass.read_header
+    set_stop = SegmentScanner._set_stop
 
-    def read_header(self: Pass, number: int) -> bool:
-        looks.append(number)
-        answer = read(self, number)
-        if looks.count(3) == 1 and number == 3:
-            items = self.items
-
-            def late() -> object:
-                yield from items()
-                # The pass has seen the end, and only now the node writes on, twice.
-                for batch in following:
-                    wal.append_now([batch])
-
-            self.items = late  # type: ignore[method-assign, assignment]
-        return answer
+    def late(self: SegmentScanner, *arguments: object, **options: object) -> None:
+        looks.append(self.scan.number)
+        if looks == [1, 2, 3]:
+            # The pass has seen the end, and only now, before it looks what is behind, the node writes on, twice.
+            for batch in following:
+                wal.append_now([batch])
+        set_stop(self, *arguments, **options)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pass, "read_header", read_header)
+        patch.setattr(SegmentScanner, "_set_stop", late)
         found = verify(disk, "/data")
     assert looks.count(3) > 1
     assert (found.verdict, found.last_index) == ("clean", 28)

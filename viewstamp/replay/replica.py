@@ -11,23 +11,22 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.standing import Claim, Pair
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.errors import ConfigError, CorruptionError, FrameError, PeerError, StorageError
+from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageError
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.running_mark import UNKNOWN_END, mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta, read_header, read_trailer
-from viewstamp.replay.headers import BatchTable, Hole, SegmentScan, scan_segment
+from viewstamp.replay.headers import BatchTable, SegmentTable, scan_segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlState, read_control_state
 from viewstamp.wal.format import parse_segment_name, segment_name
-from viewstamp.wal.scan import ScanState
-from viewstamp.wal.truncation import MARK_NAME, Mark, read_mark
-from viewstamp.wal.verdict import is_being_installed, known_end
+from viewstamp.wal.scan import Hole, Rest, ScanState, SegmentScan, Stop
+from viewstamp.wal.verdict import Corruption, Fact, Known, LogScan, is_being_installed, judge, reached_end
 from viewstamp.wire.batch import Kind
 
 __all__ = [
@@ -175,18 +174,10 @@ def _is_replica(disk: Disk, path: str) -> bool:
 def list_segments(disk: Disk, directory: str) -> list[SegmentFile]:
     """Return the segments of a replica that count, in order: those that a truncation has decided to drop do not."""
     log = _log_directory(disk, directory)
-    numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(log)) if n is not None)
-    try:
-        mark = read_mark(disk, log)
-    except FrameError:
-        mark = None
-    if mark is not None and mark.resets:
+    found = LogScan.of(disk, log)
+    if found.mark is not None and found.mark.resets:
         return []
-    return [
-        SegmentFile(f"{log}/{segment_name(n)}", n, mark.length if mark is not None and n == mark.segment else None)
-        for n in numbers
-        if mark is None or n <= mark.segment
-    ]
+    return [SegmentFile(f"{log}/{segment_name(n)}", n, found.limit(n)) for n in found.numbers]
 
 
 def read_replica(disk: Disk, directory: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> ReplicaFiles:
@@ -198,22 +189,33 @@ def read_replica(disk: Disk, directory: str, *, on_bytes: Callable[[int], None] 
     return assemble(disk, directory, [scan(disk, file, on_bytes) for file in list_segments(disk, directory)])
 
 
-def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda _: None) -> SegmentScan:
+def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda _: None) -> SegmentTable:
     """Scan one segment; a file that cannot be read at all is one hole."""
     try:
         return scan_segment(disk, file.path, file.number, limit=file.limit, on_bytes=on_bytes)
     except (StorageError, FileNotFoundError) as error:
-        hole = Hole(0, 0, None, None, "a segment", str(error))
-        return SegmentScan(file.path, file.number, 0, holes=[hole])
+        scan = SegmentScan(number=file.number, path=file.path, size=0, rest=Rest.BYTES, tail=Rest.BYTES)
+        scan.stop = Stop(
+            location=0,
+            complete=False,
+            contradicts=True,
+            expected="a segment",
+            found=str(error),
+            end=None,
+            term=None,
+            group=0,
+        )
+        scan.holes.append(Hole(0, 0, None, None, "a segment", str(error)))
+        return SegmentTable(scan)
 
 
-def assemble(disk: Disk, directory: str, scans: Sequence[SegmentScan]) -> ReplicaFiles:
-    """Put a replica together from the scans of its segments, in their order.
+def assemble(disk: Disk, directory: str, tables: Sequence[SegmentTable]) -> ReplicaFiles:
+    """Put a replica together from the tables of its segments, in their order.
 
     Raises:
       ConfigError: something in it is of a newer format.
     """
-    return _Assembly(disk, directory, scans).replica()
+    return _Assembly(disk, directory, tables).replica()
 
 
 def _log_directory(disk: Disk, directory: str) -> str:
@@ -224,11 +226,12 @@ def _log_directory(disk: Disk, directory: str) -> str:
 class _Assembly:
     """Judges what the scans found, in the order in which it is asked."""
 
-    def __init__(self, disk: Disk, directory: str, scans: Sequence[SegmentScan]) -> None:
+    def __init__(self, disk: Disk, directory: str, tables: Sequence[SegmentTable]) -> None:
         self._disk = disk
         self._directory = directory
         self._log = _log_directory(disk, directory)
-        self._scans = scans
+        self._tables = tables
+        self._scan = LogScan.of(disk, self._log)
         self._findings: list[ReplicaFinding] = []
         self._is_certain = True
         self._holes: list[Hole] = []
@@ -237,15 +240,17 @@ class _Assembly:
     def replica(self) -> ReplicaFiles:
         state, history = self._read_control()
         self._check_log_ids(state)
-        mark = self._read_mark()
+        mark = self._scan.mark
         snapshots = list(self._read_snapshots())
-        known = known_end(self._disk, self._directory, state)
-        hint = max([known, *(scan.commit_hint for scan in self._scans)])
-        end = self._take_segments(hint)
+        known = Known.of(self._disk, self._directory, state)
+        if state is None:
+            known = replace(known, first_index_max=None)
+        hint = max([known.end, *(table.scan.commit_hint for table in self._tables)])
+        end = self._take_segments(known)
         first_index = self._first_index(end)
         if mark is not None and mark.resets:
             first_index = end = mark.end
-        elif not self._scans:
+        elif not self._tables:
             self._find("missing", self._log, 0, "there is not one segment")
             self._is_certain = False
         if history is not None and not self._describes(history):
@@ -268,7 +273,7 @@ class _Assembly:
             state=state,
             history=history,
             rows=self._rows,
-            paths=[scan.path for scan in self._scans],
+            paths=[table.scan.path for table in self._tables],
             first_index=first_index,
             end=end,
             is_certain=self._is_certain,
@@ -292,9 +297,9 @@ class _Assembly:
     def _check_log_ids(self, state: ControlState | None) -> None:
         """Refuse segments of another log; raises ConfigError."""
         chain = ScanState(log_id=state.log_id if state is not None else None)
-        for scan in self._scans:
-            if scan.header is not None:
-                chain.check_log_id(scan.header, scan.path)
+        for table in self._tables:
+            if table.scan.header is not None:
+                chain.check_log_id(table.scan.header, table.scan.path)
 
     def _find(self, kind: str, path: str, location: int, text: str) -> None:
         self._findings.append(ReplicaFinding(kind, path, location, text))
@@ -314,14 +319,6 @@ class _Assembly:
         self._find("no control file", path, 0, text)
         self._is_certain = False
         return None, None
-
-    def _read_mark(self) -> Mark | None:
-        try:
-            return read_mark(self._disk, self._log)
-        except FrameError as error:
-            self._find("damage", f"{self._log}/{MARK_NAME}", 0, f"the mark of a truncation: {error.message}")
-            self._is_certain = False
-            return None
 
     def _read_snapshots(self) -> Iterator[Snapshot]:
         """Yield the snapshots that have an intact frame, newest first."""
@@ -344,85 +341,81 @@ class _Assembly:
 
     # The log.
 
-    def _take_segments(self, hint: int) -> int:
-        """Take the rows of all segments; return the end of the log."""
-        written = [number for number, scan in enumerate(self._scans) if not scan.is_unused]
-        end = 1
-        for at, number in enumerate(written):
-            scan = self._scans[number]
-            if at and scan.number != (expected := self._scans[written[at - 1]].number + 1):
-                self._find("missing", f"{self._log}/{segment_name(expected)}", 0, f"before segment {scan.number}")
-            if number == written[-1]:
-                kept, end = self._judge_last(scan, end, hint)
-            else:
-                kept = len(scan.rows)
-                self._find_damage(scan, scan.holes)
-            start = 0
-            while start < kept and len(self._rows) and scan.rows.link(start).first_index < self._rows_end:
-                start += 1
-            if start:
-                text = f"it begins below index {self._rows_end}, which the segment before it reaches"
-                self._find("contradiction", scan.path, 0, text)
-                self._is_certain = False
-            self._rows.extend(scan.rows, number, start, kept)
-            self._holes += scan.holes
-            end = max(end, scan.end or 0, self._rows_end) if number != written[-1] else end
-        return end
+    def _take_segments(self, known: Known) -> int:
+        """Take the rows of all segments; return the end of the log, as ``viewstamp.wal.verdict`` has it."""
+        scan = self._scan
+        scan.segments = [table.scan for table in self._tables]
+        if scan.segments and scan.segments[-1].is_blank and scan.mark is None:
+            scan.unused = scan.segments.pop().number
+        judged = judge(scan, known)
+        reached = reached_end(scan, judged, known)
+        if judged.verdict == "torn-tail":
+            self._cut_torn_tail(self._tables[len(scan.segments) - 1], judged.end)
+        for number, table in enumerate(self._tables):
+            segment = table.scan
+            if number and segment.number != (expected := self._tables[number - 1].scan.number + 1):
+                self._find("missing", f"{self._log}/{segment_name(expected)}", 0, f"before segment {segment.number}")
+            self._findings += [
+                ReplicaFinding("damage", segment.path, hole.location, _text(hole)) for hole in segment.holes
+            ]
+            self._holes += segment.holes
+            self._take_rows(number, table)
+        if judged.corruption is not None:
+            self._find_corruption(judged.decision.facts, judged.corruption)
+        self._is_certain &= reached is not None and not any(segment.contradiction for segment in scan.segments)
+        ends = [judged.end, self._rows_end, *(table.scan.end or 0 for table in self._tables)]
+        return reached if reached is not None else max(ends)
+
+    def _cut_torn_tail(self, table: SegmentTable, end: int) -> None:
+        """Leave out of the last written segment what stands behind the first place that is not understood."""
+        stop, rows = table.scan.stop, table.rows
+        assert stop is not None, "a pass ends with a reason"
+        text = f"expected {stop.expected}, found {stop.found}"
+        text = f"{text}; the log ends at index {end}, nothing behind it was acknowledged by this node"
+        self._find("torn tail", table.scan.path, stop.location, text)
+        kept = next((row for row in range(len(rows)) if rows.locations[row] >= stop.location), len(rows))
+        table.rows = BatchTable()
+        table.rows.extend(rows, 0, 0, kept)
+        table.scan.holes = []
+
+    def _take_rows(self, number: int, table: SegmentTable) -> None:
+        rows, start = table.rows, 0
+        while start < len(rows) and len(self._rows) and rows.link(start).first_index < self._rows_end:
+            start += 1
+        if start:
+            text = f"it begins below index {self._rows_end}, which the segment before it reaches"
+            self._find("contradiction", table.scan.path, 0, text)
+            self._is_certain = False
+        self._rows.extend(rows, number, start, len(rows))
+
+    def _find_corruption(self, facts: frozenset[Fact], damage: Corruption) -> None:
+        path = f"{self._log}/{damage.segment}"
+        if any(found.path == path and found.location == damage.location for found in self._findings):
+            return
+        kinds = {Fact.MISSING: "missing", Fact.BELOW_HINT: "missing", Fact.CONTRADICTS: "contradiction"}
+        kind = next((kind for fact, kind in kinds.items() if fact in facts), "damage")
+        self._find(kind, path, damage.location, f"expected {damage.expected}, found {damage.found}")
 
     @property
     def _rows_end(self) -> int:
         return self._rows.link(len(self._rows) - 1).end if len(self._rows) else 1
 
-    def _find_damage(self, scan: SegmentScan, holes: Sequence[Hole]) -> None:
-        self._findings += [ReplicaFinding("damage", scan.path, hole.location, _text(hole)) for hole in holes]
-
-    def _judge_last(self, scan: SegmentScan, before: int, hint: int) -> tuple[int, int]:
-        """Return how many rows of the last segment count, and the index at which the log ends.
-
-        ``before`` is where the segments before it end. The rules are recovery's (``viewstamp.wal``): the first place
-        that no later group calls durable is a torn tail, but where the log would end below what was committed.
-        """
-        rows = scan.rows
-        torn = next((hole for hole in scan.holes if not scan.is_durable(hole)), None)
-        if torn is None:
-            self._find_damage(scan, scan.holes)
-            end = max(before, scan.end or 0)
-            if scan.is_sealed and all(each.number != scan.number + 1 for each in self._scans):
-                path = f"{self._log}/{segment_name(scan.number + 1)}"
-                self._find("missing", path, 0, f"segment {scan.number} says that it follows")
-                self._is_certain = False
-            elif end < hint:
-                self._find("missing", scan.path, scan.size, f"the log ends at {end}; up to {hint - 1} was committed")
-                self._is_certain = False
-            return len(rows), end
-        kept = next((row for row in range(len(rows)) if rows.locations[row] >= torn.location), len(rows))
-        end = max(before, torn.first or (rows.link(kept - 1).end if kept else 0))
-        if end < hint or (scan.header is None and self._scans[-1] is not scan):
-            self._find_damage(scan, scan.holes)
-            self._is_certain = False
-            return len(rows), max(end, scan.end or 0)
-        self._find_damage(scan, [hole for hole in scan.holes if hole.location < torn.location])
-        text = f"{_text(torn)}; the log ends at index {end}, nothing behind it was acknowledged by this node"
-        self._find("torn tail", scan.path, torn.location, text)
-        scan.holes = [hole for hole in scan.holes if hole.location < torn.location]
-        return kept, end
-
     def _first_index(self, end: int) -> int:
-        if not self._scans:
+        if not self._tables:
             return end
-        first = self._scans[0].first_index
+        first = self._tables[0].first_index
         return first if first is not None else (self._rows.link(0).first_index if len(self._rows) else end)
 
     def _describes(self, history: TermHistory) -> bool:
         """Check the stored history against the terms in the headers (protocol rule 20)."""
         begin = history.starts[0].begin
         taken = self._rows_end
-        for scan in self._scans:
-            for term, first in scan.term_starts:
+        for table in self._tables:
+            for term, first in table.term_starts:
                 if begin <= first < taken and history.term_at(Index(first)) != term:
                     said = history.term_at(Index(first))
                     text = f"index {first} has term {term}, the control file says {said}: it is not of this log"
-                    self._find("contradiction", scan.path, 0, text)
+                    self._find("contradiction", table.scan.path, 0, text)
                     return False
         return True
 

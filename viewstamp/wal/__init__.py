@@ -90,7 +90,7 @@ Bytes, little-endian. A segment is a header, then groups; a group is what one wr
 
 Recovery reads every segment once, forward, and stops at the first byte that is not the next header or batch. (Of
 segments wholly below ``scan_from``, which a snapshot covers, it reads only the headers: where the next one begins, such
-a segment ends.) What that place is, this table decides; the first row that holds wins (``recovery.DECISIONS`` is the
+a segment ends.) What that place is, this table decides; the first row that holds wins (``verdict.DECISIONS`` is the
 same table as data)::
 
     1  a file that must be there is not                                                                     corruption

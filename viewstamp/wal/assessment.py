@@ -20,11 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from viewstamp.errors import FrameError
-from viewstamp.host.interfaces import Disk, File
-from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, parse_segment_name, segment_name
-from viewstamp.wal.scan import Pass, Rest, ScanState, groups_behind, rest_of
-from viewstamp.wal.truncation import read_mark
+from viewstamp.host.interfaces import Disk
+from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, segment_name
+from viewstamp.wal.scan import Rest, ScanState, SegmentScan, SegmentScanner, UnreadableBatch
+from viewstamp.wal.verdict import Known, LogScan, judge, reached_end
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["Assessment", "LostRange", "Region", "SegmentAssessment", "assess", "salvage"]
@@ -40,32 +39,29 @@ class LostRange:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentAssessment:
-    """One segment number. ``header`` None = there is no file, or nothing in it says what it is.
+    """One segment number. ``scan`` None = there is no file. ``header`` None = nothing in it says what it is.
 
-    ``runs`` are the indices (half-open) that can be read, ``bytes_lost`` how many bytes cannot. ``last_term`` is that
-    of the last record in it, or before it; ``last_group`` and ``generation`` the highest numbers up to its end.
-    ``is_header_intact``: the header stands there, and was not told by the first group. ``is_whole``: nothing of it is
-    missing or unreadable. ``is_blank``: only zeros. ``is_sealed``: another follows. ``has_tail``: something stands
-    behind what is intact, be it zeros, or it ends in the middle of a group; ``is_torn``: more than zeros. ``floor`` is
-    the generation and the group number with which it was read: what belongs to it has higher ones.
+    ``runs`` are the indices (half-open) that can be read. ``last_term`` is that of the last record in it, or before it;
+    ``last_group`` and ``generation`` the highest numbers up to its end; ``last_location`` is where the last group or
+    batch stands. ``floor`` is the generation and the group number with which it was read: what belongs to it has
+    higher ones.
     """
 
     number: int
     path: str
-    exists: bool = False
+    scan: SegmentScan | None = None
     header: SegmentHeader | None = None
     runs: list[tuple[int, int]] = field(default_factory=list)
-    bytes_lost: int = 0
     last_term: int | None = None
     last_group: int = 0
     generation: int = 0
-    is_header_intact: bool = False
-    is_whole: bool = False
-    is_blank: bool = False
-    is_sealed: bool = False
-    has_tail: bool = False
-    is_torn: bool = False
+    last_location: int = 0
     floor: tuple[int, int] = (0, 0)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self.scan is not None
 
     @property
     def first_index(self) -> int | None:
@@ -76,6 +72,43 @@ class SegmentAssessment:
     def end(self) -> int | None:
         """The index after the last record that can be read; None = not known."""
         return self.runs[-1][1] if self.runs else self.first_index
+
+    @property
+    def is_header_intact(self) -> bool:
+        """Whether the segment header stands there, and was not told by the first group."""
+        return self.scan is not None and self.scan.header is not None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing but zeros in the file."""
+        return self.scan is not None and self.scan.is_blank
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is unreadable before the last that can be read."""
+        holes = self.scan.holes if self.scan is not None else []
+        return self.is_header_intact and not any(hole.location <= self.last_location for hole in holes)
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether something stands behind what can be read, be it zeros, or it ends in the middle of a group."""
+        scan = self.scan
+        has_hole = scan is not None and bool(scan.holes) and scan.holes[-1].location > self.last_location
+        return scan is not None and (scan.tail is not Rest.NOTHING or has_hole)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it says that another segment follows."""
+        return self.scan is not None and self.scan.is_sealed and not self.has_tail
+
+    @property
+    def bytes_lost(self) -> int:
+        """About how many bytes cannot be read."""
+        scan = self.scan
+        if scan is None or scan.stop is None:
+            return 0
+        written = scan.stop.location + scan.used
+        return sum(max(0, min(hole.end_location, written) - hole.location) for hole in scan.holes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,22 +207,30 @@ def assess(
       StorageError: a file cannot be read.
     """
     found = Assessment(directory=directory)
-    try:
-        read_mark(disk, directory)
-    except FrameError:
-        found.mark_is_lost = True
-    present = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
-    chain = ScanState(log_id=log_id)
-    for number in range(present[0], present[-1] + 1) if present else ():
-        part = SegmentAssessment(number=number, path=f"{directory}/{segment_name(number)}", exists=number in present)
+    scan = LogScan.of(disk, directory)
+    found.mark_is_lost = bool(scan.mark_problem)
+    state = ScanState(log_id=log_id)
+    for number in range(scan.present[0], scan.present[-1] + 1) if scan.present else ():
+        part = SegmentAssessment(number=number, path=f"{directory}/{segment_name(number)}")
         found.parts.append(part)
-        if part.exists:
-            for batch in _read(disk, part, chain, found):
+        if number in scan.present:
+            for batch in _read(disk, part, state):
                 if batch.kind is Kind.MEMBERSHIP:
                     found.membership = bytes(batch.values()[0])
-        part.last_group, part.generation = chain.number, chain.generation
-    found.commit_hint = chain.commit_hint
-    _find_regions(found, begin_max, max(commit_hint, chain.commit_hint))
+            assert part.scan is not None, "it was read"
+            scan.segments.append(part.scan)
+            if part.scan.contradiction and not found.contradiction:
+                found.contradiction = f"{part.path}: {part.scan.contradiction}"
+        part.last_group, part.generation = state.number, state.generation
+    if scan.segments and scan.segments[-1].is_blank and scan.mark is None:
+        scan.unused = scan.segments.pop().number
+    found.commit_hint = state.commit_hint
+    known = Known(end=commit_hint, must_exist=True, first_index_max=begin_max)
+    judged = judge(scan, known)
+    found.end = reached_end(scan, judged, known)
+    found.begin = min(begin_max, judged.first_index)
+    if judged.corruption is not None and not found.contradiction:
+        _find_regions(found, begin_max)
     return found
 
 
@@ -199,80 +240,45 @@ def salvage(disk: Disk, part: SegmentAssessment, start: int, end: int | None) ->
     Each is in a buffer of its own.
     """
     generation, group = part.floor
-    chain = ScanState(generation=generation, number=group)
-    for batch in _read(disk, SegmentAssessment(number=part.number, path=part.path), chain, None):
+    state = ScanState(generation=generation, number=group)
+    for batch in _read(disk, SegmentAssessment(number=part.number, path=part.path), state):
         if end is not None and batch.first_index >= end:
             return
         if batch.first_index >= start:
             yield Batch.decode(bytearray(batch.buffer), verify=False)
 
 
-def _read(disk: Disk, part: SegmentAssessment, chain: ScanState, found: Assessment | None) -> Iterator[Batch]:
+def _read(disk: Disk, part: SegmentAssessment, state: ScanState) -> Iterator[Batch]:
     """Yield what can be read of a part, and fill it in."""
     file = disk.open_read(part.path)
     try:
-        chain.end = chain.term = None
-        part.floor = chain.generation, chain.number
-        reading = Pass(file, chain)
-        start = SEGMENT_HEADER_SIZE
-        part.is_whole = reading.read_header(part.number)
-        part.header = reading.header
-        if found is not None and reading.stop is not None and reading.stop.contradicts:
-            # No rot, and no torn header either: this file was written for another place, and what stood here is gone.
-            found.contradiction = f"{part.path}: {reading.stop.expected}, found {reading.stop.found}"
-        part.is_header_intact = part.header is not None
-        if part.header is None:
-            part.is_blank = rest_of(file, 0)[0] is not Rest.BYTES
-            group = next(groups_behind(file, 0, chain, None), None)
-            if group is None:
-                part.bytes_lost = rest_of(file, 0)[1]
-                return
-            reading.header = _header_of(part.number, group)
-            if group.location == SEGMENT_HEADER_SIZE:
-                part.header = reading.header
+        state.end = state.term = None
+        part.floor = state.generation, state.number
+        scanner = SegmentScanner(file, part.number, state, is_tolerant=True)
+        scan = part.scan = scanner.scan
+        scanner.read_header()
+        part.header = scan.header
+        last = 0
+        for item in scanner.items():
+            if isinstance(item, UnreadableBatch):
+                continue
+            if isinstance(item, GroupHeader):
+                last = item.location
+                if part.header is None and not part.runs and last == SEGMENT_HEADER_SIZE:
+                    part.header = _header_of(part.number, item)
+                elif part.end is None or item.first_index > part.end:
+                    part.runs.append((item.first_index, item.first_index))
+                continue
+            last, batch = item
+            if part.runs and part.runs[-1][1] == batch.first_index:
+                part.runs[-1] = (part.runs[-1][0], batch.end)
             else:
-                part.runs.append((group.first_index, group.first_index))
-            start, chain.end, chain.generation = group.location, group.first_index, group.generation
-        yield from _read_on(file, reading, part, start, found)
-        part.last_term = chain.term
+                part.runs.append((batch.first_index, batch.end))
+            yield batch
+        part.last_location = last
+        part.last_term = state.term
     finally:
         file.close()
-
-
-def _read_on(
-    file: File, reading: Pass, part: SegmentAssessment, start: int, found: Assessment | None
-) -> Iterator[Batch]:
-    """Read groups from byte ``start`` on, and on behind what cannot be read."""
-    chain, header = reading.chain, reading.header
-    assert header is not None, "it was read, or made up"
-    while True:
-        for item in reading.items(start):
-            if not isinstance(item, GroupHeader):
-                batch = item[1]
-                if part.runs and part.runs[-1][1] == batch.first_index:
-                    part.runs[-1] = (part.runs[-1][0], batch.end)
-                else:
-                    part.runs.append((batch.first_index, batch.end))
-                yield batch
-        stop, last = reading.stop, reading.last_group
-        assert stop is not None and chain.end is not None, "a pass ends with a reason"  # noqa: PT018
-        if stop.contradicts and found is not None:
-            found.contradiction = f"{part.path} at byte {stop.location}: {stop.expected}, found {stop.found}"
-        end = chain.end
-        following = (each for each in groups_behind(file, stop.location, chain, header.generation))
-        group = next((each for each in following if each.first_index >= end), None)
-        if group is None:
-            rest = rest_of(file, stop.location)[0]
-            part.has_tail = not stop.complete or rest is not Rest.NOTHING
-            part.is_torn = not stop.complete or rest is Rest.BYTES
-            part.is_sealed = last is not None and last.seals and not part.has_tail
-            part.bytes_lost += rest_of(file, stop.location)[1]
-            return
-        part.is_whole = False
-        part.bytes_lost += group.location - stop.location
-        if group.first_index > end or not part.runs:
-            part.runs.append((group.first_index, group.first_index))
-        start, chain.end, chain.term = group.location, group.first_index, None
 
 
 def _header_of(number: int, group: GroupHeader) -> SegmentHeader:
@@ -286,8 +292,8 @@ def _header_of(number: int, group: GroupHeader) -> SegmentHeader:
     )
 
 
-def _find_regions(found: Assessment, begin_max: int, commit_hint: int) -> None:
-    """Decide which parts have to be written again, and where the log ends."""
+def _find_regions(found: Assessment, begin_max: int) -> None:
+    """Decide which parts have to be written again."""
     parts = list(found.parts)
     tail = parts.pop() if parts and parts[-1].header is None and not parts[-1].runs else None
     if not parts:
@@ -295,19 +301,8 @@ def _find_regions(found: Assessment, begin_max: int, commit_hint: int) -> None:
         found.parts = []
         return
     found.begin = min(begin_max, parts[0].first_index or begin_max)
-    last = parts[-1]
-    is_ended = last.exists and (tail is not None or not last.is_sealed) and last.end is not None
-    end = last.end if is_ended and not found.mark_is_lost else None
-    if end is not None and end < commit_hint:
-        end = None
     _check_order(found, parts)
-    found.regions = _regions_of(found, parts, tail, end)
-    is_torn = last.is_torn or (tail is not None and not tail.is_blank)
-    if found.regions and end is not None and is_torn:
-        # What reads as a torn tail, on a disk that is known to lie, may be rot too.
-        end = None
-        found.regions = _regions_of(found, parts, tail, end)
-    found.end = end
+    found.regions = _regions_of(found, parts, tail, found.end)
 
 
 def _regions_of(

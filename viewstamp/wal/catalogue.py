@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from viewstamp.errors import FrameError, TrimmedError
 from viewstamp.host.interfaces import Disk
-from viewstamp.wal.format import GROUP_MAGIC, NO_LOG_ID, SEGMENT_HEADER_SIZE, GroupHeader
-from viewstamp.wal.scan import CHUNK_BYTES, Window
-from viewstamp.wire.batch import HEADER_SIZE, Batch
+from viewstamp.wal.format import NO_LOG_ID, SEGMENT_HEADER_SIZE
+from viewstamp.wal.scan import CHUNK_BYTES, Window, batches_from
+from viewstamp.wire.batch import Batch
 
 __all__ = ["Catalogue", "ReadLocation", "Segment", "read"]
 
@@ -306,21 +306,16 @@ def _read_segment(
     file = disk.open_read(place.path)
     try:
         window = Window(file, min(CHUNK_BYTES, max(bytes_max, 64 * 1024)))
-        at = place.location
-        while at < place.length and not (found and (held >= bytes_max or found[-1].end >= place.end)):
-            view = window.peek(at, HEADER_SIZE)
-            if view[:4] == GROUP_MAGIC:
-                at += GroupHeader.measure(view)
-                continue
-            batch = Batch.decode(window.peek(at, Batch.measure(view)))
+        for at, batch in batches_from(window, place.location, place.length):
             if batch.end <= start:
                 passed.append((batch.first_index, at))
-            at += batch.size
-            if batch.end > start:
-                if batch.first_index != (found[-1].end if found else batch.first_index):
-                    raise FrameError(f"{batch!r} follows {found[-1]!r}")
-                found.append(batch)
-                held += batch.size
+                continue
+            if batch.first_index != (found[-1].end if found else batch.first_index):
+                raise FrameError(f"{batch!r} follows {found[-1]!r}")
+            found.append(batch)
+            held += batch.size
+            if held >= bytes_max or batch.end >= place.end:
+                break
         return held
     finally:
         file.close()

@@ -26,6 +26,7 @@ from viewstamp.wal.catalogue import Segment, read
 from viewstamp.wal.format import NO_LOG_ID, SpareKind
 from viewstamp.wal.recovery import Recovery, Survey, settle_names, take_over
 from viewstamp.wal.upkeep import Upkeep
+from viewstamp.wal.verdict import Known
 from viewstamp.wal.writer import (
     AppendItem,
     CloseItem,
@@ -71,7 +72,7 @@ class Wal:
         self._spares = spares
         self._end = found.end
         self._durable_end = found.end
-        self._commit_hint = found.chain.commit_hint
+        self._commit_hint = found.state.commit_hint
         self._cuts: deque[int] = deque()
         self._waiting: deque[Reservation] = deque()
         self._queued = 0
@@ -157,16 +158,14 @@ class Wal:
         found = Survey(
             disk=disk,
             directory=directory,
-            commit_hint=commit_hint,
-            must_exist=must_exist,
-            first_index_max=first_index,
+            known=Known(end=commit_hint, must_exist=must_exist, first_index_max=first_index),
             previous_term=previous_term,
             scan_from=scan_from,
             log_id=log_id if must_exist and log_id != NO_LOG_ID else None,
         )
         for item in found.walk():
             if isinstance(item, tuple):
-                on_batch(item[1], found.chain.commit_hint)
+                on_batch(item[1], found.state.commit_hint)
         if found.verdict == "corruption":
             raise found.error()
         spares = settle_names(disk, directory, options.segment_bytes, options.bytes_max, found, log_id)

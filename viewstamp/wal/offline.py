@@ -15,9 +15,9 @@ from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import NO_LOG_ID, GroupHeader, parse_segment_name
 from viewstamp.wal.recovery import Found, Survey
-from viewstamp.wal.scan import Pass, Rest, ScanState, rest_of
+from viewstamp.wal.scan import ScanState, SegmentScanner
 from viewstamp.wal.truncation import MARK_NAME
-from viewstamp.wal.verdict import Corruption, LogVerdict, known_end, snapshot_names
+from viewstamp.wal.verdict import Corruption, Known, LogVerdict
 from viewstamp.wire.batch import Batch
 
 __all__ = ["InspectedItem", "Verification", "inspect", "read_batches", "scrub_segment", "survey_of", "verify"]
@@ -41,14 +41,14 @@ def survey_of(disk: Disk, path: str) -> Survey:
     parent = posixpath.dirname(path)
     number = parse_segment_name(posixpath.basename(path))
     if number is not None and disk.exists(path):
-        return Survey(disk=disk, directory=parent or ".", only=number)
+        return Survey(disk=disk, directory=parent or ".", known=Known(only=number))
     names = disk.list_directory(path)
     if WAL_DIRECTORY in names or _has_control_file(disk, path):
         return _survey_with_control(disk, path, f"{path}/{WAL_DIRECTORY}")
     if posixpath.basename(path) == WAL_DIRECTORY and _has_control_file(disk, parent):
         return _survey_with_control(disk, parent, path)
     if MARK_NAME in names or any(parse_segment_name(name) is not None for name in names):
-        return Survey(disk=disk, directory=path, first_index_max=None)
+        return Survey(disk=disk, directory=path, known=Known(first_index_max=None))
     raise ConfigError(
         f"{path} is no log",
         remedy="name a node's data directory (it holds control-a, control-b and wal), its wal directory, or a segment",
@@ -64,9 +64,7 @@ def _survey_with_control(disk: Disk, data: str, directory: str) -> Survey:
     return Survey(
         disk=disk,
         directory=directory,
-        must_exist=state is not None,
-        commit_hint=known_end(disk, data, state),
-        first_index_max=max((end for end, _ in snapshot_names(disk, data)), default=1),
+        known=Known.of(disk, data, state),
         log_id=state.log_id if state is not None else None,
     )
 
@@ -104,8 +102,8 @@ def _walk(survey: Survey) -> Iterator[Found]:
         raise StorageError(
             f"{error.filename} is gone since {survey.directory} was listed", remedy="the node runs: read again"
         ) from error
-    if survey.verdict == "corruption":
-        _check_kept(survey, survey.damage[0].segment)  # it may have been overwritten while it was read
+    if (damage := survey.judgement.corruption) is not None:
+        _check_kept(survey, damage.segment)  # it may have been overwritten while it was read
 
 
 def _check_kept(survey: Survey, name: str) -> None:
@@ -113,7 +111,7 @@ def _check_kept(survey: Survey, name: str) -> None:
     number = parse_segment_name(name)
     if number is None or not survey.segments or survey.disk.exists(f"{survey.directory}/{name}"):
         return
-    kept = Survey(disk=survey.disk, directory=survey.directory, first_index_max=None)
+    kept = Survey(disk=survey.disk, directory=survey.directory, known=Known(first_index_max=None))
     first = next((item for item in kept.walk() if isinstance(item, Segment)), None)
     if first is not None and first.number > number:
         raise TrimmedError(
@@ -157,12 +155,14 @@ def inspect(disk: Disk, path: str) -> Iterator[InspectedItem]:
             yield InspectedItem("group", 1, item.location, _group_fields(item))
         else:
             yield InspectedItem("batch", 2, item[0], _batch_fields(item[1]))
-    fields: dict[str, object] = {"verdict": survey.verdict, "end": survey.end, "torn_bytes": survey.torn_bytes}
-    if survey.mark is not None:
-        fields["unfinished_reset_to" if survey.mark.resets else "unfinished_truncation_to"] = survey.mark.end
-    for damage in survey.damage:
+    judged = survey.judgement
+    fields: dict[str, object] = {"verdict": judged.verdict, "end": judged.end, "torn_bytes": judged.torn_bytes}
+    if (mark := survey.scan.mark) is not None:
+        fields["unfinished_reset_to" if mark.resets else "unfinished_truncation_to"] = mark.end
+    location = survey.segments[-1].length if survey.segments else 0
+    if (damage := judged.corruption) is not None:
         fields |= {"segment": damage.segment, "expected": damage.expected, "found": damage.found}
-    location = survey.damage[0].location if survey.damage else survey.segments[-1].length if survey.segments else 0
+        location = damage.location
     yield InspectedItem("end", 0, location, fields)
 
 
@@ -251,16 +251,18 @@ def verify(disk: Disk, path: str) -> Verification:
 
 def _look(disk: Disk, path: str) -> Verification:
     survey: Survey | None = None
+    damage: Corruption | None
     try:
         survey = survey_of(disk, path).run()
-        damage = tuple(survey.damage)
+        damage = survey.judgement.corruption
     except FileNotFoundError as error:
         # Listed, and gone a moment later: a running node truncates its log. The next look will know.
+        survey = None
         name = posixpath.basename(error.filename or path)
-        damage = (Corruption(segment=name, location=0, expected="a file that was listed", found="no such file"),)
+        damage = Corruption(segment=name, location=0, expected="a file that was listed", found="no such file")
     except CorruptionError as error:
         name = posixpath.basename(error.path)
-        damage = (Corruption(segment=name, location=error.location, expected=error.expected, found=error.found),)
+        damage = Corruption(segment=name, location=error.location, expected=error.expected, found=error.found)
     return Verification(
         path=path,
         verdict=survey.verdict if survey is not None else "corruption",
@@ -269,8 +271,8 @@ def _look(disk: Disk, path: str) -> Verification:
         records=survey.records if survey is not None else 0,
         first_index=survey.first_index if survey is not None else 1,
         last_index=survey.end - 1 if survey is not None else 0,
-        torn_bytes=survey.torn_bytes if survey is not None else 0,
-        damage=damage,
+        torn_bytes=survey.judgement.torn_bytes if survey is not None else 0,
+        damage=() if damage is None else (damage,),
     )
 
 
@@ -287,19 +289,18 @@ def scrub_segment(disk: Disk, segment: Segment) -> Generator[int, None, None]:
     """
     file = disk.open_read(segment.path)
     try:
-        chain = ScanState(generation=segment.generation - 1)
-        reading = Pass(file, chain)
+        scanner = SegmentScanner(file, segment.number, ScanState(generation=segment.generation - 1))
+        scan = scanner.scan
         checked = 0
-        if reading.read_header(segment.number):
-            for item in reading.items():
+        if scanner.read_header():
+            for item in scanner.items():
                 at = item.location if isinstance(item, GroupHeader) else item[0]
                 if at - checked >= _PIECE_BYTES:
                     yield at - checked
                     checked = at
-        stop, last = reading.stop, reading.last_group
+        stop = scan.stop
         assert stop is not None, "a pass ends with a reason"
-        rest = rest_of(file, stop.location)[0]
-        if not stop.complete or rest is not Rest.NOTHING or reading.header is None or last is None or not last.seals:
+        if not scan.is_whole or not scan.is_sealed:
             raise CorruptionError(
                 f"{segment.path} is damaged at byte {stop.location}: expected {stop.expected}, found {stop.found}",
                 path=segment.path,

@@ -1,7 +1,7 @@
-"""What the files of a log mean after whatever happened to them: the decision table, and the survey that asks it.
+"""Opening a log: the survey of its files, which only reads, and what follows from the verdict on them.
 
-The survey only reads. What follows from its verdict (cutting a torn tail, finishing a truncation, refusing to
-start) is done by ``wal.Wal.open``; ``verify`` and ``reader`` stop at the verdict.
+A torn tail is cut, a truncation finished; corruption is refused. Each step on the disk can be repeated: after a death
+in between, the next survey gives the same verdict.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from viewstamp.errors import CorruptionError, FrameError, StorageFullError
-from viewstamp.host.interfaces import Disk, File
+from viewstamp.errors import CorruptionError, StorageFullError
+from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
 from viewstamp.wal.budget import Spares
 from viewstamp.wal.catalogue import Catalogue, Segment
@@ -20,12 +20,11 @@ from viewstamp.wal.format import (
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     SegmentHeader,
-    parse_segment_name,
     segment_name,
 )
-from viewstamp.wal.scan import Pass, Rest, ScanState, later_durable, rest_of
-from viewstamp.wal.truncation import MARK_NAME, Mark, carry_out, read_mark
-from viewstamp.wal.verdict import DECISIONS, Corruption, Decision, Fact, LogVerdict, decide
+from viewstamp.wal.scan import Rest, ScanState, SegmentScanner, read_segment_header, rest_of
+from viewstamp.wal.truncation import Mark, carry_out
+from viewstamp.wal.verdict import Known, LogJudgement, LogScan, LogVerdict, judge, judge_files
 from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 
@@ -60,96 +59,77 @@ class Recovery:
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """One forward pass over a log directory, and what it learnt. Changes nothing on the disk.
+    """One strict pass over a log directory, and what it learnt. Changes nothing on the disk.
 
     Iterate :meth:`walk` to its end (or call :meth:`run`), then look at the rest.
 
-    ``segments`` are those that were written, each with the length that is intact. ``unused`` is the number of a
-    zero-filled segment behind them, ``torn_number`` that of one in which not even the segment header was written
-    whole; None = there is none. ``mark`` is an unfinished truncation, which the log is read as if it had been
-    finished. ``last_group`` is the last group header in the last of ``segments``, None = there is none.
+    ``known`` is given. An empty log begins at its ``first_index_max``, after a record of ``previous_term``. Below
+    ``scan_from`` nothing is yielded but segments, and of segments wholly below it only the headers are read. ``log_id``
+    is that of the log; ``NO_LOG_ID`` = its control file names none, so that no segment may; None = that of the first
+    segment that has one.
 
-    ``commit_hint`` is given: an end below which all is known to be committed. ``must_exist``: no segment at all is
-    damage. The log may begin at or below ``first_index_max`` (None = wherever it does); above it, files are missing.
-    An empty one begins there, after a record of ``previous_term``. Below ``scan_from`` nothing is yielded but
-    segments, and of segments wholly below it only the headers are read. ``only`` restricts the survey to one segment
-    (by number), whatever stands before it. ``log_id`` is that of the log; ``NO_LOG_ID`` = its control file names none,
-    so that no segment may; None = that of the first segment that has one.
+    ``segments`` are those that were written, each with the length that is intact. ``last_group`` is the last group
+    header in the last of them, None = there is none.
     """
 
     disk: Disk
     directory: str
-    commit_hint: int = 0
-    must_exist: bool = False
-    first_index_max: int | None = 1
+    known: Known = field(default_factory=Known)
     previous_term: int = 0
     scan_from: int = 1
-    only: int | None = None
     log_id: bytes | None = None
-    decision: Decision = DECISIONS[-2]
+    scan: LogScan = field(default_factory=LogScan)
+    state: ScanState = field(default_factory=ScanState)
+    judged: LogJudgement | None = None
     segments: list[Segment] = field(default_factory=list)
-    unused: int | None = None
-    torn_number: int | None = None
-    mark: Mark | None = None
-    chain: ScanState = field(default_factory=ScanState)
     last_group: GroupHeader | None = None
     batches: int = 0
     records: int = 0
-    torn_bytes: int = 0
     term_starts: list[tuple[int, int]] = field(default_factory=list)
-    damage: list[Corruption] = field(default_factory=list)
     _term_before: int = 0
-
-    def __post_init__(self) -> None:
-        self.chain.log_id = self.log_id
 
     @property
     def verdict(self) -> LogVerdict:
         """The verdict of the table."""
-        return self.decision.verdict
+        return self.judgement.verdict
+
+    @property
+    def judgement(self) -> LogJudgement:
+        """What the files mean, after the walk."""
+        assert self.judged is not None, "walk comes first"
+        return self.judged
 
     @property
     def first_index(self) -> int:
         """The index of the first record, or of the one that comes next where there is none."""
-        return self.segments[0].first_index if self.segments else self.first_index_max or 1
+        return self.judgement.first_index
 
     @property
     def end(self) -> int:
         """The index after the last intact record."""
-        return self.chain.end if self.chain.end is not None else self.first_index
-
-    @property
-    def _lacks_end(self) -> bool:
-        """Whether the log ends below an end that it has reached once.
-
-        A log of which nothing is written ends where a snapshot says that it may begin, whatever it held before.
-        """
-        end = self.end if self.segments else 1
-        return end < max(self.commit_hint, self.chain.commit_hint)
+        return self.judgement.end
 
     def recovery(self) -> Recovery:
         """Return the result as a value."""
+        judged = self.judgement
+        is_empty = not self.segments and self.scan_from == judged.end
         return Recovery(
-            verdict=self.verdict,
+            verdict=judged.verdict,
             segments=len(self.segments),
             batches=self.batches,
             records=self.records,
-            first_index=Index(self.first_index),
-            end=Index(self.end),
-            commit_hint=self.chain.commit_hint,
-            torn_bytes=self.torn_bytes,
-            previous_term=Term(self._previous_term()),
+            first_index=Index(judged.first_index),
+            end=Index(judged.end),
+            commit_hint=self.state.commit_hint,
+            torn_bytes=judged.torn_bytes,
+            previous_term=Term(self.previous_term if is_empty else self._term_before),
             term_starts=tuple(self.term_starts),
         )
 
-    def _previous_term(self) -> int:
-        if self.segments or self.scan_from != self.end:
-            return self._term_before
-        return self.previous_term
-
     def error(self) -> CorruptionError:
         """Return the error that says where the damage is."""
-        damage = self.damage[0]
+        damage = self.judgement.corruption
+        assert damage is not None, "there is damage"
         path = f"{self.directory}/{damage.segment}"
         return CorruptionError(
             f"{path} is damaged at byte {damage.location}: expected {damage.expected}, found {damage.found}",
@@ -177,51 +157,36 @@ class Survey:
           ConfigError: a segment has a newer format, or is of another log.
           StorageError: a file cannot be read.
         """
-        present = sorted(n for n in map(parse_segment_name, self.disk.list_directory(self.directory)) if n is not None)
-        if not self._read_mark(present):
-            return
-        if self.mark is not None and self.mark.resets and self.only is None:
-            self._begin_at(self.mark)
-            return
-        numbers = self._consecutive(present)
-        if numbers is None:
-            return
-        written = numbers
-        if numbers and self.mark is None and self._is_unused(numbers[-1]):
-            self.unused = numbers[-1]
-            written = numbers[:-1]
-        for number in written:
-            if self.only is None or number == self.only:
-                followed = number != written[-1]
-                yield from self._walk_segment(number, followed)
-                if self.verdict != "clean":
-                    return
-        self._check_end(present)
+        self.scan = scan = LogScan.of(self.disk, self.directory)
+        self.state.log_id = self.log_id
+        mark = scan.mark
+        judged = judge_files(scan, self.known)
+        if judged is None:
+            yield from self._walk_segments()
+        elif mark is not None and judged.corruption is None:
+            self._begin_at(mark)
+        if mark is not None and not mark.resets:
+            self.state.number = max(self.state.number, mark.group)
+            self.state.generation = max(self.state.generation, mark.generation)
+        self.judged = judge(scan, self.known)
+        if self.verdict == "corruption":
+            self._check_log_ids()
 
-    def _read_mark(self, present: list[int]) -> bool:
-        try:
-            self.mark = read_mark(self.disk, self.directory)
-        except FrameError as error:
-            self._refuse({Fact.UNREADABLE_MARK}, MARK_NAME, 0, "a truncation mark", error.message)
-            return False
-        if self.mark is not None and not self.mark.resets and self.mark.segment not in present:
-            self._refuse({Fact.MISSING}, segment_name(self.mark.segment), 0, "the segment that was cut", "no such file")
-            return False
-        return True
+    def _walk_segments(self) -> Iterator[Found]:
+        scan = self.scan
+        if scan.numbers and scan.mark is None and self._is_unused(scan.numbers[-1]):
+            scan.unused = scan.numbers[-1]
+        for number in scan.written:
+            if self.known.only is None or number == self.known.only:
+                yield from self._walk_segment(number, is_followed=number != scan.written[-1])
+                if not scan.segments[-1].is_whole:
+                    return
 
     def _begin_at(self, mark: Mark) -> None:
         """Take the log as what a reset has made of it, or is about to."""
-        self.first_index_max = mark.end if self.first_index_max is None else self.first_index_max
-        if not self._may_begin_at(mark.end, mark.segment):
-            return
         header, self.last_group = mark.first_segment()
-        self.chain = ScanState(
-            end=mark.end,
-            term=mark.term,
-            number=self.last_group.number,
-            generation=header.generation,
-            log_id=self.log_id,
-        )
+        self.state.enter(header)
+        self.state.number = self.last_group.number
         path = f"{self.directory}/{segment_name(mark.segment)}"
         length = SEGMENT_HEADER_SIZE + self.last_group.size
         self.segments = [
@@ -234,73 +199,47 @@ class Survey:
             )
         ]
         self._term_before = mark.term if self.scan_from == mark.end else 0
-        if mark.end < self.commit_hint:
-            self._refuse({Fact.BELOW_HINT}, MARK_NAME, 0, "a reset to what is committed", f"one to {mark.end}")
-
-    def _consecutive(self, present: list[int]) -> list[int] | None:
-        """Return the segments that belong to the log; None where one is missing."""
-        numbers = [n for n in present if self.mark is None or self.mark.resets or n <= self.mark.segment]
-        if self.only is not None:
-            return numbers
-        if not numbers:
-            if self.must_exist or self.commit_hint > self.first_index:
-                self._refuse({Fact.MISSING}, segment_name(1), 0, "the first segment", "no such file")
-                return None
-            return []
-        for expected, number in enumerate(numbers, numbers[0]):
-            if number != expected:
-                wanted = f"segment {expected}, between {expected - 1} and {number}"
-                self._refuse({Fact.MISSING}, segment_name(expected), 0, wanted, "no such file")
-                return None
-        return numbers
 
     def _is_unused(self, number: int) -> bool:
         """Say whether a segment holds nothing but zeros: made ready, and never written to."""
         file = self.disk.open_read(f"{self.directory}/{segment_name(number)}")
         try:
-            return not file.read(0, 4).strip(b"\0") and rest_of(file, 0)[0] is not Rest.BYTES
+            return not file.read(0, 4).strip(b"\0") and rest_of(file, 0, file.size())[0] is not Rest.BYTES
         finally:
             file.close()
 
-    def _walk_segment(self, number: int, followed: bool) -> Iterator[Found]:
+    def _walk_segment(self, number: int, *, is_followed: bool) -> Iterator[Found]:
         file = self.disk.open_read(f"{self.directory}/{segment_name(number)}")
         try:
-            mark = self.mark if self.mark is not None and self.mark.segment == number else None
-            reading = Pass(file, self.chain, limit=mark.length if mark is not None else None)
-            if reading.read_header(number):
-                assert reading.header is not None, "read_header said so"
-                header = reading.header
-                if not self.segments and not self._may_begin_at(header.first_index, number):
-                    return
-                segment = Segment(
-                    number=number,
-                    generation=header.generation,
-                    path=file.path,
-                    first_index=header.first_index,
-                    log_id=header.log_id,
-                )
-                self.segments.append(segment)
-                if header.first_index == self.scan_from:
-                    self._term_before = header.previous_term
-                yield segment
-                if followed and self._pass_over(header):
-                    segment.length = reading.size
-                    segment.sealed = True
-                    return
-                yield from self._take(reading, segment)
-            self._judge(file, reading, number, followed, mark)
+            scanner = SegmentScanner(file, number, self.state, limit=self.scan.limit(number))
+            scan = scanner.scan
+            self.scan.segments.append(scan)
+            if not scanner.read_header():
+                return
+            header = scan.header
+            assert header is not None, "read_header said so"
+            if not self.segments and not self.known.allows(header.first_index):
+                scan.stop = scanner.stop_at(SEGMENT_HEADER_SIZE)
+                return
+            segment = Segment(
+                number=number,
+                generation=header.generation,
+                path=file.path,
+                first_index=header.first_index,
+                log_id=header.log_id,
+            )
+            self.segments.append(segment)
+            if header.first_index == self.scan_from:
+                self._term_before = header.previous_term
+            yield segment
+            if is_followed and self._pass_over(header):
+                segment.length = scan.size
+                segment.sealed = True
+                scan.stop = scanner.stop_at(scan.size)
+                return
+            yield from self._take(scanner, segment)
         finally:
             file.close()
-
-    def _may_begin_at(self, first_index: int, number: int) -> bool:
-        if self.only is not None or self.first_index_max is None or first_index <= self.first_index_max:
-            return True
-        wanted = (
-            f"a log that begins at index {self.first_index_max} or below; this one begins at {first_index}, so a"
-            f" snapshot that reaches index {first_index} is needed"
-        )
-        self._refuse({Fact.MISSING}, segment_name(number - 1), 0, wanted, "no such file")
-        return False
 
     def _pass_over(self, header: SegmentHeader) -> bool:
         """Take a segment that ends at or below ``scan_from`` as read; False where it must be read.
@@ -308,28 +247,24 @@ class Survey:
         Where the next segment begins, this one ends: the next one's header says so, and the term and the group number
         too. Where the two headers do not fit together, reading will find out what is wrong.
         """
-        if self.scan_from <= header.first_index or self.only is not None:
+        if self.scan_from <= header.first_index or self.known.only is not None:
             return False
-        file = self.disk.open_read(f"{self.directory}/{segment_name(header.number + 1)}")
-        try:
-            following = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path)
-        except FrameError:
+        following = read_segment_header(self.disk, f"{self.directory}/{segment_name(header.number + 1)}")
+        if following is None:
             return False
-        finally:
-            file.close()
         rises = header.first_index < following.first_index and header.first_group < following.first_group
         if not rises or following.first_index > self.scan_from or following.previous_term < header.previous_term:
             return False
-        self.chain.end = following.first_index
-        self.chain.term = following.previous_term
-        self.chain.number = following.first_group - 1
+        self.state.end = following.first_index
+        self.state.term = following.previous_term
+        self.state.number = following.first_group - 1
         return True
 
-    def _take(self, reading: Pass, segment: Segment) -> Iterator[Found]:
+    def _take(self, scanner: SegmentScanner, segment: Segment) -> Iterator[Found]:
         """Run the pass: hand out what it finds, fill the sparse index, count."""
         last_term = self.term_starts[-1][0] if self.term_starts else -1
         boundary = 0
-        for item in reading.items():
+        for item in scanner.items():
             if isinstance(item, GroupHeader):
                 boundary = item.location
                 yield item
@@ -345,69 +280,20 @@ class Survey:
             if batch.term != last_term:
                 last_term = batch.term
                 self.term_starts.append((last_term, batch.first_index))
-            yield item
-        assert reading.stop is not None, "a pass ends with a reason"
-        self.last_group = reading.last_group
-        segment.length = reading.stop.location
-        segment.sealed = reading.last_group is not None and reading.last_group.seals
+            yield location, batch
+        scan = scanner.scan
+        assert scan.stop is not None, "a pass ends with a reason"
+        self.last_group = scan.last_group
+        segment.length = scan.stop.location
+        segment.sealed = scan.is_sealed
 
-    def _judge(self, file: File, reading: Pass, number: int, followed: bool, mark: Mark | None) -> None:
-        """Decide what the place is at which the pass stopped."""
-        stop = reading.stop
-        assert stop is not None, "a pass ends with a reason"
-        if mark is not None:
-            self.chain.number = max(self.chain.number, mark.group)
-            self.chain.generation = max(self.chain.generation, mark.generation)
-            if stop.location == mark.length and self.end == mark.end and self.end >= self.commit_hint:
-                return
-            followed = True
-        facts: set[Fact] = {Fact.CONTRADICTS} if stop.contradicts else set()
-        rest, used = rest_of(file, stop.location)
-        if reading.header is None and self.unused is not None:
-            followed = True  # the segment behind got its name only after this one had been written
-        if followed:
-            if stop.complete and rest is Rest.NOTHING and reading.header is not None and mark is None:
-                return
-            facts.add(Fact.FOLLOWED)
-        elif rest is Rest.BYTES:
-            generation = reading.header.generation if reading.header is not None else None
-            if later_durable(file, stop.location, self.chain, generation) is not None:
-                facts.add(Fact.CALLED_DURABLE)
-        elif stop.complete:
-            facts.add(Fact.ENDS)
-        if not followed and self._lacks_end and self.only is None:
-            facts.add(Fact.BELOW_HINT)
-        if decide(facts).verdict == "corruption":
-            self._refuse(facts, segment_name(number), stop.location, stop.expected, stop.found)
-            return
-        self.decision = decide(facts)
-        self.torn_bytes = used
-        if reading.header is None:
-            self.torn_number = number
-
-    def _check_end(self, present: list[int]) -> None:
-        """Look for what is missing behind the last segment."""
-        if not self.segments:
-            hidden = self.unused is not None and self.unused != 1
-            if self.only is None and (hidden or self._lacks_end):
-                number = present[0] if present else 1
-                self._refuse({Fact.MISSING}, segment_name(max(1, number - 1)), 0, "a written segment", "no such file")
-            return
-        last = self.segments[-1]
-        if last.sealed and self.mark is None and last.number + 1 not in present:
-            wanted = f"a file, as segment {last.number} says that another one follows"
-            self._refuse({Fact.MISSING}, segment_name(last.number + 1), 0, wanted, "no such file")
-
-    def _refuse(self, facts: set[Fact], segment: str, location: int, expected: str, found: str) -> None:
-        """Note a damage, with the reason why it is no torn tail."""
-        reasons = {
-            Fact.FOLLOWED: "where everything had been synced before the log went on elsewhere",
-            Fact.CALLED_DURABLE: "and a later group calls this place durable",
-            Fact.BELOW_HINT: f"and the log would end at index {self.end}, below what is known to be committed",
-        }
-        self.decision = decide(facts)
-        found = ", ".join([found, *(text for fact, text in reasons.items() if fact in facts)])
-        self.damage.append(Corruption(segment=segment, location=location, expected=expected, found=found))
+    def _check_log_ids(self) -> None:
+        """Refuse a segment of another log behind the damage, too: a mistake of somebody, which no repair mends."""
+        mark = self.scan.mark
+        for number in self.scan.numbers if mark is None or not mark.resets else ():
+            path = f"{self.directory}/{segment_name(number)}"
+            if self.known.only is None and (header := read_segment_header(self.disk, path)) is not None:
+                self.state.check_log_id(header, path)
 
 
 def check_without_log_id(disk: Disk, directory: str) -> None:
@@ -417,16 +303,10 @@ def check_without_log_id(disk: Disk, directory: str) -> None:
       ConfigError: one does: the control file is older than the log. Or it has a newer format.
       StorageError: a file cannot be read.
     """
-    for name in disk.list_directory(directory):
-        if parse_segment_name(name) is not None:
-            file = disk.open_read(f"{directory}/{name}")
-            try:
-                header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path)
-            except FrameError:
-                continue  # Unused, torn or damaged: what it is, the survey decides.
-            finally:
-                file.close()
-            ScanState(log_id=NO_LOG_ID).check_log_id(header, file.path)
+    for number in LogScan.of(disk, directory).present:
+        path = f"{directory}/{segment_name(number)}"
+        if (header := read_segment_header(disk, path)) is not None:
+            ScanState(log_id=NO_LOG_ID).check_log_id(header, path)
 
 
 def settle_names(
@@ -439,10 +319,10 @@ def settle_names(
       StorageError: final.
     """
     disk.sync_directory(directory)
-    if found.mark is not None:
-        carry_out(disk, directory, found.mark, log_id)
+    if found.scan.mark is not None:
+        carry_out(disk, directory, found.scan.mark, log_id)
     spares = Spares.open(disk, directory, segment_bytes, bytes_max)
-    if not found.segments and found.unused is None and found.torn_number is None:
+    if not found.segments and found.scan.unused is None and found.judgement.torn_number is None:
         path = spares.pop()
         while path is None:
             if not spares.prepare().is_made:
@@ -451,7 +331,7 @@ def settle_names(
                     remedy="free space on the disk, or set a smaller [wal] segment_bytes",
                 )
             path = spares.pop()
-        found.unused = 1
+        found.scan.unused = 1
         disk.rename(path, f"{directory}/{segment_name(1)}")
         disk.sync_directory(directory)
     return spares
@@ -467,16 +347,16 @@ def take_over(
     log_id: bytes,
 ) -> Writer:
     """Cut what is torn, make the rest durable, and return a writer that goes on behind it."""
-    fresh = found.unused if found.unused is not None else found.torn_number
-    generation = found.chain.generation
+    fresh = found.scan.unused if found.scan.unused is not None else found.judgement.torn_number
+    generation = found.state.generation
     segments = list(found.segments)
     if not segments:
         assert fresh is not None, "a log has a segment"
         generation += 1
         path = f"{directory}/{segment_name(fresh)}"
         segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
-    if found.torn_number is not None:
-        spares.give(_cut(disk, f"{directory}/{segment_name(found.torn_number)}", 0))
+    if found.judgement.torn_number is not None:
+        spares.give(_cut(disk, f"{directory}/{segment_name(found.judgement.torn_number)}", 0))
     if found.segments:
         spares.give(_settle(disk, segments[-1], found))
     file = disk.open(segments[-1].path)
@@ -489,14 +369,14 @@ def take_over(
         spares,
         file,
         allocated=file.size(),
-        group=found.chain.number,
+        group=found.state.number,
         generation=generation,
         end=found.end,
-        term=(found.chain.term or 0) if found.segments else found.previous_term,
+        term=(found.state.term or 0) if found.segments else found.previous_term,
         closed=True,
         log_id=log_id,
     )
-    writer.commit_hint = found.chain.commit_hint
+    writer.commit_hint = found.state.commit_hint
     if found.segments and fresh is not None:
         writer.enter(fresh)
     elif found.segments and (found.last_group is None or not found.last_group.is_empty or found.verdict != "clean"):
@@ -534,7 +414,7 @@ def _settle(disk: Disk, segment: Segment, found: Survey) -> int:
     file = disk.open(segment.path)
     try:
         before = file.size()
-        if segment.sealed or (found.verdict == "torn-tail" and found.torn_number is None):
+        if segment.sealed or (found.verdict == "torn-tail" and found.judgement.torn_number is None):
             file.truncate(segment.length)
         start = found.last_group.durable if found.last_group is not None else 0
         file.write(start, [file.read(start, segment.length - start)])

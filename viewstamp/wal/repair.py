@@ -32,8 +32,9 @@ from viewstamp.wal.format import (
     SegmentHeader,
     batch_checksum,
     parse_segment_name,
+    segment_name,
 )
-from viewstamp.wal.scan import CHUNK_BYTES
+from viewstamp.wal.scan import CHUNK_BYTES, ScanState, SegmentScanner
 from viewstamp.wal.truncation import MARK_NAME, Mark, carry_out, place_mark, read_mark
 from viewstamp.wire.batch import Batch
 
@@ -95,7 +96,8 @@ def finish_truncation(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> 
     """Carry out a truncation or a reset that was decided, so that the log can be assessed; blocking.
 
     Nothing happens where there is no mark, or it cannot be read. Where the file that was to be cut is not there, what
-    lies behind it goes all the same: it was cut off.
+    lies behind it is removed all the same: it was cut off. An empty group is written where the log ends, because damage
+    before that place would otherwise read as a torn tail once the mark is gone.
 
     Raises:
       StorageError: final.
@@ -107,10 +109,40 @@ def finish_truncation(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> 
     if mark is None:
         return
     with suppress(FileNotFoundError):
-        carry_out(disk, directory, mark, log_id)
+        carry_out(disk, directory, mark, log_id, _closing_group(disk, directory, mark))
         return
     disk.remove(f"{directory}/{MARK_NAME}")
     disk.sync_directory(directory)
+
+
+def _closing_group(disk: Disk, directory: str, mark: Mark) -> GroupHeader | None:
+    """Return the empty group that says of a truncated log where it ends, and that all before was durable.
+
+    None after a reset, and where the file that was to be cut is not there.
+    """
+    path = f"{directory}/{segment_name(mark.segment)}"
+    if mark.resets or not disk.exists(path):
+        return None
+    file = disk.open_read(path)
+    try:
+        scanner = SegmentScanner(file, mark.segment, ScanState(), limit=mark.length, is_tolerant=True)
+        scanner.read_header()
+        groups = (item.generation for item in scanner.items() if isinstance(item, GroupHeader))
+        header = scanner.scan.header
+        generation = header.generation if header is not None else next(groups, mark.generation)
+    finally:
+        file.close()
+    return GroupHeader(
+        generation=generation,
+        number=mark.group + 1,
+        location=mark.length,
+        durable=mark.length,
+        commit_hint=0,
+        first_index=mark.end,
+        body_size=0,
+        seals=False,
+        checksums=(),
+    )
 
 
 class SegmentRewriter:

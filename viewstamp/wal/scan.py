@@ -1,18 +1,29 @@
-"""One forward pass over one segment file. Reads only; decides nothing: ``recovery`` does.
+"""The one scanner of segment files: it turns their bytes into a :class:`SegmentScan`. Reads only; decides nothing.
 
-The pass stops at the first byte that is not the next group header or the next batch, and says what it
-expected and what it found. What that means (end, torn tail, damage) depends on what stands around it.
+Nothing else parses the headers of segments and groups. What a scan means (end, torn tail, corruption) depends on what
+stands around it, and is decided in `verdict.py`.
+
+A *strict* pass stops at the first byte that is not the next group header or the next batch, because a node must not
+guess. A *tolerant* pass notes that place as the stop, too, and then reads on behind it, for those who have other copies
+of what is lost (repair and replay):
+
+* a group header says the checksums of its batches and their number, so damage in one batch costs that batch;
+* where a group header is damaged, its batches are judged alone, as long as each follows on the one before;
+* else the next group header of this file, this generation and a higher number is searched.
+
+Everything up to the stop is the same in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, FrameError
-from viewstamp.host.interfaces import File
+from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,
@@ -25,11 +36,27 @@ from viewstamp.wal.format import (
 )
 from viewstamp.wire.batch import HEADER_SIZE, Batch, pad
 
-__all__ = ["CHUNK_BYTES", "Pass", "Rest", "ScanState", "Stop", "Window", "groups_behind", "later_durable", "rest_of"]
+__all__ = [
+    "CHUNK_BYTES",
+    "Hole",
+    "Rest",
+    "ScanItem",
+    "ScanState",
+    "SegmentScan",
+    "SegmentScanner",
+    "Stop",
+    "UnreadableBatch",
+    "Window",
+    "batches_from",
+    "read_segment_header",
+    "rest_of",
+    "why_not_next",
+]
 
 CHUNK_BYTES = 1024 * 1024
 """How much is read at once."""
 
+_BATCH_MAGIC = b"VSB\x01"
 _GROUP_HEADER_BYTES_MAX = GROUP_HEADER_SIZE + pad(4 * GROUP_BATCHES_MAX)
 
 
@@ -44,11 +71,12 @@ class Rest(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a pass ended.
+    """The first byte that is not understood, behind the last intact batch or group header, or the end of the file.
 
-    ``location`` is the first byte not understood, behind the last intact batch or group header. ``complete``:
-    everything before it is, so that it can be the end of the log; False inside a group. ``contradicts``: the
-    bytes are intact and tied to their place, and yet do not follow from what stands before them.
+    ``complete``: everything before it is, so that it can be the end of the log; False inside a group. ``contradicts``:
+    the bytes are intact and tied to their place, and yet do not follow from what stands before them. ``end`` is the
+    index that comes next there, ``term`` that of the record before, ``group`` the highest group number; None = not
+    known, as the segment header is not readable.
     """
 
     location: int
@@ -56,15 +84,44 @@ class Stop:
     contradicts: bool
     expected: str
     found: str
+    end: int | None
+    term: int | None
+    group: int
+
+
+@dataclass(slots=True)
+class Hole:
+    """A place that is not what should stand there; ``end_location`` is where something readable follows.
+
+    ``first`` and ``end`` are the indices that are lost with it, half-open; None = not known on that side.
+    """
+
+    location: int
+    end_location: int
+    first: int | None
+    end: int | None
+    expected: str
+    found: str
+
+
+class UnreadableBatch(NamedTuple):
+    """A batch of which only the header is intact, and is the one that its group lists; ``batch`` has no body."""
+
+    location: int
+    batch: Batch
+
+
+ScanItem = GroupHeader | tuple[int, Batch] | UnreadableBatch
+"""What a pass meets: group headers, and after each its batches with their locations."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ScanState:
     """What the next group and batch must follow; carried from segment to segment.
 
-    ``end`` is the index that comes next, None before the first segment; ``term`` that of the record before
-    it, None where it is not known; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too. ``log_id``
-    is the id that every segment must carry that has one; None = that of the first which does.
+    ``end`` is the index that comes next, None before the first segment and behind a hole; ``term`` that of the record
+    before it, None where it is not known; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too.
+    ``log_id`` is the id that every segment must carry that has one; None = that of the first which does.
     """
 
     end: int | None = None
@@ -99,6 +156,84 @@ class ScanState:
                 " group fetches from the others what is missing. Nothing was changed",
             )
 
+    def enter(self, header: SegmentHeader) -> None:
+        """Take a segment header that follows as what comes next."""
+        self.generation = header.generation
+        self.end = header.first_index
+        self.term = header.previous_term
+        self.number = max(self.number, header.first_group - 1)
+
+
+def why_not_next(header: SegmentHeader, number: int, state: ScanState) -> str:
+    """Return in what the header found in the file of segment ``number`` does not follow ``state``; "" = it does."""
+    if header.number != number:
+        return f"segment {header.number} in the file of segment {number}"
+    if header.generation <= state.generation:
+        return f"generation {header.generation} after {state.generation}"
+    if header.first_group <= state.number:
+        return f"first group {header.first_group} after group {state.number}"
+    if state.end is not None and header.first_index != state.end:
+        return f"first index {header.first_index} where {state.end} comes next"
+    if state.term is not None and header.previous_term != state.term:
+        return f"previous term {header.previous_term} after term {state.term}"
+    return ""
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentScan:
+    """What one segment file holds.
+
+    ``size`` is that of the file, or the limit up to which it was read. ``header`` None = not readable. ``stop`` is the
+    first place that is not understood, or the end of the file; ``rest`` and ``used`` say what stands from there to the
+    end, and how many bytes up to the last one that is not zero. ``later`` is an intact group behind the stop that
+    calls the stop durable: with a readable segment header the first one, else the newest. ``last_group`` is the last
+    group that was read, ``commit_hint`` the highest in any.
+
+    The rest is of a tolerant pass: ``holes``; ``contradiction``, the first place where intact bytes do not follow from
+    those before them; ``tail``, what stands behind all that was read, BYTES also where it ends inside a group; and
+    ``end``, the index after all that was read, None = nothing was.
+    """
+
+    number: int
+    path: str
+    size: int
+    header: SegmentHeader | None = None
+    stop: Stop | None = None
+    rest: Rest = Rest.NOTHING
+    used: int = 0
+    later: GroupHeader | None = None
+    last_group: GroupHeader | None = None
+    commit_hint: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    contradiction: str = ""
+    tail: Rest = Rest.NOTHING
+    end: int | None = None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it holds nothing, or nothing but zeros."""
+        return self.stop is not None and self.stop.location == 0 and self.rest is not Rest.BYTES
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the last group that was read says that another segment follows."""
+        return self.last_group is not None and self.last_group.seals
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a group ends where the file does, and everything before was understood: of each but the last."""
+        stop = self.stop
+        is_read = stop is not None and stop.complete and not stop.contradicts and self.rest is Rest.NOTHING
+        return is_read and self.header is not None
+
+    @property
+    def has_torn_end(self) -> bool:
+        """Whether something is unreadable that no later group calls durable: torn, or rot that looks like it."""
+        last = self.last_group
+        return self.tail is Rest.BYTES or any(
+            last is None or last.location < hole.location or last.durable <= hole.location for hole in self.holes
+        )
+
 
 class Window:
     """Reads a file in large pieces and hands out views of them.
@@ -122,138 +257,387 @@ class Window:
         return self._view[at : at + size]
 
 
-class Pass:
-    """The forward pass: iterate :meth:`items`, then look at :attr:`stop`.
+class SegmentScanner:
+    """One forward pass over one segment file: :meth:`read_header`, iterate :meth:`items`, then look at :attr:`scan`.
 
     Invariants:
-      * every yielded batch has intact checksums, is tied to its group, and continues ``chain``
-      * ``chain`` describes what was yielded so far
+      * every yielded batch has intact checksums; up to the stop it is tied to its group and continues ``state``
+      * ``state`` describes what was yielded so far
     """
 
-    def __init__(self, file: File, chain: ScanState, *, limit: int | None = None) -> None:
-        """Read ``file`` from its start; ``limit`` = as if it were not longer than that."""
-        self.file = file
-        self.chain = chain
-        self.size = file.size() if limit is None else min(limit, file.size())
-        self.header: SegmentHeader | None = None
-        self.stop: Stop | None = None
-        self.last_group: GroupHeader | None = None
-        self._window = Window(file)
+    def __init__(
+        self,
+        file: File,
+        number: int,
+        state: ScanState,
+        *,
+        limit: int | None = None,
+        is_tolerant: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> None:
+        """Know the file; nothing is read yet.
 
-    def read_header(self, number: int) -> bool:
-        """Read the segment header of segment ``number``; say whether it is there. False sets :attr:`stop`.
+        Args:
+          file: the segment.
+          number: which segment its name says it is.
+          state: what it must follow. What is not known of the segment before, a tolerant pass does without.
+          limit: read as if the file were not longer: a truncation that was decided has cut it there.
+          is_tolerant: read on behind what is not understood.
+          chunk_bytes: how much is read at once.
+          on_bytes: is told how many bytes were dealt with, now and then.
+        """
+        size = file.size()
+        self.scan = SegmentScan(number=number, path=file.path, size=size if limit is None else min(limit, size))
+        self.state = state
+        self._file = file
+        self._is_tolerant = is_tolerant
+        self._chunk_bytes = chunk_bytes
+        self._window = Window(file, chunk_bytes)
+        self._on_bytes = on_bytes
+        self._told = 0
+        self._generation: int | None = None
+        """That of the segment; None = not known yet."""
+
+    def read_header(self) -> bool:
+        """Read the segment header; say whether it is there and follows ``state``. False sets the stop.
 
         Raises:
           ConfigError: the segment has a newer format, or is of another log.
         """
-        view = self._window.peek(0, SEGMENT_HEADER_SIZE)
+        state = self.state
         try:
-            header = SegmentHeader.decode(view, self.file.path)
+            header = SegmentHeader.decode(self._window.peek(0, SEGMENT_HEADER_SIZE), self._file.path)
         except FrameError as error:
-            self._end(0, True, "a segment header", error.message)
+            self._set_stop(0, True, "a segment header", error.message)
             return False
-        chain = self.chain
-        chain.check_log_id(header, self.file.path)
-        wrong = ""
-        if header.number != number:
-            wrong = f"segment {header.number} in the file of segment {number}"
-        elif header.generation <= chain.generation:
-            wrong = f"generation {header.generation} after {chain.generation}"
-        elif header.first_group <= chain.number:
-            wrong = f"first group {header.first_group} after group {chain.number}"
-        elif chain.end is not None and header.first_index != chain.end:
-            wrong = f"first index {header.first_index} where {chain.end} comes next"
-        elif chain.term is not None and header.previous_term != chain.term:
-            wrong = f"previous term {header.previous_term} after term {chain.term}"
+        state.check_log_id(header, self._file.path)
+        self.scan.header = header
+        wrong = why_not_next(header, self.scan.number, state)
         if wrong:
-            self._end(0, True, "a segment header that follows the segment before", wrong, contradicts=True)
-            return False
-        self.header = header
-        chain.generation = header.generation
-        chain.end = header.first_index
-        chain.term = header.previous_term
-        return True
+            expected = "a segment header that follows the segment before"
+            self._set_stop(0, True, expected, wrong, contradicts=True)
+            self._note(0, 0, expected, wrong)
+        if not wrong or self._is_tolerant:
+            self._generation = header.generation
+            state.enter(header)
+        return not wrong
 
-    def items(self, start: int = SEGMENT_HEADER_SIZE) -> Iterator[GroupHeader | tuple[int, Batch]]:
-        """Yield each group header, then each of its batches with its location, up to what is not readable.
+    def stop_at(self, location: int) -> Stop:
+        """Return the stop of a pass that ends at ``location`` without having read up to there."""
+        state = self.state
+        return Stop(
+            location=location,
+            complete=True,
+            contradicts=False,
+            expected="a group or the end",
+            found=Rest.NOTHING.value,
+            end=state.end,
+            term=state.term,
+            group=state.number,
+        )
+
+    def items(self, start: int = SEGMENT_HEADER_SIZE) -> Iterator[ScanItem]:
+        """Yield each group header, then each of its batches with its location.
 
         A group can hold fewer batches than its header says where a truncation or a torn tail cut it: the
         next group header, with a higher number, stands at a batch boundary then. ``start`` is where a group stands.
         """
-        header = self.header
-        assert header is not None, "read_header comes first"
-        chain = self.chain
-        chain.number = max(chain.number, header.first_group - 1)
-        window = self._window
-        at = start
-        durable = 0
-        taken = count = 0
+        scan, state, window = self.scan, self.state, self._window
+        limit = scan.size
+        at, durable, taken = start, 0, 0
         checksums: Sequence[int] = ()
-        while at < self.size:
+        if scan.header is None:
+            assert self._is_tolerant, "read_header comes first"
+            if scan.is_blank:
+                scan.tail = scan.rest
+                self._tell(limit)
+                return
+            assert scan.stop is not None, "read_header sets it"
+            at, taken = self._skip(0, scan.stop.expected, scan.stop.found, (), 0)
+        while at < limit:
+            if at - self._told >= self._chunk_bytes:
+                self._tell(at)
             view = window.peek(at, HEADER_SIZE)
-            if taken < count and view[:4] != GROUP_MAGIC:
+            if taken < len(checksums) and view[:4] != GROUP_MAGIC:
+                expected = problem = ""
                 try:
                     size = Batch.measure(view)
-                    if size > self.size - at:
-                        raise FrameError(f"a batch of {size} bytes where {self.size - at} are left")
+                    if size > limit - at:
+                        raise FrameError(f"a batch of {size} bytes where {limit - at} are left")
                     batch = Batch.decode(window.peek(at, size))
+                    if (checksum := batch_checksum(batch)) != checksums[taken]:
+                        expected = f"the batch with header checksum {checksums[taken]:#010x} in group {state.number}"
+                        problem = f"one with {checksum:#010x}"
                 except FrameError as error:
-                    self._end(at, False, f"batch {taken + 1} of {count} of group {chain.number}", error.message)
-                    return
-                found = batch_checksum(batch)
-                if found != checksums[taken]:
-                    expected = f"the batch with header checksum {checksums[taken]:#010x} in group {chain.number}"
-                    self._end(at, False, expected, f"one with {found:#010x}")
-                    return
-                if batch.first_index != chain.end or batch.term < (chain.term or 0):
-                    expected = f"a batch at index {chain.end}, of term {chain.term} or later"
-                    self._end(at, False, expected, f"{batch!r}", contradicts=True)
-                    return
+                    expected = f"batch {taken + 1} of {len(checksums)} of group {state.number}"
+                    problem = error.message
+                if problem:
+                    self._set_stop(at, False, expected, problem)
+                    if not self._is_tolerant:
+                        return
+                    unreadable = self._header_alone(at, view, checksums[taken], problem)
+                    if unreadable is None:
+                        at, taken = self._skip(at, expected, problem, checksums, taken)
+                    else:
+                        yield unreadable
+                        state.end, state.term = unreadable.batch.end, unreadable.batch.term
+                        at += unreadable.batch.size
+                        taken += 1
+                    continue
+                follows = state.end is None or batch.first_index == state.end
+                if not follows or batch.term < (state.term or 0):
+                    expected = f"a batch at index {state.end}, of term {state.term} or later"
+                    self._set_stop(at, False, expected, f"{batch!r}", contradicts=True)
+                    if not self._is_tolerant:
+                        return
+                    self._note(at, at + size, expected, f"{batch!r}")
+                    follows = batch.first_index >= (state.end or 0)
+                    if not follows:
+                        at, taken = at + size, taken + 1
+                        continue
+                if state.end is None:
+                    self._close_hole(batch.first_index)
                 yield at, batch
                 taken += 1
-                chain.end = batch.end
-                chain.term = batch.term
+                state.end = batch.end
+                state.term = batch.term
                 at += size
                 continue
-            try:
-                group = GroupHeader.decode(window.peek(at, GroupHeader.measure(view)))
-                _check_place(group, header, at, chain)
-            except FrameError as error:
-                self._end(at, taken == count, f"a group with a number above {chain.number}", error.message)
-                return
-            if group.first_index != chain.end or not durable <= group.durable <= at:
-                expected = f"a group at index {chain.end}, durable up to {durable}..{at}"
-                found_text = f"one at index {group.first_index}, durable up to {group.durable}"
-                self._end(at, taken == count, expected, found_text, contradicts=True)
-                return
+            group, problem = self._group_at(at)
+            if group is None:
+                is_complete = taken == len(checksums)
+                expected = f"a group with a number above {state.number}"
+                self._set_stop(at, is_complete, expected, problem)
+                if not self._is_tolerant:
+                    return
+                if is_complete and rest_of(self._file, at, scan.size)[0] is Rest.ZEROS:
+                    scan.tail = Rest.ZEROS
+                    break
+                checksums, taken = (), 0
+                orphans = self._find_orphans(at, expected, problem) if is_complete else 0
+                if orphans:
+                    at = orphans
+                    while state.end is not None and (orphan := self._next_orphan(at, state.end, state.term)):
+                        yield at, orphan
+                        at += orphan.size
+                        state.end, state.term = orphan.end, orphan.term
+                else:
+                    at, _ = self._skip(at, expected, problem, (), 0)
+                continue
+            if (state.end is not None and group.first_index != state.end) or not durable <= group.durable <= at:
+                expected = f"a group at index {state.end}, durable up to {durable}..{at}"
+                found = f"one at index {group.first_index}, durable up to {group.durable}"
+                self._set_stop(at, taken == len(checksums), expected, found, contradicts=True)
+                if not self._is_tolerant:
+                    return
+                self._note(at, at, expected, found)
+            if state.end is None:
+                self._close_hole(group.first_index)
+            if state.end is None or group.first_index > state.end:
+                state.end = group.first_index
             yield group
-            self.last_group = group
+            scan.last_group = group
             durable = group.durable
-            chain.number = group.number
-            chain.commit_hint = max(chain.commit_hint, group.commit_hint)
-            checksums = group.checksums
-            count = len(checksums)
-            taken = 0
+            self._generation = state.generation = group.generation
+            state.number = group.number
+            state.commit_hint = max(state.commit_hint, group.commit_hint)
+            scan.commit_hint = max(scan.commit_hint, group.commit_hint)
+            checksums, taken = group.checksums, 0
             at += group.size
-        self._end(at, taken == count, "a group or the end", Rest.NOTHING.value)
+        if taken < len(checksums):
+            scan.tail = Rest.BYTES
+        if scan.stop is None:
+            self._set_stop(at, taken == len(checksums), "a group or the end", Rest.NOTHING.value)
+        scan.end = state.end
+        self._tell(limit)
 
-    def _end(self, at: int, complete: bool, expected: str, found: str, *, contradicts: bool = False) -> None:
-        self.stop = Stop(location=at, complete=complete, contradicts=contradicts, expected=expected, found=found)
+    def _tell(self, at: int) -> None:
+        if self._on_bytes is not None:
+            self._on_bytes(at - self._told)
+        self._told = at
+
+    # -- what a strict pass needs -----------------------------------------------------------------------
+
+    def _group_at(self, at: int) -> tuple[GroupHeader | None, str]:
+        """Return the intact group header that was written for this place, or why there is none.
+
+        One that was written for another place or an earlier time is none: bytes that only look like a header (inside a
+        record, or of an earlier life of the file) fail its checksum, its location, its generation or its number.
+        """
+        window = self._window
+        try:
+            view = window.peek(at, GROUP_HEADER_SIZE)
+            group = GroupHeader.decode(window.peek(at, GroupHeader.measure(view)))
+        except FrameError as error:
+            return None, error.message
+        return (None, problem) if (problem := self._is_stale(group, at)) else (group, "")
+
+    def _is_stale(self, group: GroupHeader, at: int) -> str:
+        """Say why an intact group header was written for another place or an earlier time; "" = it was not."""
+        if group.location != at:
+            return f"a group that was written at byte {group.location}"
+        if self._generation is None:
+            if group.generation <= self.state.generation:
+                return f"a group of generation {group.generation} after generation {self.state.generation}"
+        elif group.generation != self._generation:
+            return f"a group of generation {group.generation} in a segment of generation {self._generation}"
+        if group.number <= self.state.number:
+            return f"group {group.number} after group {self.state.number}"
+        return ""
+
+    def _set_stop(self, at: int, complete: bool, expected: str, found: str, *, contradicts: bool = False) -> None:
+        """Note the first place that is not understood, and what stands behind it; later ones are not noted."""
+        scan, state = self.scan, self.state
+        if scan.stop is not None:
+            return
+        scan.stop = Stop(
+            location=at,
+            complete=complete,
+            contradicts=contradicts,
+            expected=expected,
+            found=found,
+            end=state.end,
+            term=state.term,
+            group=state.number,
+        )
+        scan.rest, scan.used = rest_of(self._file, at, scan.size)
+        if scan.rest is Rest.BYTES:
+            scan.later = self._later_durable(at)
+
+    def _later_durable(self, location: int) -> GroupHeader | None:
+        """Search behind ``location`` for an intact group that calls a byte beyond it durable.
+
+        Such a group was written after everything before it had been synced, so what is unreadable at
+        ``location`` was durable once.
+        """
+        newest: GroupHeader | None = None
+        self._window = Window(self._file, self._chunk_bytes)  # A running node may have written since the last read.
+        for place, _ in self._candidates(location + 1, batches=False):
+            group, _ = self._group_at(place)
+            if group is not None and group.durable > location:
+                if self._generation is not None:
+                    return group
+                newest = group if newest is None or group.number > newest.number else newest
+        return newest
+
+    # -- what only a tolerant pass needs ----------------------------------------------------------------
+
+    def _note(self, at: int, end: int, expected: str, found: str) -> None:
+        """Note a contradiction: nothing is lost there."""
+        index = self.state.end
+        self.scan.holes.append(Hole(at, end, index, index, expected, found))
+        self.scan.contradiction = self.scan.contradiction or f"{expected}, found {found}, at byte {at}"
+
+    def _close_hole(self, index: int) -> None:
+        """Take ``index`` as what comes next; a hole before it that has no end yet ends there."""
+        holes = self.scan.holes
+        if self.state.end is None and holes and holes[-1].end is None:
+            holes[-1].end = index
+
+    def _header_alone(self, at: int, view: memoryview, checksum: int, problem: str) -> UnreadableBatch | None:
+        """Return the batch at ``at`` if its header alone is intact, and is the one that the group lists."""
+        try:
+            batch = Batch.decode_header(view)
+        except FrameError:
+            return None
+        index = self.state.end
+        is_next = index is None or batch.first_index == index
+        if not is_next or batch_checksum(batch) != checksum or batch.size > self.scan.size - at:
+            return None
+        self._close_hole(batch.first_index)
+        end = at + batch.size
+        self.scan.holes.append(Hole(at, end, batch.first_index, batch.end, f"the body of {batch!r}", problem))
+        return UnreadableBatch(at, batch)
+
+    def _skip(self, at: int, expected: str, found: str, checksums: Sequence[int], taken: int) -> tuple[int, int]:
+        """Note that ``at`` is not readable; return where something is again, and how many of the group are behind."""
+        size = self.scan.size
+        hole = Hole(at, size, self.state.end, None, expected, found)
+        self.scan.holes.append(hole)
+        self.state.end, self.state.term = None, None
+        left = {checksum: number for number, checksum in enumerate(checksums) if number >= taken}
+        for place, magic in self._candidates(at + 1, batches=bool(left)):
+            if magic == GROUP_MAGIC:
+                if self._group_at(place)[0] is None:
+                    continue
+            else:
+                try:
+                    batch = Batch.decode_header(self._window.peek(place, HEADER_SIZE))
+                except FrameError:
+                    continue
+                if batch_checksum(batch) not in left:
+                    continue
+                taken = left[batch_checksum(batch)]
+            hole.end_location = place
+            return place, taken
+        self.scan.tail = Rest.BYTES
+        return size, len(checksums)
+
+    def _candidates(self, start: int, *, batches: bool) -> Iterator[tuple[int, bytes]]:
+        """Yield where a group header, or a batch, may begin, in order."""
+        overlap = len(GROUP_MAGIC) - 1
+        size = self.scan.size
+        at = start
+        while at < size:
+            chunk = self._file.read(at, min(self._chunk_bytes, size - at))
+            places = [(place, GROUP_MAGIC) for place in _find_all(chunk, GROUP_MAGIC)]
+            if batches:
+                places += [(place, _BATCH_MAGIC) for place in _find_all(chunk, _BATCH_MAGIC)]
+            for place, magic in sorted(places):
+                yield at + place, magic
+            if at + len(chunk) >= size:
+                return
+            at += len(chunk) - overlap
+
+    def _find_orphans(self, at: int, expected: str, found: str) -> int:
+        """Return where the batches behind a damaged group header begin, if they can be told to be what comes next.
+
+        How many there are, and so where the first begins, stood in that header: all places are tried. What is inside
+        a record cannot stand there, and would not follow.
+        """
+        index, term = self.state.end, self.state.term
+        if index is None or term is None:
+            return 0
+        block = self._window.peek(at, min(_GROUP_HEADER_BYTES_MAX + HEADER_SIZE, self.scan.size - at))
+        for place in range(GROUP_HEADER_SIZE + 8, len(block) - HEADER_SIZE + 1, 8):
+            if bytes(block[place : place + 4]) == _BATCH_MAGIC and self._next_orphan(at + place, index, term):
+                self.scan.holes.append(Hole(at, at + place, index, index, expected, found))
+                return at + place
+        return 0
+
+    def _next_orphan(self, at: int, index: int, term: int | None) -> Batch | None:
+        """Return the intact batch at ``at`` if it is the one at ``index`` after a record of ``term``."""
+        try:
+            view = self._window.peek(at, HEADER_SIZE)
+            size = Batch.measure(view)
+            if size > self.scan.size - at:
+                return None
+            batch = Batch.decode(self._window.peek(at, size))
+        except FrameError:
+            return None
+        return batch if batch.first_index == index and batch.previous_term == term else None
 
 
-def _check_place(group: GroupHeader, segment: SegmentHeader, at: int, chain: ScanState) -> None:
-    """Refuse a group header that is intact but was written for another place or an earlier time."""
-    if group.generation != segment.generation:
-        raise FrameError(f"a group of generation {group.generation} in a segment of generation {segment.generation}")
-    if group.location != at:
-        raise FrameError(f"a group that was written at byte {group.location}")
-    if group.number <= chain.number:
-        raise FrameError(f"group {group.number} after group {chain.number}")
+def batches_from(window: Window, location: int, length: int) -> Iterator[tuple[int, Batch]]:
+    """Yield the batches, with their places, of a segment that is intact up to ``length``, from a boundary on.
+
+    Raises:
+      FrameError: it is not.
+    """
+    at = location
+    while at < length:
+        view = window.peek(at, HEADER_SIZE)
+        if view[:4] == GROUP_MAGIC:
+            at += GroupHeader.measure(view)
+            continue
+        batch = Batch.decode(window.peek(at, Batch.measure(view)))
+        yield at, batch
+        at += batch.size
 
 
-def rest_of(file: File, location: int) -> tuple[Rest, int]:
-    """Say what stands from ``location`` to the end, and how many bytes up to the last one that is not zero."""
-    size = file.size()
+def rest_of(file: File, location: int, size: int) -> tuple[Rest, int]:
+    """Say what stands from ``location`` to byte ``size``, and how many bytes up to the last one that is not zero."""
     if location >= size:
         return Rest.NOTHING, 0
     used = 0
@@ -264,46 +648,24 @@ def rest_of(file: File, location: int) -> tuple[Rest, int]:
     return (Rest.BYTES, used) if used else (Rest.ZEROS, 0)
 
 
-def later_durable(file: File, location: int, chain: ScanState, generation: int | None) -> GroupHeader | None:
-    """Search behind ``location`` for an intact group that calls a byte beyond it durable.
+def read_segment_header(disk: Disk, path: str) -> SegmentHeader | None:
+    """Return the header of a segment file, None = it is not readable; blocking.
 
-    Such a group was written after everything before it had been synced, so what is unreadable at
-    ``location`` was durable once.
+    Raises:
+      ConfigError: it has a newer format.
+      StorageError, FileNotFoundError: the file cannot be read.
     """
-    groups = groups_behind(file, location, chain, generation)
-    return next((group for group in groups if group.durable > location), None)
-
-
-def groups_behind(file: File, location: int, chain: ScanState, generation: int | None) -> Iterator[GroupHeader]:
-    """Yield the intact groups behind ``location`` that can follow ``chain``, by their place.
-
-    ``generation`` is the segment's; None where its header is not readable. Bytes that only look like a header (inside
-    a record, or of an earlier life of the file) fail its checksum, its location, its generation or its number.
-    """
-    size = file.size()
-    at = location + 1
-    while at < size:
-        chunk = file.read(at, CHUNK_BYTES)
-        hit = chunk.find(GROUP_MAGIC)
-        while hit >= 0:
-            group = _decode_at(file, at + hit)
-            if (
-                group is not None
-                and (group.generation == generation if generation else group.generation > chain.generation)
-                and group.number > chain.number
-            ):
-                yield group
-            hit = chunk.find(GROUP_MAGIC, hit + 1)
-        if at + len(chunk) >= size:
-            break
-        at += len(chunk) - len(GROUP_MAGIC) + 1
-
-
-def _decode_at(file: File, at: int) -> GroupHeader | None:
-    """Return the intact group header at ``at`` that was written for this place, if there is one."""
-    buffer = file.read(at, _GROUP_HEADER_BYTES_MAX)
+    file = disk.open_read(path)
     try:
-        group = GroupHeader.decode(buffer[: GroupHeader.measure(buffer)])
+        return SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), path)
     except FrameError:
         return None
-    return group if group.location == at else None
+    finally:
+        file.close()
+
+
+def _find_all(chunk: bytes, magic: bytes) -> Iterator[int]:
+    at = chunk.find(magic)
+    while at >= 0:
+        yield at
+        at = chunk.find(magic, at + 1)

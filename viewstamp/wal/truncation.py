@@ -137,10 +137,12 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
         file.close()
 
 
-def carry_out(disk: Disk, directory: str, mark: Mark, log_id: bytes = NO_LOG_ID) -> None:
+def carry_out(
+    disk: Disk, directory: str, mark: Mark, log_id: bytes = NO_LOG_ID, closing: GroupHeader | None = None
+) -> None:
     """Steps 2 to 4, as far as they have not been done; durable on return. No file may be open for writing.
 
-    The first segment that a reset makes carries ``log_id``.
+    The first segment that a reset makes carries ``log_id``. ``closing`` is written where a truncation has cut.
     """
     numbers = sorted(n for n in map(parse_segment_name, disk.list_directory(directory)) if n is not None)
     has_room = mark.resets and disk.free_bytes(directory) >= _ROOM_BYTES
@@ -159,6 +161,8 @@ def carry_out(disk: Disk, directory: str, mark: Mark, log_id: bytes = NO_LOG_ID)
         file = disk.open(path)
         try:
             file.truncate(mark.length)
+            if closing is not None:
+                file.write(mark.length, [closing.encode()])
             file.sync()
         finally:
             file.close()

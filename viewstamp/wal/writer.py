@@ -24,16 +24,15 @@ from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,
-    GROUP_MAGIC,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     SegmentHeader,
     batch_checksum,
     segment_name,
 )
-from viewstamp.wal.scan import Window
+from viewstamp.wal.scan import Window, batches_from, read_segment_header
 from viewstamp.wal.truncation import Mark, carry_out, place_mark
-from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer, pad
+from viewstamp.wire.batch import Batch, Buffer, pad
 
 __all__ = [
     "AppendItem",
@@ -125,6 +124,21 @@ class CloseItem:
 
 
 WriterItem = AppendItem | TruncateItem | TrimItem | ResetItem | SyncItem | JobItem | CloseItem
+
+
+class Reservation:
+    """A place in the order of the log; to be filled or cancelled.
+
+    Invariants:
+      * ``item`` is set once, by ``fill`` or, as None with ``ready``, by ``cancel``
+    """
+
+    __slots__ = ("cost", "item", "ready")
+
+    def __init__(self, cost: int, item: WriterItem | None = None) -> None:
+        self.cost = cost
+        self.item = item
+        self.ready = item is not None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -518,9 +532,7 @@ class Writer:
         assert catalogue.first_index <= end < self._end, f"truncation to {end} of {catalogue.first_index}..{self._end}"
         catalogue.begin_truncation(end)
         segment = catalogue.boundary(end)
-        file = self._disk.open_read(segment.path)
-        length, self._term = _find_end(file, segment, end)
-        file.close()
+        length, self._term = _find_end(self._disk, segment, end)
         mark = Mark(end=end, segment=segment.number, length=length, group=self._group, generation=self._generation)
         before = self._length_from(segment)
         place_mark(self._disk, self._directory, mark)
@@ -601,37 +613,21 @@ def _boundaries(batches: list[Batch], group: int, first: int) -> list[tuple[int,
     return entries
 
 
-def _find_end(file: File, segment: Segment, end: int) -> tuple[int, int]:
+def _find_end(disk: Disk, segment: Segment, end: int) -> tuple[int, int]:
     """Return the byte after the batch that ends at ``end``, and that batch's term.
 
     Where the segment begins at ``end``: the byte after the segment header, and the term before the segment.
     """
     if end == segment.first_index:
-        return SEGMENT_HEADER_SIZE, SegmentHeader.decode(file.read(0, SEGMENT_HEADER_SIZE), file.path).previous_term
-    window = Window(file)
-    at = segment.locate(end - 1)
-    while True:
-        view = window.peek(at, HEADER_SIZE)
-        if view[:4] == GROUP_MAGIC:
-            at += GroupHeader.measure(view)
-            continue
-        batch = Batch.decode(window.peek(at, Batch.measure(view)))
-        at += batch.size
-        if batch.end >= end:
-            assert batch.end == end, f"truncation to {end}, inside {batch!r}"
-            return at, batch.term
-
-
-class Reservation:
-    """A place in the order of the log; to be filled or cancelled.
-
-    Invariants:
-      * ``item`` is set once, by ``fill`` or, as None with ``ready``, by ``cancel``
-    """
-
-    __slots__ = ("cost", "item", "ready")
-
-    def __init__(self, cost: int, item: WriterItem | None = None) -> None:
-        self.cost = cost
-        self.item = item
-        self.ready = item is not None
+        header = read_segment_header(disk, segment.path)
+        assert header is not None, f"{segment.path} was intact when the log was opened"
+        return SEGMENT_HEADER_SIZE, header.previous_term
+    file = disk.open_read(segment.path)
+    try:
+        for at, batch in batches_from(Window(file), segment.locate(end - 1), segment.length):
+            if batch.end >= end:
+                assert batch.end == end, f"truncation to {end}, inside {batch!r}"
+                return at + batch.size, batch.term
+    finally:
+        file.close()
+    raise AssertionError(f"truncation to {end}, which {segment.path} does not hold")
