@@ -24,11 +24,16 @@ from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
-from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 
 PEER = NodeId("n2")
 HELLO: dict[str, object] = {"cluster": "c", "node": "n1", "incarnation": "i", "version": 1, "address": ""}
-WELCOME = {"cluster": "c", "node": "n2", "incarnation": "i2", "version": 1}
+WELCOME = {
+    "cluster": "c",
+    "node": "n2",
+    "version": PROTOCOL_VERSION,
+    "limits": {"record_bytes_max": 1, "batch_bytes_max": 1},
+}
 REFUSED = (OSError, PeerError, TrimmedError, TimeoutError, ConfigError, CorruptionError)
 BATCHES = make_batches(5, 4, count=2)
 HISTORY = TermHistory([(0, 1), (1, 1)])

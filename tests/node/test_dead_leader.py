@@ -62,6 +62,9 @@ async def test_a_member_that_alone_has_lost_the_leader_follows_it_again(tmp_path
         assert await group.leader() is leader
 
 
+LIMITS = {"record_bytes_max": 1, "batch_bytes_max": 1}
+
+
 class Peer:
     """Who answers a link: welcomes it, and can be made to end and to come back."""
 
@@ -70,7 +73,7 @@ class Peer:
 
     def accept(self, connection: Connection) -> ConnectionHandler:
         self.open.append(connection)
-        welcome = {"cluster": CLUSTER, "node": "n2", "incarnation": "i", "version": PROTOCOL_VERSION}
+        welcome = {"cluster": CLUSTER, "node": "n2", "version": PROTOCOL_VERSION, "limits": LIMITS}
         connection.send(encode_frame(FrameKind.WELCOME, welcome))
         return _Deaf()
 

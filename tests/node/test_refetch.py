@@ -88,7 +88,9 @@ class LyingPeer:
         assert self._connection is not None
         for frame in self._decoder.feed(data):
             if frame.kind == FrameKind.HELLO:
-                self._connection.send(encode_frame(FrameKind.WELCOME, {"cluster": CLUSTER, "node": "n0"}))
+                limits = {"record_bytes_max": 1, "batch_bytes_max": 1}
+                welcome = {"cluster": CLUSTER, "node": "n0", "version": PROTOCOL_VERSION, "limits": limits}
+                self._connection.send(encode_frame(FrameKind.WELCOME, welcome))
             elif frame.kind == FrameKind.READ_LOG:
                 self._connection.send(encode_frame(FrameKind.OK, {"id": frame.body["id"]}, [self._answer(frame.body)]))
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, NotRequired, TypedDict
 
 from viewstamp.client.results import BatchReceipt
-from viewstamp.errors import PeerError, RecordTooLargeError, RequestError, UnknownTopicError
+from viewstamp.errors import RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import FrameKind
@@ -25,7 +25,6 @@ __all__ = [
     "check_columns",
     "check_topic",
     "is_answer",
-    "read_members",
     "read_receipt",
     "read_results",
 ]
@@ -197,18 +196,6 @@ def read_results(packed: object) -> list[bytes] | None:
 def is_answer(kind: FrameKind, body: dict[str, Any]) -> bool:
     """Say whether ``body`` is what the answer OK to a request of this kind must hold."""
     return all(check(body.get(key)) for key, check in _ANSWERS[kind].items())
-
-
-def read_members(body: Mapping[str, Any]) -> tuple[dict[str, str], int]:
-    """Return the members (id to address) and their generation, as a node names them.
-
-    Raises:
-      PeerError: it is neither.
-    """
-    members, generation = body.get("members"), body.get("generation")
-    if isinstance(members, dict) and all(map(_is_text, [*members, *members.values()])) and isinstance(generation, int):
-        return members, generation
-    raise PeerError(f"a node names the members {brief_repr(members)} of generation {brief_repr(generation)}")
 
 
 def _is_int(value: object) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from viewstamp import errors
-from viewstamp.client.checks import is_answer, read_members
+from viewstamp.client.checks import is_answer
 from viewstamp.client.results import DURABILITY
 from viewstamp.client.routing import ExpectedNode
 from viewstamp.client.runtime import Dialer, Future, Runtime, Wire
@@ -24,7 +24,6 @@ from viewstamp.errors import (
     TrimmedError,
     UnavailableError,
     ViewstampError,
-    WrongClusterError,
     WrongNodeError,
 )
 from viewstamp.host.address import parse_address
@@ -32,7 +31,8 @@ from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import NodeId, name_of
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
-from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
+from viewstamp.wire.handshake import Hello, Opening, Welcome, read_members
 from viewstamp.wire.identity_proof import directory_proof, identity_proof
 from viewstamp.wire.schema import RequestBody
 
@@ -76,7 +76,7 @@ ERRORS: dict[str, type[ViewstampError]] = {
 """The classes that a node may name in ERROR and REFUSED; those with fields of their own are made by ``error_from``."""
 
 
-def error_from(body: dict[str, Any]) -> ViewstampError:
+def error_from(body: Mapping[str, Any]) -> ViewstampError:
     """Turn the body of an ERROR or REFUSED back into the exception that the node raised.
 
     A class that this version does not know becomes a plain ViewstampError that names it: never "nothing was written".
@@ -170,7 +170,8 @@ class NodeConnection:
         """Questions that nobody waits for any more; their answers may still come."""
         self.doubt: ViewstampError | None = None
         """Why only STATUS may be sent: the node cannot prove yet, or contradicts, what is expected at its address."""
-        self._welcome: Future[Frame] = runtime.create_future()
+        self._opening: Opening | None = None
+        self._welcome: Future[Welcome] = runtime.create_future()
 
     # What the network calls.
 
@@ -206,7 +207,8 @@ class NodeConnection:
             detail = f": {error}" if error is not None and str(error) else ""
             reason = UnavailableError(f"the connection to {self.address} was lost{detail}", remedy="try again")
         self.closed.set_result(reason)
-        for future in (self._welcome, *(future for _, future in self._asked.values())):
+        waiting: list[Future[Any]] = [self._welcome, *(future for _, future in self._asked.values())]
+        for future in waiting:
             if not future.done():
                 future.set_exception(reason)
                 future.exception()  # Marks it as retrieved: nobody may be waiting for the handshake any more.
@@ -248,31 +250,22 @@ class NodeConnection:
                 future.set_result(frame)
         elif frame.kind == FrameKind.MEMBERS:
             self._hear_members(frame.body)
-        elif frame.kind == FrameKind.WELCOME:
-            if self._welcome.done():
-                raise PeerError(f"{self.address} sent a second WELCOME")
-            self._greet(frame)
-        elif frame.kind == FrameKind.REFUSED:
-            raise error_from(frame.body)
+        elif self._opening is not None and self._opening.receive(frame):
+            assert self._opening.welcome is not None, "received just now"
+            self._on_welcome(self._opening.welcome)
         else:
             raise PeerError(f"{self.address} sent a frame of kind {frame.kind}, which no client expects")
 
-    def _greet(self, frame: Frame) -> None:
-        body = frame.body
-        if body["version"] != PROTOCOL_VERSION:
-            raise PeerError(
-                f"{self.address} speaks version {body['version']} of the protocol, this client {PROTOCOL_VERSION}",
-                remedy="run compatible releases on both sides",
-            )
-        self.node = NodeId(str(body["node"]))
-        self.cluster = str(body["cluster"])
-        self.record_bytes_max = int(body["limits"]["record_bytes_max"])
-        self.batch_bytes_max = int(body["limits"]["batch_bytes_max"])
-        self.durability = str(body.get("durability", DURABILITY))
-        self._hear_members(body)
-        self._welcome.set_result(frame)
+    def _on_welcome(self, welcome: Welcome) -> None:
+        self.node = NodeId(welcome.node)
+        self.cluster = welcome.cluster
+        self.record_bytes_max = welcome.record_bytes_max
+        self.batch_bytes_max = welcome.batch_bytes_max
+        self.durability = welcome.durability or DURABILITY
+        self._hear_members(welcome.members or {})
+        self._welcome.set_result(welcome)
 
-    def _hear_members(self, body: dict[str, Any]) -> None:
+    def _hear_members(self, body: Mapping[str, Any]) -> None:
         """Take what a node says of the members, if it does: older ones do not."""
         if "members" in body:
             self._members = read_members(body)
@@ -305,19 +298,13 @@ class NodeConnection:
           PeerError: no node of ours, or of another version.
           UnavailableError: the connection was lost.
         """
-        hello: dict[str, object] = {"cluster": cluster_id, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
-        hello["members"] = True
-        if expected is not None:
-            hello["challenge"] = challenge
-        self.send(FrameKind.HELLO, hello, ())
+        assert self._connection is not None, "the network gave no connection"
+        hello = Hello(cluster=cluster_id, members=True, challenge=challenge if expected is not None else b"")
+        self._opening = Opening(hello.to_map(), self.address, refused=error_from)
+        self._connection.send(self._opening.frame)
         welcome = await self._welcome
-        if cluster_id and self.cluster != cluster_id:
-            raise WrongClusterError(
-                f"{self.address} belongs to cluster {self.cluster!r}, not {cluster_id!r}",
-                remedy="check the addresses: all of them must be nodes of one cluster",
-            )
         if expected is not None:
-            self.doubt = check_identity(self.address, expected, welcome.body, challenge)
+            self.doubt = check_identity(self.address, expected, welcome.to_map(), challenge)
 
     def tell_members(self, told: Callable[[dict[str, str], int], None]) -> None:
         """Tell who the members are and how new that is, now and whenever the node says so: it is one of ours."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from viewstamp.client.checks import read_members
 from viewstamp.client.connection import NodeConnection, open_connection
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.routing import Addresses, LeaderFinder, Reaction, Roster, closed_error, copies, reaction
@@ -22,6 +21,7 @@ from viewstamp.errors import (
     unanswered,
 )
 from viewstamp.ids import ClusterId, SessionId, name_of
+from viewstamp.wire.handshake import read_members
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.requests import AskStatus, OpenSession
 

@@ -28,8 +28,10 @@ from viewstamp.errors import FrameError, MovedError, ViewstampError
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection, Network
 from viewstamp.node.options import NodeOptions
+from viewstamp.node.peers.peer_client import refusal_of
 from viewstamp.node.replay import Recovered
-from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.frame import FrameDecoder
+from viewstamp.wire.handshake import Hello, Opening, Welcome
 
 __all__ = ["check_address"]
 
@@ -115,14 +117,14 @@ class _Question:
     def __init__(self, cluster: str) -> None:
         self.answer: asyncio.Future[tuple[int, dict[str, str]]] = asyncio.get_running_loop().create_future()
         """The generation of the node's membership, and its members' addresses."""
-        self._hello = {"cluster": cluster, "node": "", "incarnation": "", "version": PROTOCOL_VERSION}
+        self._opening = Opening(Hello(cluster=cluster).to_map(), "the other member", refused=refusal_of)
         self._decoder = FrameDecoder()
         self._connection: Connection | None = None
 
     def accept(self, connection: Connection) -> _Question:
         """Take the connection, and say hello."""
         self._connection = connection
-        connection.send(encode_frame(FrameKind.HELLO, self._hello))
+        connection.send(self._opening.frame)
         return self
 
     def close(self) -> None:
@@ -134,8 +136,8 @@ class _Question:
     def on_bytes(self, data: bytes) -> None:
         """Take what came. Raises FrameError: it is no WELCOME that names members."""
         for frame in self._decoder.feed(data):
-            if not self.answer.done():
-                self.answer.set_result(_members_of(frame))
+            if self._opening.receive(frame) and not self.answer.done():
+                self.answer.set_result(_members_of(self._opening.welcome))
 
     def on_closed(self, error: BaseException | None) -> None:
         """Tell who waits."""
@@ -144,9 +146,8 @@ class _Question:
             self.answer.exception()  # Nobody may be waiting.
 
 
-def _members_of(frame: Frame) -> tuple[int, dict[str, str]]:
-    body: Any = frame.body
-    members = body.get("members") if isinstance(body, dict) else None
-    if frame.kind != FrameKind.WELCOME or not isinstance(members, dict) or type(body.get("generation")) is not int:
-        raise FrameError(f"a frame of kind {frame.kind} in the place of a WELCOME that names the members")
-    return body["generation"], members
+def _members_of(welcome: Welcome | None) -> tuple[int, dict[str, str]]:
+    told: Any = welcome.members if welcome is not None else None
+    if told is None:
+        raise FrameError("a WELCOME that does not name the members")
+    return told["generation"], told["members"]

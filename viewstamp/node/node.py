@@ -7,7 +7,7 @@ left as they are. What was acknowledged is on a majority's disks by then; what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -50,7 +50,7 @@ from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
-from viewstamp.wire.frame import PROTOCOL_VERSION
+from viewstamp.wire.handshake import Hello
 
 __all__ = ["Node"]
 
@@ -296,13 +296,9 @@ class Node:
 
     def _hello(self) -> dict[str, object]:
         """Return what this node says of itself when it connects to another member."""
-        return {
-            "cluster": self.options.cluster,
-            "node": self.me,
-            "incarnation": self.incarnation,
-            "version": PROTOCOL_VERSION,
-            "address": self.address,
-        }
+        return Hello(
+            cluster=self.options.cluster, node=self.me, incarnation=self.incarnation, address=self.address
+        ).to_map()
 
     def _on_failed(self, failure: Failure) -> None:
         """Make the failure final. Nothing may come before ``failed`` is set: the process waits for it to exit."""
@@ -416,11 +412,11 @@ class Node:
                 parts.peers.check_source(source, incarnation)
             parts.ref.maybe_tell(message)
 
-    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
+    def meet(self, peer: NodeId, hello: Hello) -> bool:
         """Check who opens a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""
         if self.parts is not None:
             return self.parts.peers.meet(peer, hello)
-        if hello.get("address") or self.repairer.salvaged is None:  # Without an address it repairs, and only asks.
+        if hello.address or self.repairer.salvaged is None:  # Without an address it repairs, and only asks.
             raise self._not_ready()
         return True
 

@@ -31,10 +31,10 @@ from viewstamp.node.state_machine import (
     Result,
 )
 from viewstamp.wire.batch import Batch, Buffer
-from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
-from viewstamp.wire.identity_proof import directory_proof, identity_proof
-from viewstamp.wire.requests import AskStatus, AskToJoin
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome
+from viewstamp.wire.identity_proof import identity_fields
+from viewstamp.wire.requests import AskToJoin
 
 __all__ = ["Server"]
 
@@ -42,8 +42,6 @@ _BODY_BYTES = 64 * 1024
 """What the body of a request may take beside the batch, or the arguments, in it."""
 _BODY_BYTES_MIN = 4 * 1024 * 1024
 """What a body may always take: a DIGEST names 65,536 commands, however small batches are."""
-_NAME_MAX = 256
-"""Characters of the id and of the incarnation of a peer."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 
@@ -210,9 +208,12 @@ class _ServerConnection:
 
     def _on_hello(self, frame: Frame) -> None:
         try:
-            if frame.kind != FrameKind.HELLO:
-                raise FrameError("the first frame of a connection must be HELLO")
-            self._check_hello(frame.body)
+            hello = Hello.read(frame, self._server.cluster)
+            self._peer, self._incarnation = hello.node, hello.incarnation
+            if self._peer:
+                if hello.address:
+                    parse_address(hello.address)
+                self._may_read = self.service.meet(NodeId(self._peer), hello)
             self._server.crowd.greeted(self, self._peer)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
@@ -220,72 +221,28 @@ class _ServerConnection:
             self._server.complaints.warning("! refused", self._connection.peer, error)
             self.close()
             return
-        members = member_fields(self.service.membership) if not self._peer else {}
-        self._told = members if members and frame.body.get("members") is True else None
-        self._send(
-            encode_frame(
-                FrameKind.WELCOME,
-                {
-                    "cluster": self._server.cluster,
-                    "node": self._server.node,
-                    "version": PROTOCOL_VERSION,
-                    "durability": self.service.durability,
-                    "limits": {
-                        "record_bytes_max": self.limits.record_bytes_max,
-                        "batch_bytes_max": self.limits.batch_bytes_max,
-                    },
-                    **members,
-                    **self.proof(frame.body),
-                },
-            )
+        members = member_fields(self.service.membership) if not self._peer else None
+        self._told = members if hello.members else None
+        welcome = Welcome(
+            cluster=self._server.cluster,
+            node=self._server.node,
+            durability=self.service.durability,
+            record_bytes_max=self.limits.record_bytes_max,
+            batch_bytes_max=self.limits.batch_bytes_max,
+            members=members,
+            identity=self.identity(hello.challenge),
         )
+        self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
         self._on_frame = self._on_peer_frame if self._peer else self._on_request
         for following in self._decoder.believe():
             self._on_frame(following)
 
-    def _check_hello(self, hello: dict[str, Any]) -> None:
-        if not isinstance(hello, dict) or not {"version", "cluster", "node", "incarnation"} <= hello.keys():
-            raise FrameError("a HELLO without version, cluster, node or incarnation")
-        if not all(isinstance(hello[name], str) for name in ("cluster", "node", "incarnation")):
-            raise FrameError("a HELLO whose cluster, node or incarnation is no text")
-        if hello["version"] != PROTOCOL_VERSION:
-            raise PeerError(
-                f"the other side speaks protocol version {brief_repr(hello['version'])}, this node {PROTOCOL_VERSION}",
-                remedy="run the same release on both sides",
-            )
-        if hello["cluster"] not in ("", self._server.cluster):
-            raise WrongClusterError(
-                f"this node belongs to cluster {self._server.cluster}, not to {hello['cluster'][:_NAME_MAX]}",
-                remedy="check the address, and [cluster] id in the settings of the other side",
-            )
-        AskStatus.decode({name: value for name, value in hello.items() if name == "challenge"})
-        self._peer, self._incarnation = hello["node"], hello["incarnation"]
-        if self._peer:
-            if hello["cluster"] == "":
-                raise WrongClusterError("a peer must name its cluster", remedy="set [cluster] id")
-            address = hello.get("address", "")
-            if max(len(self._peer), len(hello["incarnation"])) > _NAME_MAX:
-                raise FrameError(f"a HELLO with a name of more than {_NAME_MAX} characters")
-            if not isinstance(address, str) or not isinstance(hello.get("proof", b""), bytes):
-                raise FrameError("a HELLO whose address is no text, or whose proof is no bytes")
-            if address:
-                parse_address(address)
-            self._may_read = self.service.meet(NodeId(self._peer), hello)
-
-    def proof(self, asked: Mapping[str, Any]) -> dict[str, object]:
-        """Return the answer to a challenge, {} where there was none: the proof is None until the log is replayed."""
-        if "challenge" not in asked:
-            return {}
-        incarnation, challenge = self.service.incarnation, asked["challenge"]
-        if not incarnation:
-            return {"proof": None}
-        told: dict[str, object] = {"proof": identity_proof(incarnation, challenge)}
+    def identity(self, challenge: bytes) -> dict[str, object]:
+        """Return the answer to a challenge; as :meth:`Caller.identity`."""
         lock = self.service.lock
-        if lock is not None and lock.directory_id:
-            told["directory"] = lock.directory
-            told["directory_proof"] = directory_proof(incarnation, lock.directory_id, lock.directory, challenge)
-        return told
+        directory_id, directory = (lock.directory_id, lock.directory) if lock is not None else ("", "")
+        return identity_fields(challenge, self.service.incarnation, directory_id, directory)
 
     def tell_members(self) -> None:
         """Tell a client who belongs to the group; see :meth:`Server.tell_members`."""
@@ -320,7 +277,7 @@ class _ServerConnection:
             asked = AskToJoin.decode(frame.body if isinstance(frame.body, dict) else {})
         except RequestError as error:
             raise FrameError(f"a peer asks to join without an address, or for nobody: {error.message}") from error
-        if not asked.address or len(asked.member) > _NAME_MAX:
+        if not asked.address or len(asked.member) > NAME_MAX:
             raise FrameError("a peer asks to join without an address, or for nobody")
         check_address(asked.address)
         member = NodeId(asked.member or self._peer)

@@ -36,6 +36,7 @@ from viewstamp.node.state_machine import (
 )
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame
+from viewstamp.wire.handshake import Hello
 from viewstamp.wire.requests import (
     AbortAttempts,
     AppendBatch,
@@ -106,7 +107,7 @@ class Service(Protocol):
         """Take a consensus message of a peer with this disk. Raises LostDiskError, WrongClusterError."""
         ...
 
-    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
+    def meet(self, peer: NodeId, hello: Hello) -> bool:
         """Check who opens a peer connection; return whether it may read the log. As ``PeerPool.meet``."""
         ...
 
@@ -203,8 +204,8 @@ class Caller(Protocol):
         """Run a handler in a task; what it raises is answered. Raises OverloadedError."""
         ...
 
-    def proof(self, asked: Mapping[str, Any]) -> dict[str, object]:
-        """Return the answer to the challenge in a body, {} if there is none."""
+    def identity(self, challenge: bytes) -> dict[str, object]:
+        """Return the answer to a challenge, {} if there is none."""
         ...
 
     async def drain(self) -> None:
@@ -413,7 +414,7 @@ async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
 
 @_at_once(AskStatus)
 def _status(caller: Caller, request: int, asked: AskStatus, frame: Frame) -> None:
-    caller.ok(request, {"status": caller.service.status, **caller.proof(frame.body)})
+    caller.ok(request, {"status": caller.service.status, **caller.identity(asked.challenge)})
 
 
 @_at_once(ListSnapshots)

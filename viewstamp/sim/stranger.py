@@ -42,7 +42,8 @@ from viewstamp.ids import Index, NodeId, Position, Term, name_of
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.wire.batch import build_batch
-from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.handshake import Hello
 from viewstamp.wire.requests import AskToJoin
 
 __all__ = ["FORGERIES", "Stranger", "can_be_attacked"]
@@ -153,20 +154,14 @@ class Stranger:
         return [*((each, _INCARNATION) for each in [*unknown, *members]), *removed]
 
     async def _attack(self, member: Member, name: NodeId, incarnation: str) -> None:
-        hello: dict[str, object] = {
-            "cluster": "simulated",
-            "node": name,
-            "incarnation": incarnation,
-            "version": PROTOCOL_VERSION,
-            "address": _ADDRESS,
-        }
+        hello = Hello(cluster="simulated", node=name, incarnation=incarnation, address=_ADDRESS)
         words = self._entropy.choices([*FORGERIES, "join", "digest"], k=3)
         self._cluster.note(member.id, "!", f"stranger as {name}: {' '.join(words)}")
         try:
             connection = await self._network.connect(member.address, _Session)
         except OSError:
             return
-        connection.send(encode_frame(FrameKind.HELLO, hello))
+        connection.send(encode_frame(FrameKind.HELLO, hello.to_map()))
         for word in words:
             if can_be_attacked(member):
                 connection.send(self._frame(member, name, word))

@@ -9,10 +9,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
-__all__ = ["CHALLENGE_BYTES", "directory_proof", "fingerprint", "hello_proof", "identity_proof"]
+__all__ = [
+    "CHALLENGE_BYTES",
+    "IDENTITY_FIELDS",
+    "directory_proof",
+    "fingerprint",
+    "hello_proof",
+    "identity_fields",
+    "identity_proof",
+]
 
 CHALLENGE_BYTES = 16
 """The length of a challenge, and of the proof that answers it."""
+
+
+IDENTITY_FIELDS = ("proof", "directory", "directory_proof")
+"""The fields of WELCOME, and of the OK to STATUS, that answer a challenge."""
+
+
+def identity_fields(challenge: bytes, incarnation: str, directory_id: str, directory: str) -> dict[str, object]:
+    """Return the answer to a challenge; {} if there is none.
+
+    ``proof`` is None for a node that replays its log, whose ``incarnation`` is not known yet (""). The directory is
+    named if it has an id that a copy lacks.
+    """
+    if not challenge:
+        return {}
+    if not incarnation:
+        return {"proof": None}
+    fields: dict[str, object] = {"proof": identity_proof(incarnation, challenge)}
+    if directory_id:
+        fields["directory"] = directory
+        fields["directory_proof"] = directory_proof(incarnation, directory_id, directory, challenge)
+    return fields
 
 
 def identity_proof(incarnation: str, challenge: bytes) -> bytes:

@@ -353,8 +353,7 @@ class ForgetSink(RequestBody):
 class AskStatus(RequestBody):
     """Ask for what ``viewstamp status`` prints.
 
-    OK: ``status``; ``proof`` if the request has a challenge (``wire/identity_proof.py``), None while the node replays
-    its log.
+    OK: ``status``; if the request has a challenge, also its answer (``identity_fields`` in ``wire/identity_proof.py``).
     """
 
     challenge: Annotated[bytes, _CHALLENGE] = b""

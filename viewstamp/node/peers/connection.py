@@ -7,13 +7,13 @@ from collections.abc import Callable
 from random import Random
 
 from viewstamp.actors import AsyncActor
-from viewstamp.errors import ConfigError, FrameError, LostDiskError, PeerError, WrongClusterError
+from viewstamp.errors import ConfigError, LostDiskError, PeerError
 from viewstamp.host.interfaces import Buffer, Connection, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId
-from viewstamp.node.peers.peer_client import text_of
-from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
+from viewstamp.node.peers.peer_client import refusal_of
+from viewstamp.wire.frame import FrameDecoder
+from viewstamp.wire.handshake import Opening
 
 __all__ = ["PeerConnection"]
 
@@ -137,32 +137,17 @@ class _LinkSession:
         self.welcomed: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[str] = loop.create_future()
         self._peer = peer
-        self._is_meant = is_meant
-        self._hello = hello
+        self._opening = Opening(hello, peer, refused=refusal_of, is_meant=is_meant)
         self._decoder = FrameDecoder()
 
     def accept(self, connection: Connection) -> _LinkSession:
-        connection.send(encode_frame(FrameKind.HELLO, self._hello))
+        connection.send(self._opening.frame)
         return self
 
     def on_bytes(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
-            if not isinstance(frame.body, dict):
-                raise FrameError(
-                    f"{self._peer} sent a frame of kind {frame.kind} that is no map: {brief_repr(frame.body)}"
-                )
-            if frame.kind == FrameKind.WELCOME:
-                if frame.body.get("cluster") != self._hello["cluster"] or not self._is_meant(frame.body.get("node")):
-                    raise WrongClusterError(
-                        f"expected {self._peer} of cluster {self._hello['cluster']},"
-                        f" found {brief_repr(frame.body.get('node'))} of {brief_repr(frame.body.get('cluster'))}",
-                        remedy="correct the address of the member in [cluster] members",
-                    )
-                if not self.welcomed.done():
-                    self.welcomed.set_result(None)
-            elif frame.kind == FrameKind.REFUSED:
-                kind = LostDiskError if frame.body.get("error") == "LostDiskError" else PeerError
-                raise kind(text_of(frame.body, "message"), remedy=text_of(frame.body, "remedy"))
+            if self._opening.receive(frame):
+                self.welcomed.set_result(None)
 
     def on_closed(self, error: BaseException | None) -> None:
         if not self.welcomed.done():

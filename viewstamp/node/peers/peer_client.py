@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from viewstamp.errors import FrameError, PeerError, TrimmedError, UnavailableError, ViewstampError
+from viewstamp.errors import FrameError, LostDiskError, PeerError, TrimmedError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.handshake import Opening
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["LostError", "PeerSession", "text_of"]
+__all__ = ["LostError", "PeerSession", "refusal_of"]
 
 _ANSWER_SECONDS = 10.0
 
@@ -34,7 +36,7 @@ class PeerSession:
 
     def __init__(self, peer: NodeId, hello: dict[str, object]) -> None:
         self.peer = peer
-        self._hello = hello
+        self._opening = Opening(hello, peer, refused=refusal_of, is_meant=lambda found: found == peer)
         self._decoder = FrameDecoder()
         self._connection: Connection | None = None
         self._answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
@@ -74,7 +76,7 @@ class PeerSession:
     def _accept(self, connection: Connection) -> PeerSession:
         """Say who we are."""
         self._connection = connection
-        connection.send(encode_frame(FrameKind.HELLO, self._hello))
+        connection.send(self._opening.frame)
         return self
 
     def on_bytes(self, data: bytes) -> None:
@@ -83,18 +85,12 @@ class PeerSession:
             body: Any = frame.body
             if not isinstance(body, dict):
                 raise FrameError(f"{self.peer} sent a frame of kind {frame.kind} that is no map: {brief_repr(body)}")
-            if frame.kind == FrameKind.WELCOME:
-                if body.get("cluster") != self._hello["cluster"] or body.get("node") != self.peer:
-                    found = f"{brief_repr(body.get('node'))} of {brief_repr(body.get('cluster'))}"
-                    raise FrameError(f"expected {self.peer}, found {found}")
-            elif frame.kind == FrameKind.REFUSED:
-                raise PeerError(text_of(body, "message"), remedy=text_of(body, "remedy"))
-            elif body.get("id") == self._number and not self._answer.done():
+            if not self._opening.receive(frame) and body.get("id") == self._number and not self._answer.done():
                 if frame.kind == FrameKind.OK:
                     self._answer.set_result(frame)
                 elif frame.kind == FrameKind.ERROR:
                     error = _ERRORS.get(str(body.get("error")), PeerError)
-                    self._answer.set_exception(error(text_of(body, "message"), remedy=text_of(body, "remedy")))
+                    self._answer.set_exception(error(_text_of(body, "message"), remedy=_text_of(body, "remedy")))
 
     def on_closed(self, error: BaseException | None) -> None:
         """Tell who waits."""
@@ -104,7 +100,13 @@ class PeerSession:
             self._answer.exception()  # Nobody may be waiting.
 
 
-def text_of(body: dict[str, Any], name: str) -> str:
+def refusal_of(body: Mapping[str, Any]) -> PeerError:
+    """Return the error that a REFUSED of a member stands for."""
+    kind = LostDiskError if body.get("error") == LostDiskError.__name__ else PeerError
+    return kind(_text_of(body, "message"), remedy=_text_of(body, "remedy"))
+
+
+def _text_of(body: Mapping[str, Any], name: str) -> str:
     """Return a text out of what another side sent; what is none is shown."""
     value = body.get(name)
     return value if isinstance(value, str) else brief_repr(value)

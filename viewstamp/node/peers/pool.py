@@ -35,6 +35,7 @@ from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.node.ports import NodeControl
 from viewstamp.wire.frame import FrameKind, encode_frame
+from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
 from viewstamp.wire.requests import AskToJoin
 
@@ -207,7 +208,7 @@ class PeerPool:
 
     # -- Listening -------------------------------------------------------------------------------------------
 
-    def meet(self, peer: NodeId, hello: Mapping[str, object]) -> bool:
+    def meet(self, peer: NodeId, hello: Hello) -> bool:
         """Check who opens a peer connection, by its checked HELLO; return whether its messages are taken.
 
         Only such a peer may read this member's log and snapshots, because they hold the incarnations of all members.
@@ -222,7 +223,7 @@ class PeerPool:
             member any more under this id (protocol rule 18).
         """
         core = self._raft.core
-        incarnation, address, proof = str(hello["incarnation"]), str(hello.get("address", "")), hello.get("proof")
+        incarnation, address, proof = hello.incarnation, hello.address or "", hello.proof
         if peer == core.me:
             raise WrongClusterError(
                 f"this is {peer} itself: another node has its id, or an address in [cluster] members is this node's",
@@ -235,7 +236,7 @@ class PeerPool:
                 self._note(peer, incarnation)
             self._met.pop(peer, None)
             return True
-        is_proven = proof is not None and proof == hello_proof(str(self._hello["incarnation"]), hello)
+        is_proven = proof is not None and proof == hello_proof(str(self._hello["incarnation"]), hello.to_map())
         met = _Met(address, incarnation, is_proven)
         is_taken = self._is_taken(peer, met)
         is_sure = core.lifecycle is Lifecycle.RUNNING and core.has_live_leader

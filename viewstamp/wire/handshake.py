@@ -1,0 +1,269 @@
+"""The handshake of a connection, for clients, peers and nodes alike. Pure: frames in, frames or errors out.
+
+| frame   | from → to     | body |
+| ------- | ------------- | ---- |
+| HELLO   | opener → node | :class:`Hello` |
+| WELCOME | node → opener | :class:`Welcome` |
+| REFUSED | node → opener | error, message, remedy, as in ERROR; then the connection ends |
+| MEMBERS | node → client | members {id: address}, generation: sent when they change, to clients that want it |
+
+A node checks a HELLO in this order: its shape, the protocol version, the cluster, the challenge, and for a peer its
+names (:meth:`Hello.read`); then whether it may connect (``node/peers/pool.py``), and whether there is room for it
+(``node/crowd.py``). An opener checks a WELCOME for the version, the cluster and, if it is a peer, for the node
+(:class:`Opening`). A client that expects a certain directory also compares the proofs (``wire/identity_proof.py``).
+Incarnations are sent from peer to peer only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from viewstamp.errors import FrameError, PeerError, RequestError, ViewstampError, WrongClusterError
+from viewstamp.wire.batch import Buffer
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameKind, encode_frame
+from viewstamp.wire.identity_proof import CHALLENGE_BYTES, IDENTITY_FIELDS
+
+__all__ = ["NAME_MAX", "Hello", "Opening", "Welcome", "read_members"]
+
+NAME_MAX = 256
+"""Characters of the id and of the incarnation of a peer."""
+_SAME_RELEASE = "run the same release on both sides"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What the opener of a connection says of itself; a field with its default value is not sent."""
+
+    cluster: str
+    """Its cluster; "" = a client that takes any."""
+    node: str = ""
+    """A peer's id; "" = a client."""
+    incarnation: str = ""
+    """A peer's disk."""
+    members: bool = False
+    """A client wants MEMBERS."""
+    challenge: bytes = b""
+    """16 random bytes, which WELCOME answers with ``proof``."""
+    address: str | None = None
+    """Where a peer listens; "" = it repairs itself and asks for what it lost, no more.
+
+    A member that repairs itself lets such a peer in too, and can give what it still has.
+    """
+    proof: bytes | None = None
+    """``hello_proof`` of a peer that knows the incarnation of the node.
+
+    It belongs to the group by a membership record that the node may lack.
+    """
+
+    def to_map(self) -> dict[str, object]:
+        """Return the body of HELLO."""
+        body: dict[str, object] = {
+            "cluster": self.cluster,
+            "node": self.node,
+            "incarnation": self.incarnation,
+            "version": PROTOCOL_VERSION,
+        }
+        if self.members:
+            body["members"] = True
+        if self.challenge:
+            body["challenge"] = self.challenge
+        if self.address is not None:
+            body["address"] = self.address
+        if self.proof is not None:
+            body["proof"] = self.proof
+        return body
+
+    @classmethod
+    def read(cls, frame: Frame, cluster: str) -> Hello:
+        """Read and check the first frame of a connection to a node of ``cluster``.
+
+        Raises:
+          FrameError: it is no HELLO, or a field of it has a wrong type.
+          PeerError: another version of the protocol.
+          WrongClusterError: another cluster, or a peer that names none.
+          RequestError: the challenge is not 16 bytes.
+        """
+        if frame.kind != FrameKind.HELLO:
+            raise FrameError("the first frame of a connection must be HELLO")
+        body: Any = frame.body
+        if not isinstance(body, dict) or not {"version", "cluster", "node", "incarnation"} <= body.keys():
+            raise FrameError("a HELLO without version, cluster, node or incarnation")
+        if not all(isinstance(body[name], str) for name in ("cluster", "node", "incarnation")):
+            raise FrameError("a HELLO whose cluster, node or incarnation is no text")
+        if body["version"] != PROTOCOL_VERSION:
+            raise PeerError(
+                f"the other side speaks protocol version {brief_repr(body['version'])}, this node {PROTOCOL_VERSION}",
+                remedy=_SAME_RELEASE,
+            )
+        if body["cluster"] not in ("", cluster):
+            raise WrongClusterError(
+                f"this node belongs to cluster {cluster}, not to {body['cluster'][:NAME_MAX]}",
+                remedy="check the address, and [cluster] id in the settings of the other side",
+            )
+        challenge = body.get("challenge", b"")
+        if "challenge" in body and (type(challenge) is not bytes or len(challenge) != CHALLENGE_BYTES):
+            raise RequestError(
+                f"a challenge of {CHALLENGE_BYTES} random bytes is answered, not {brief_repr(challenge)}",
+                remedy=_SAME_RELEASE,
+            )
+        address, proof = body.get("address", ""), body.get("proof", b"")
+        if body["node"]:
+            if body["cluster"] == "":
+                raise WrongClusterError("a peer must name its cluster", remedy="set [cluster] id")
+            if max(len(body["node"]), len(body["incarnation"])) > NAME_MAX:
+                raise FrameError(f"a HELLO with a name of more than {NAME_MAX} characters")
+            if not isinstance(address, str) or not isinstance(proof, bytes):
+                raise FrameError("a HELLO whose address is no text, or whose proof is no bytes")
+        return cls(
+            cluster=body["cluster"],
+            node=body["node"],
+            incarnation=body["incarnation"],
+            members=body.get("members") is True,
+            challenge=challenge,
+            address=address if body["node"] else None,
+            proof=body.get("proof") if body["node"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """What a node says of itself."""
+
+    cluster: str
+    node: str
+    durability: str
+    """The node's mode of durability; "" = it does not say."""
+    record_bytes_max: int
+    batch_bytes_max: int
+    members: Mapping[str, object] | None = None
+    """``members`` and ``generation`` as MEMBERS has them, to clients."""
+    identity: Mapping[str, object] = field(default_factory=dict)
+    """The answer to the challenge (``identity_fields`` in ``wire/identity_proof.py``); {} = there was none."""
+
+    def to_map(self) -> dict[str, object]:
+        """Return the body of WELCOME."""
+        return {
+            "cluster": self.cluster,
+            "node": self.node,
+            "version": PROTOCOL_VERSION,
+            "durability": self.durability,
+            "limits": {"record_bytes_max": self.record_bytes_max, "batch_bytes_max": self.batch_bytes_max},
+            **(self.members or {}),
+            **self.identity,
+        }
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any], other: str) -> Welcome:
+        """Read the body of a WELCOME that ``other`` sent.
+
+        Raises:
+          PeerError: another version of the protocol, or a field is missing or has a wrong type.
+        """
+        if body.get("version") != PROTOCOL_VERSION:
+            raise PeerError(
+                f"{other} speaks version {brief_repr(body.get('version'))} of the protocol, this side"
+                f" {PROTOCOL_VERSION}",
+                remedy="run compatible releases on both sides",
+            )
+        limits: Any = body.get("limits")
+        limits = limits if isinstance(limits, dict) else {}
+        names = body.get("cluster"), body.get("node"), body.get("durability", "")
+        sizes = limits.get("record_bytes_max"), limits.get("batch_bytes_max")
+        if not all(isinstance(name, str) for name in names) or not all(type(size) is int for size in sizes):
+            raise PeerError(f"{other} sent a WELCOME that is none: {brief_repr(body)}")
+        members: dict[str, object] | None = None
+        if "members" in body:
+            named, generation = read_members(body)
+            members = {"members": named, "generation": generation}
+        return cls(
+            cluster=body["cluster"],
+            node=body["node"],
+            durability=body.get("durability", ""),
+            record_bytes_max=limits["record_bytes_max"],
+            batch_bytes_max=limits["batch_bytes_max"],
+            members=members,
+            identity={name: body[name] for name in IDENTITY_FIELDS if name in body},
+        )
+
+
+class Opening:
+    """The handshake of one connection as its opener sees it: send :attr:`frame`, then feed what comes."""
+
+    def __init__(
+        self,
+        hello: Mapping[str, object],
+        other: str,
+        *,
+        refused: Callable[[Mapping[str, Any]], ViewstampError],
+        is_meant: Callable[[object], bool] | None = None,
+    ) -> None:
+        """Open a connection.
+
+        Args:
+          hello: the body of HELLO.
+          other: how errors call the other side.
+          refused: the error that a REFUSED stands for.
+          is_meant: whether a node of this id is the one that the connection is for; None = any node of the cluster.
+        """
+        self._hello = hello
+        self._other = other
+        self._refused = refused
+        self._is_meant = is_meant
+        self.welcome: Welcome | None = None
+        """What the node answered; None = nothing yet."""
+
+    @property
+    def frame(self) -> list[Buffer]:
+        """The HELLO to send."""
+        return encode_frame(FrameKind.HELLO, self._hello)
+
+    def receive(self, frame: Frame) -> bool:
+        """Take a frame; return whether it is a part of the handshake.
+
+        Raises:
+          WrongClusterError: a node of another cluster, or not the node that is meant.
+          PeerError: it cannot be read, or is of another version, or a second WELCOME.
+          ViewstampError: the node refuses the connection, for what ``refused`` says.
+        """
+        if frame.kind != FrameKind.WELCOME and frame.kind != FrameKind.REFUSED:
+            return False
+        if not isinstance(frame.body, dict):
+            raise FrameError(
+                f"{self._other} sent a frame of kind {frame.kind} that is no map: {brief_repr(frame.body)}"
+            )
+        if frame.kind == FrameKind.REFUSED:
+            raise self._refused(frame.body)
+        if self.welcome is not None:
+            raise PeerError(f"{self._other} sent a second WELCOME")
+        welcome = Welcome.read(frame.body, self._other)
+        cluster = self._hello["cluster"]
+        if self._is_meant is not None and (welcome.cluster != cluster or not self._is_meant(welcome.node)):
+            raise WrongClusterError(
+                f"expected {self._other} of cluster {cluster},"
+                f" found {brief_repr(welcome.node)} of {brief_repr(welcome.cluster)}",
+                remedy="correct the address of the member in [cluster] members",
+            )
+        if cluster and welcome.cluster != cluster:
+            raise WrongClusterError(
+                f"{self._other} belongs to cluster {welcome.cluster!r}, not {cluster!r}",
+                remedy="check the addresses: all of them must be nodes of one cluster",
+            )
+        self.welcome = welcome
+        return True
+
+
+def read_members(body: Mapping[str, Any]) -> tuple[dict[str, str], int]:
+    """Return the members (id to address) and their generation of a MEMBERS, or of a frame that has them too.
+
+    Raises:
+      PeerError: they are something else.
+    """
+    members: Any = body.get("members")
+    generation: Any = body.get("generation")
+    is_map = isinstance(members, dict) and isinstance(generation, int)
+    if is_map and all(isinstance(each, str) for pair in members.items() for each in pair):
+        return members, generation
+    raise PeerError(f"a node names the members {brief_repr(members)} of generation {brief_repr(generation)}")
