@@ -262,3 +262,35 @@ hit = chunk.find(GROUP_MAGIC)
         "line 5: GROUP_MAGIC",
     ]
     assert list(decided_ends(ast.parse("row = decide({Fact.ENDS})"))) == ["line 1: decide"]
+
+
+def judged_errors(module: ast.Module) -> Iterator[str]:
+    """Where a part of a client asks of which class a node's answer is, to decide what to do about it."""
+    judged = {"NotLeaderError", "OverloadedError", "RequestError"}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            yield from (
+                f"line {node.lineno}: {each.id}"
+                for each in ast.walk(node.args[1])
+                if isinstance(each, ast.Name) and each.id in judged
+            )
+
+
+def test_a_client_decides_in_one_place_what_an_error_means() -> None:
+    """``client/routing.py`` has the table; the sender, the leader's and any node's requests once had one each."""
+
+    def rule(path: Path) -> Iterator[str]:
+        if place(path).startswith("client/") and path.name != "routing.py":
+            yield from judged_errors(tree(path))
+
+    assert offenders(MODULES, rule) == []
+
+
+def test_the_rule_about_errors_sees_them() -> None:
+    source = (
+        "if isinstance(error, RequestError | StorageFullError) or isinstance(error, (NotLeaderError, KeyError)): pass"
+    )
+    assert sorted(judged_errors(ast.parse(source))) == [
+        "line 1: NotLeaderError",
+        "line 1: RequestError",
+    ]

@@ -12,7 +12,8 @@ not in doubt | the same |
 | UNKNOWN | goes to the next node; this attempt is in doubt | the same | goes to the next node |
 
 An attempt in doubt may be in the log. Only a request whose attempts are all certain may be called "not written". The
-session has two errors of its own: StaleSessionError ends it, PositionMismatchError decides a sequence. A refusal by a
+session has three errors of its own: StaleSessionError ends it, PositionMismatchError decides a sequence, and with
+StorageFullError what was not sent fails too, because it needs the same space. A refusal by a
 node that does not lead any more is in doubt for a session, whose earlier attempts may have reached that node's log.
 
 The nodes that a caller expects

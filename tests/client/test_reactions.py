@@ -1,0 +1,183 @@
+"""What a client does about each error that a node answers: one table, and every part of a client keeps to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+
+from tests.client.cluster import Cluster
+from tests.streams.log import create_topic
+from viewstamp import errors
+from viewstamp.client import Client
+from viewstamp.client.batches import RECORD_COST, OpenBatches
+from viewstamp.client.connection import error_from
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.routing import Reaction, reaction
+from viewstamp.client.session import Action, Session
+from viewstamp.errors import OutcomeUnknownError, StaleSessionError, UnavailableError, ViewstampError
+from viewstamp.ids import SessionId, TopicId
+
+FINAL, LATER, ELSEWHERE, UNKNOWN = Reaction.FINAL, Reaction.LATER, Reaction.ELSEWHERE, Reaction.UNKNOWN
+EXPECTED = {
+    "BrokenRuleError": UNKNOWN,
+    "ClosedError": ELSEWHERE,
+    "CommandError": FINAL,
+    "ConfigError": UNKNOWN,
+    "ContradictionError": UNKNOWN,
+    "CorruptionError": UNKNOWN,
+    "DirectoryInUseError": UNKNOWN,
+    "DivergedError": UNKNOWN,
+    "FencedError": FINAL,
+    "FrameError": UNKNOWN,
+    "LostDiskError": UNKNOWN,
+    "MovedError": UNKNOWN,
+    "NoQuorumError": ELSEWHERE,
+    "NotLeaderError": ELSEWHERE,
+    "OutcomeUnknownError": UNKNOWN,
+    "OutdatedCodeError": UNKNOWN,
+    "OverloadedError": LATER,
+    "PeerError": UNKNOWN,
+    "PositionMismatchError": FINAL,
+    "RecordTooLargeError": FINAL,
+    "RequestError": FINAL,
+    "ResultTooLargeError": FINAL,
+    "StagingError": FINAL,
+    "StaleSessionError": FINAL,
+    "StorageError": UNKNOWN,
+    "StorageFullError": FINAL,
+    "TopicExistsError": FINAL,
+    "TrimmedError": FINAL,
+    "UnavailableError": LATER,
+    "UnknownActorError": FINAL,
+    "UnknownTopicError": FINAL,
+    "ViewstampError": UNKNOWN,
+    "WrongClusterError": UNKNOWN,
+    "WrongNodeError": UNKNOWN,
+    "ErrorOfALaterRelease": UNKNOWN,
+}
+OF_THE_CLIENT = {"ResultTooLargeError"}
+"""Errors that no node names on the wire: the client raises them itself."""
+
+every_error = pytest.mark.parametrize("name", EXPECTED)
+
+
+def error_named(name: str) -> ViewstampError:
+    """Return the error as a client gets it."""
+    if name in OF_THE_CLIENT:
+        made: ViewstampError = getattr(errors, name)("refused")
+        return made
+    return error_from({"error": name, "message": "refused"})
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.start(2)
+    yield made
+    await made.close()
+
+
+async def led_by_the_first(cluster: Cluster) -> Client:
+    client = cluster.client(timeout=5.0, back_off_min=0.005, back_off_max=0.005)
+    await client.create_topic("orders")
+    cluster.requests.clear()
+    return client
+
+
+def test_every_error_class_has_its_reaction() -> None:
+    assert {each for each in errors.__all__ if each.endswith("Error")} <= EXPECTED.keys()
+
+
+@every_error
+def test_an_error_has_the_reaction_of_the_table(name: str) -> None:
+    assert reaction(error_named(name)) is EXPECTED[name]
+
+
+@every_error
+def test_a_batch_of_a_session(name: str) -> None:
+    batches: OpenBatches[asyncio.Future[object]] = OpenBatches(ClientOptions(), lambda batch: None)
+    session = Session(ClientOptions(), count(1), batches)
+    session.opened(SessionId(1))
+    waiter: asyncio.Future[object] = asyncio.Future(loop=asyncio.new_event_loop())
+    batches.add(TopicId(1), b"a", 1 + RECORD_COST, waiter)
+    request = session.take_request()
+    assert request is not None
+    error = error_named(name)
+    action, completions = session.on_refused(request.id, error)
+    told = [make(0, 1) for _, _, make in completions]
+    if isinstance(error, StaleSessionError):
+        assert action is Action.REOPEN
+        assert [type(each) for each in told] == [UnavailableError]
+    elif EXPECTED[name] is FINAL:
+        assert action is Action.GO_ON
+        assert [(type(each), str(each)) for each in told] == [(type(error), str(error))]
+    else:
+        assert told == []
+        assert action is (Action.BACK_OFF if EXPECTED[name] is LATER else Action.MOVE)
+        in_doubt = [make(0, 1) for _, _, make in session.close()]
+        assert [type(each) for each in in_doubt] == [OutcomeUnknownError]
+    waiter.get_loop().close()
+
+
+@every_error
+async def test_a_request_to_the_leader(cluster: Cluster, name: str) -> None:
+    if name in OF_THE_CLIENT:
+        return
+    client = await led_by_the_first(cluster)
+    error = cluster.nodes[0].refusal = error_named(name)
+    if EXPECTED[name] is FINAL:
+        with pytest.raises(type(error), match="refused"):
+            await client.create_topic("bills")
+        return
+    if EXPECTED[name] is not LATER:
+        cluster.leader = cluster.nodes[1]
+    asking = asyncio.create_task(client.create_topic("bills"))
+    await asyncio.sleep(0.05)
+    cluster.nodes[0].refusal = None
+    await asking
+    asked = {node for node, _ in cluster.requests}
+    assert asked == ({"n1"} if EXPECTED[name] is LATER else {"n1", "n2"})
+
+
+@every_error
+async def test_a_request_to_any_node(cluster: Cluster, name: str) -> None:
+    if name in OF_THE_CLIENT:
+        return
+    client = await led_by_the_first(cluster)
+    error = cluster.nodes[0].refusal = error_named(name)
+    if EXPECTED[name] is FINAL:
+        with pytest.raises(type(error), match="refused"):
+            await client.describe_topic("orders")
+    else:
+        await client.describe_topic("orders")
+        assert [node for node, _ in cluster.requests] == ["n1", "n2"]
+
+
+@every_error
+async def test_the_name_of_a_topic_that_appends_wait_for(cluster: Cluster, name: str) -> None:
+    """It is asked for on the way of the first append: an error that is final ends those that wait for the name."""
+    if name in OF_THE_CLIENT:
+        return
+    client = await led_by_the_first(cluster)
+    error = cluster.nodes[0].refusal = error_named(name)
+    appending = asyncio.create_task(client.append("orders", b"a"))
+    if EXPECTED[name] is FINAL:
+        with pytest.raises(type(error), match="refused"):
+            await appending
+    else:
+        await asyncio.sleep(0.02)
+        cluster.nodes[0].refusal = None
+        assert (await appending).position == 1
+
+
+async def test_an_answer_that_is_too_large_for_the_client_is_not_asked_for_elsewhere(cluster: Cluster) -> None:
+    """The other nodes would give the same answer, until the time is over."""
+    client = cluster.client(timeout=5.0, frame_bytes_max=4096)
+    for number in range(60):
+        cluster.propose(create_topic(f"a-topic-with-a-long-name-{number:050}"))
+    with pytest.raises(errors.ResultTooLargeError):
+        await asyncio.wait_for(client.list_topics(), 1)
+    assert len(cluster.requests) == 1
