@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -156,3 +157,53 @@ def test_a_full_disk_leaves_nothing_in_a_buffer_that_would_fail_at_exit() -> Non
 
 def test_a_process_without_stderr_logs_nowhere() -> None:
     JsonLogger(None).bind(node="n1").error("! node failed")
+
+
+def numbers(path: Path) -> list[int]:
+    return [json.loads(line)["number"] for line in path.read_bytes().splitlines()]
+
+
+def test_a_file_of_messages_is_set_aside_when_it_is_full_and_no_line_is_lost(tmp_path: Path) -> None:
+    """Without a bound it would in the end take the disk on which the log lies."""
+    path = tmp_path / "log.jsonl"
+    with open(path, "a", encoding="utf-8") as stream:
+        log = JsonLogger(stream, path=str(path), bytes_max=4096).bind(node="n1")
+        for number in range(60):
+            log.info("= state", number=number)
+    kept = [*numbers(tmp_path / "log.jsonl.1"), *numbers(path)]
+    assert kept == list(range(60))[-len(kept) :], "the newest, in order"
+    assert len(numbers(path)) < 60
+    assert max(each.stat().st_size for each in tmp_path.iterdir()) <= 4096
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["log.jsonl", "log.jsonl.1"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_messages_go_on_where_the_file_cannot_be_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes no new file: the old one is written on, and setting it aside is tried again later."""
+    path = tmp_path / "log.jsonl"
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open(path, "a", encoding="utf-8") as stream:
+        log = JsonLogger(stream, path=str(path), bytes_max=1000)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", fail)
+            for number in range(40):
+                log.info("= state", number=number)
+        assert numbers(path) == list(range(40))
+        for number in range(40, 60):
+            log.info("= state", number=number)
+    assert path.stat().st_size <= 1000
+    assert numbers(path)[-1] == 59
+
+
+def test_a_stream_that_is_not_the_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("somebody else's")
+    with open(tmp_path / "stderr", "a", encoding="utf-8") as stream:
+        log = JsonLogger(stream, path=str(path), bytes_max=100)
+        for number in range(10):
+            log.info("= state", number=number)
+    assert path.read_text() == "somebody else's"
+    assert numbers(tmp_path / "stderr") == list(range(10))

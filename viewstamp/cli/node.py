@@ -28,7 +28,11 @@ def _group() -> None:
 def run(
     config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The node's settings file.")],
     settings: SetOption = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", metavar="LEVEL", help="info, warning or error; wins over --set.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run one node in this process until SIGTERM or Ctrl-C. Logs go to stderr, one JSON object a line."""
-    run_process(config, overrides_of(settings))
+    level = {} if log_level is None else {"logging.level": log_level}
+    run_process(config, overrides_of(settings) | level)

@@ -42,6 +42,7 @@ from viewstamp.config.load import LoadedSettings, load_settings
 from viewstamp.config.model import (
     ClusterSection,
     LimitsSection,
+    LoggingSection,
     NodeSection,
     NodeSettings,
     SnapshotsSection,
@@ -53,6 +54,7 @@ __all__ = [
     "ClusterSection",
     "LimitsSection",
     "LoadedSettings",
+    "LoggingSection",
     "NodeSection",
     "NodeSettings",
     "SnapshotsSection",

@@ -17,6 +17,7 @@ from viewstamp.config.model import (
     ClusterSection,
     Key,
     LimitsSection,
+    LoggingSection,
     NodeSection,
     NodeSettings,
     SnapshotsSection,
@@ -274,5 +275,6 @@ def _build(values: Mapping[tuple[str, str], Any]) -> NodeSettings:
         limits=LimitsSection(**of("limits")),
         timeouts=TimeoutsSection(**of("timeouts")),
         snapshots=SnapshotsSection(**of("snapshots")),
+        logging=LoggingSection(**of("logging")),
         actors=of(_ACTORS),
     )

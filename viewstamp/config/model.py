@@ -24,6 +24,7 @@ __all__ = [
     "ClusterSection",
     "Key",
     "LimitsSection",
+    "LoggingSection",
     "NodeSection",
     "NodeSettings",
     "SnapshotsSection",
@@ -280,6 +281,17 @@ class TimeoutsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSection:
+    """``[logging]``: the log messages of a node process. A node inside another program logs as that program does."""
+
+    level: str = field(default="info", metadata=_one_of("info", "warning", "error"))
+    """Messages below this level are not written."""
+
+    bytes_max: int = field(default=64 * MIB, metadata=_integer(64 * KIB, 64 * GIB, or_zero="no bound"))
+    """At this size ``log.jsonl`` in ``data_dir`` becomes ``log.jsonl.1``, in the place of an earlier one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """Everything that ``node run`` and ``open_node`` need to know.
 
@@ -298,6 +310,7 @@ class NodeSettings:
     limits: LimitsSection = field(default_factory=LimitsSection)
     timeouts: TimeoutsSection = field(default_factory=TimeoutsSection)
     snapshots: SnapshotsSection = field(default_factory=SnapshotsSection)
+    logging: LoggingSection = field(default_factory=LoggingSection)
     actors: Mapping[str, str] = field(default_factory=dict)
     """``[actors]``: the name of each replicated actor, and the class that runs it, as ``module:Class``."""
 
@@ -425,6 +438,7 @@ _SECTIONS: Final[dict[str, Any]] = {
     "limits": LimitsSection,
     "timeouts": TimeoutsSection,
     "snapshots": SnapshotsSection,
+    "logging": LoggingSection,
 }
 
 

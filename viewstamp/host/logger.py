@@ -13,6 +13,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TextIO
 
@@ -35,15 +36,15 @@ class Logger(Protocol):
         ...
 
     def info(self, event: str, **values: Any) -> object:
-        """Logger what is normal."""
+        """Log what is normal."""
         ...
 
     def warning(self, event: str, **values: Any) -> object:
-        """Logger what is not normal, and is being dealt with."""
+        """Log what is not normal, and is being dealt with."""
         ...
 
     def error(self, event: str, **values: Any) -> object:
-        """Logger what a person has to look at."""
+        """Log what a person has to look at."""
         ...
 
 
@@ -83,15 +84,15 @@ class SafeLogger:
         return SafeLogger(self._log.bind(**values), self._losses)
 
     def info(self, event: str, **values: Any) -> None:
-        """Logger what is normal."""
+        """Log what is normal."""
         self._write(self._log.info, event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Logger what is not normal, and is being dealt with."""
+        """Log what is not normal, and is being dealt with."""
         self._write(self._log.warning, event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Logger what a person has to look at."""
+        """Log what a person has to look at."""
         self._write(self._log.error, event, values)
 
     def _write(self, write: Callable[..., object], event: str, values: Mapping[str, object]) -> None:
@@ -132,12 +133,28 @@ class JsonLogger:
     full pipe, because a write that blocks would stop the event loop. Use it behind :class:`SafeLogger`.
     """
 
-    def __init__(self, stream: TextIO | None, level: str = "info", values: Mapping[str, object] | None = None) -> None:
-        """Write lines of ``level`` (debug, info, warning, error) or worse to ``stream``, with ``values`` in each.
+    def __init__(
+        self,
+        stream: TextIO | None,
+        level: str = "info",
+        values: Mapping[str, object] | None = None,
+        *,
+        path: str = "",
+        bytes_max: int = 0,
+    ) -> None:
+        """Write lines to a stream.
 
-        ``stream`` None = nowhere: ``sys.stderr`` of a process that was started without one.
+        Args:
+          stream: None = nowhere: ``sys.stderr`` of a process that was started without one.
+          level: debug, info, warning or error; lines below it are not written.
+          values: stand in each line.
+          path: of the file that ``stream`` appends to. If it is, it is set aside as ``path``.1 when it holds more than
+            ``bytes_max`` bytes, and a new file is begun.
+          bytes_max: 0 = the file grows without a bound.
         """
         self._out = _Stream(stream)
+        if bytes_max:
+            self._out.rotate(path, bytes_max)
         self._level = level
         self._values = dict(values or {})
 
@@ -148,15 +165,15 @@ class JsonLogger:
         return bound
 
     def info(self, event: str, **values: Any) -> None:
-        """Logger what is normal."""
+        """Log what is normal."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Logger what is not normal, and is being dealt with."""
+        """Log what is not normal, and is being dealt with."""
         self._write("warning", event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Logger what a person has to look at."""
+        """Log what a person has to look at."""
         self._write("error", event, values)
 
     def _write(self, level: str, event: str, values: Mapping[str, object]) -> None:
@@ -185,6 +202,10 @@ class _Stream:
         """Where the descriptor may block: asked before each write whether it would."""
         self._is_torn = False
         """Whether the last write stopped within a line."""
+        self._path = ""
+        """Of the file that is set aside when it is full; "" = none is."""
+        self._bytes_max = self._left = 0
+        """How much such a file holds, and how much of that is left."""
         try:
             self._descriptor = stream.fileno() if stream is not None else None
         except (io.UnsupportedOperation, OSError, ValueError):
@@ -192,6 +213,30 @@ class _Stream:
         if self._descriptor is not None and not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             self._room = select.poll()
             self._room.register(self._descriptor, select.POLLOUT)
+
+    def rotate(self, path: str, bytes_max: int) -> None:
+        """Set the file at ``path`` aside when it holds more than ``bytes_max``, if it is the one that is written to."""
+        with suppress(OSError):
+            if self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), os.stat(path)):
+                self._path, self._bytes_max = path, bytes_max
+                self._left = bytes_max - os.fstat(self._descriptor).st_size
+
+    def _set_aside(self) -> None:
+        """Begin a new file. If that fails, for example because the disk is full, the old one is written on."""
+        self._left = self._bytes_max  # Also after a failure: it is tried again, and not with every line.
+        with suppress(OSError):
+            old = os.fstat(self._descriptor or 0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+            fresh = os.open(f"{self._path}.new", flags, 0o600)
+            try:
+                with suppress(FileNotFoundError):  # Somebody has removed it.
+                    os.replace(self._path, f"{self._path}.1")
+                os.replace(f"{self._path}.new", self._path)
+                for descriptor in (1, 2, self._descriptor):  # What prints to stdout goes where stderr goes.
+                    if descriptor is not None and os.path.samestat(os.fstat(descriptor), old):
+                        os.dup2(fresh, descriptor, inheritable=descriptor <= 2)
+            finally:
+                os.close(fresh)
 
     def write(self, line: str) -> None:
         """Write a line. Raises OSError: it was not written, or only in part."""
@@ -203,6 +248,10 @@ class _Stream:
         left = memoryview(("\n" + line if self._is_torn else line).encode("utf-8", "backslashreplace"))
         self._is_torn = False
         size = len(left)
+        if self._path:
+            self._left -= size
+            if self._left < 0:
+                self._set_aside()
         try:
             while left:
                 if self._room is not None and not self._room.poll(0):

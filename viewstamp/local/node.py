@@ -231,7 +231,8 @@ class LocalNode:
         try:
             with open(self.log_file, "rb") as stream:
                 end = stream.seek(0, os.SEEK_END)
-                stream.seek(max(self._log_start, end - LOG_TAIL_BYTES))
+                start = self._log_start if self._log_start <= end else 0  # It was set aside since: log.jsonl.1.
+                stream.seek(max(start, end - LOG_TAIL_BYTES))
                 return stream.read().decode("utf-8", "replace").splitlines()
         except OSError:
             return []

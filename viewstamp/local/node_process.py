@@ -58,8 +58,9 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     # The process is the node's own: like `python -m`, it looks for the actors' modules first where it was started.
     sys.path.insert(0, os.getcwd())
     actors = import_actors(loaded.settings.actors, loaded.directory)
-    log, deadlines = SafeLogger(logger()), list[threading.Timer]()
-    data_dir = loaded.settings.node.data_dir
+    data_dir, logging = loaded.settings.node.data_dir, loaded.settings.logging
+    log = SafeLogger(logger(logging.level, os.path.join(data_dir, "log.jsonl"), logging.bytes_max))
+    deadlines = list[threading.Timer]()
     if mode := readable_by_others(data_dir):
         log.warning("! other users may look into the data directory", path=data_dir, mode=f"{mode:o}")
 
@@ -93,8 +94,8 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # The lowest number that is free, so this one.
 
 
-def logger(level: str = "info") -> JsonLogger:
-    """Return what a node logs with: one JSON object a line, to stderr, of ``level`` or worse."""
+def logger(level: str = "info", path: str = "", bytes_max: int = 0) -> JsonLogger:
+    """Return what a node logs with: one JSON object a line, to stderr. For the arguments see :class:`JsonLogger`."""
     from viewstamp.host.logger import JsonLogger
 
-    return JsonLogger(sys.stderr, level)
+    return JsonLogger(sys.stderr, level, path=path, bytes_max=bytes_max)
