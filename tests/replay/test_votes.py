@@ -7,12 +7,25 @@ from itertools import combinations
 
 import pytest
 
-from tests.replay.members import MEMBERSHIP, NAMES, Log, change_control, opened, replayed, shown, visible, write_member
+from tests.replay.members import (
+    MEMBERSHIP,
+    NAMES,
+    Log,
+    change_control,
+    flip,
+    opened,
+    places_of,
+    replayed,
+    shown,
+    visible,
+    write_member,
+)
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.ids import NodeId
 from viewstamp.node.running_mark import INTERVAL
 from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.wire.batch import Kind
 
 REBORN = "n2~8c21f0aa"
 
@@ -142,6 +155,24 @@ def test_members_that_lost_power_in_interval_mode_count_only_if_all_voters_are_t
         opened(disk, "n2", "n3")
     assert "a majority of n1, n2, n3 is needed, n1, n2, n3 missing" in caught.value.message
     assert replayed(disk) == visible(log)
+
+
+@pytest.mark.parametrize("byte", [30, 110], ids=["header", "body"])
+def test_a_member_that_lost_records_which_nobody_has_does_not_vote(logs: tuple[Log, Log], byte: int) -> None:
+    """Rule 17. The damage is behind all that is known to be committed, so a running n2 would be recovering too."""
+    log, short = logs
+    for value in (b"third", b"fourth", b"fifth"):
+        log.records(value)
+    disk = disks(n1=short, n2=log, n3=short)
+    path, at = list(places_of(disk, "n2", lambda batch: batch.kind is Kind.RECORDS))[2]
+    flip(disk, path, at + byte)
+    replay = opened(disk)
+    assert shown(disk, replay) == visible(short)
+    assert [(each.kind, each.path) for each in replay.findings if each.kind == "recovering"] == [("recovering", "/n2")]
+    problem = opened(disk, "n1", "n2").problem
+    assert problem is not None, "n3 may have acknowledged what n2 has lost"
+    change_control(disk, "n2", commit_hint=log.end)
+    assert opened(disk).problem is not None, "what was committed is missed"
 
 
 def test_unsafely_a_recovering_member_is_read_as_well(logs: tuple[Log, Log]) -> None:

@@ -8,8 +8,9 @@ once; so from a right end, (previous term, first index) leads to the one batch b
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from viewstamp.consensus import standing
@@ -59,6 +60,14 @@ class Chain:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def lacks_what_may_not_be_committed(self) -> bool:
+        """Whether records are lost of which no replica knew that they were committed."""
+        if self.gaps and self.gaps[0].end > self.commit_end:
+            return True
+        places = takewhile(lambda at: self.link(at).end > self.commit_end, range(len(self) - 1, -1, -1))
+        return any(self.rows[at] in self.replicas[self.copies[at]].rows.unreadable for at in places)
+
     def copy(self, at: int) -> Copy:
         """Return which copy of the batch at place ``at`` is to be read."""
         return Copy(self.copies[at], self.rows[at])
@@ -68,7 +77,9 @@ class Chain:
         return self.replicas[self.copies[at]].rows.link(self.rows[at])
 
 
-def choose_tail(replicas: Sequence[ReplicaFiles], *, unsafe: bool = False) -> tuple[ReplicaFiles, bool]:
+def choose_tail(
+    replicas: Sequence[ReplicaFiles], *, unsafe: bool = False, without: Container[str] = ()
+) -> tuple[ReplicaFiles, bool]:
     """Return the replica whose log an election among ``replicas`` keeps, and whether there can be an election.
 
     Who counts is decided by :mod:`viewstamp.consensus.standing`, as it is for the members of a running cluster. A
@@ -78,13 +89,14 @@ def choose_tail(replicas: Sequence[ReplicaFiles], *, unsafe: bool = False) -> tu
       replicas: all that there are.
       unsafe: without a majority, take the largest pair that is there: committed records may be missing then, and
         records that were never committed may be present.
+      without: directories of replicas that are not counted.
 
     Raises:
       NoQuorumError: they cannot elect anybody, and ``unsafe`` is not set.
       ConfigError: the replicas do not belong together.
     """
     _check_together(replicas)
-    claims = [claim for replica in replicas if (claim := replica.claim) is not None]
+    claims = [claim for each in replicas if each.directory not in without and (claim := each.claim) is not None]
     winner = standing.elect(claims)
     if winner is not None:
         return next(replica for replica in replicas if replica.claim == winner), True

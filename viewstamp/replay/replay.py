@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from viewstamp.errors import CorruptionError
+from viewstamp.errors import CorruptionError, NoQuorumError
 from viewstamp.host.interfaces import Disk
+from viewstamp.ids import Index, Term
 from viewstamp.replay.chain import Chain, build_chain, choose_tail
 from viewstamp.replay.digest import Digest
 from viewstamp.replay.read import ExtentReader, RecordRun, extents, read_runs
-from viewstamp.replay.replica import ReplicaFiles, ReplicaFinding, find_replicas, list_segments, read_replica
+from viewstamp.replay.replica import (
+    ReplicaFiles,
+    ReplicaFinding,
+    describe_loss,
+    find_replicas,
+    list_segments,
+    read_replica,
+)
 from viewstamp.replay.visible import ReplayPlan, build_plan
 from viewstamp.wire.batch import Columns
 
@@ -78,8 +86,36 @@ class OfflineReplay:
 
     @classmethod
     def of(cls, disk: Disk, replicas: Sequence[ReplicaFiles], *, unsafe: bool = False) -> OfflineReplay:
-        """Plan from what pass 1 found. Raises as :meth:`open`."""
+        """Plan from what pass 1 found. Raises as :meth:`open`.
+
+        If the chosen log lost records that no replica has, and of which none knows that they were committed, the log is
+        chosen again without the vote of that replica, as if it were recovering (protocol rule 17): were they committed,
+        a majority without it has another copy.
+        """
         winner, is_majority = choose_tail(replicas, unsafe=unsafe)
+        first = replay = cls._planned(disk, replicas, winner, is_majority, unsafe=unsafe)
+        lost: list[ReplicaFiles] = []
+        while replay.problem is not None and replay.chain is not None and not unsafe:
+            if replay.chain.corrupt or not replay.chain.lacks_what_may_not_be_committed:
+                return first
+            lost.append(winner)
+            try:
+                winner, is_majority = choose_tail(replicas, without=[each.directory for each in lost])
+            except NoQuorumError:
+                return first
+            replay = cls._planned(disk, replicas, winner, is_majority, unsafe=unsafe)
+        if replay.problem is not None:
+            return first
+        for each in lost:
+            pair = Term(each.pair[0]), Index(each.pair[1])
+            text = f"{describe_loss(each.member, pair)}; it has no vote"
+            each.findings.append(ReplicaFinding("recovering", each.directory, 0, text))
+        return replay
+
+    @classmethod
+    def _planned(
+        cls, disk: Disk, replicas: Sequence[ReplicaFiles], winner: ReplicaFiles, is_majority: bool, *, unsafe: bool
+    ) -> OfflineReplay:
         replay = cls(replicas, is_majority)
         try:
             replay.chain = build_chain(replicas, winner, unsafe=unsafe)

@@ -8,7 +8,7 @@ leaves it: all that was written is there, synced or not.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from viewstamp.errors import ConfigError, NoQuorumError
@@ -44,7 +44,7 @@ def replay_and_compare(world: World, workload: Workload) -> int:
     written = {append.value for append in workload.appends}
     written.update(value for attempt in workload.sinks.attempts for _, value in attempt.records)
     for chosen in (machines, _some(machines, entropy)):
-        found = _replayed(chosen)
+        found = _replayed(world, chosen)
         if found is not None:
             check_acknowledged(_names(chosen), found, _acknowledged(workload), written, trims=trims)
             majorities += 1
@@ -57,12 +57,12 @@ def replay_and_compare_all(world: World, contents: Contents) -> None:
     Raises:
       Violation: they differ, or the members are no majority.
     """
-    found = _replayed(world.members)
+    found = _replayed(world, world.members)
     if found is None:
         raise Violation("ReplayEqualsMembers", "all members together are no majority")
     check_whole(_names(world.members), found, contents)
     chosen = _some([*world.members, *world.retired], world.loop.entropy("replays in the end"))
-    found = _replayed(chosen)
+    found = _replayed(world, chosen)
     if found is not None:
         check_whole(_names(chosen), found, contents)
 
@@ -87,10 +87,11 @@ def _names(machines: Iterable[Member]) -> str:
     return ", ".join(str(machine.id) for machine in machines)
 
 
-def _replayed(machines: list[Member]) -> Contents | None:
+def _replayed(world: World, machines: Sequence[Member]) -> Contents | None:
     """Return what a replay of the machines' disks shows; None = it refuses them.
 
-    It has to where they are no majority, and where one has a segment of another log.
+    It has to where they are no majority, and where one has a segment of another log. It may where one is damaged and a
+    member is not among them: what the damaged one lost may be committed, and only that member has it.
 
     Raises:
       Violation: it shows something although a segment is another log's.
@@ -113,6 +114,8 @@ def _replayed(machines: list[Member]) -> Contents | None:
     if foreign:
         raise Violation("ForeignRefused", f"a replay takes {foreign} for the log of {_names(machines)}")
     if replay.problem is not None:
+        if any(machine.id in world.damages for machine in machines) and not set(world.members) <= set(machines):
+            return None
         raise Violation("ReplayIsPossible", f"of {_names(machines)}: {replay.problem}")
     return _contents(disk, replay)
 
