@@ -294,3 +294,30 @@ def test_the_rule_about_errors_sees_them() -> None:
         "line 1: NotLeaderError",
         "line 1: RequestError",
     ]
+
+
+def hooks_patched_in(module: ast.Module) -> Iterator[str]:
+    """Callbacks that are assigned to an object by somebody else, after it was made: ``other.on_change = ...``."""
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            match target:
+                case ast.Attribute(value=ast.Name(id="self")):
+                    pass
+                case ast.Attribute(attr=hook) if hook.startswith("on_"):
+                    yield f"line {node.lineno}: {ast.unparse(target)}"
+
+
+def test_a_part_of_a_node_is_complete_when_it_is_made() -> None:
+    """The neighbours of a part stand in its constructor, so that ``node/parts.py`` shows who talks to whom."""
+    paths = [path for path in MODULES if place(path).startswith("node/")]
+    assert offenders(paths, lambda path: hooks_patched_in(tree(path))) == []
+
+
+def test_the_rule_about_hooks_sees_them() -> None:
+    source = "self.on_a = 1\nreplica.on_change = tell\nself._peers.on_connected: object = tell\nreplica.name = 1\n"
+    assert list(hooks_patched_in(ast.parse(source))) == [
+        "line 2: replica.on_change",
+        "line 3: self._peers.on_connected",
+    ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from tests.consensus.group import Group
 from tests.node.group import Journal
+from viewstamp.consensus import standing
 from viewstamp.consensus.messages import TermResponse
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import NodeId, Term
@@ -102,6 +104,30 @@ def test_a_leader_whose_clock_is_behind_stamps_at_most_the_bound_behind_a_majori
     for _ in range(50):
         leader.pass_time(10)
         assert leader.stamp() >= -10.001
+
+
+def test_a_majoritys_clock_is_counted_once_for_each_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A follower ticks as often as a leader, and nobody looks at its log time until it is elected."""
+    leader, count = Leader(), standing.majority_end
+    counted: list[object] = []
+
+    def majority_end(*arguments: Any) -> Any:
+        counted.append(arguments)
+        return count(*arguments)
+
+    monkeypatch.setattr(standing, "majority_end", majority_end)
+    leader.hear(n2=0)
+    leader.hear(n3=0)
+    leader.pass_time(1)
+    assert len(counted) == 1
+    leader.machine.off = -20 * SECOND
+    assert leader.stamp() > -10.1, "it notices that its own clock was set back, without a report"
+    assert len(counted) == 2
+    leader.hear(n2=0)
+    leader.pass_time(1)
+    assert len(counted) == 3
 
 
 def test_a_small_offset_is_the_leaders_own_affair() -> None:

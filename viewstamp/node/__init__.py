@@ -24,7 +24,6 @@
 | ``changes`` | changes of members and leader, followed to their end for the caller | how they are made |
 | ``crowd``, ``complaints`` | limits and log lines about accepted connections | what is asked over them |
 | ``options`` | the settings of a node, and which release it runs | |
-| ``off_loop`` | blocking work of a start, off the event loop | what it does |
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |

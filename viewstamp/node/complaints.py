@@ -1,4 +1,4 @@
-"""Logger lines about other processes, of which no process can cause more than a few."""
+"""Log lines about other processes, of which no process can cause more than a few."""
 
 from __future__ import annotations
 

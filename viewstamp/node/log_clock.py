@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import Final
 
 from viewstamp.consensus import standing
+from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.state import Core
 from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
@@ -42,6 +43,8 @@ SLEWED: Final = 0.5
 """How fast log time goes while it is ahead, as a part of real time."""
 _ALONE_SECONDS: Final = 5.0
 """A leader of which no majority has reported a clock within this takes its own."""
+_COUNT_AGAIN_US: Final = 1000
+"""How far this machine's wall clock may move against its uptime before the reference is counted again."""
 _JUMP_SECONDS: Final = 600.0
 """A jump of an only voter's clock is taken after this: time for a person to set the clock right before data expires."""
 
@@ -69,6 +72,10 @@ class LogClock:
         self._log = log
         self._reports: dict[NodeId, tuple[int, float]] = {}
         """Each member's wall clock when its last report arrived, and this machine's uptime then."""
+        self._counted: tuple[Membership, int] | None = None
+        """For which membership, and for which difference of wall clock and uptime here, ``_ahead_us`` was counted."""
+        self._ahead_us: int | None = None
+        """The reference less this machine's uptime; None = too few members have reported."""
         self._time_us = 0
         self._at = clock.uptime()
         self._leading_since: float | None = None
@@ -81,6 +88,7 @@ class LogClock:
         """Take a report of a member's wall clock. Those of others are dropped, so this is bounded."""
         if member in self._core.membership.addresses:
             self._reports[member] = wall_us, self._clock.uptime()
+            self._counted = None
             for each in [each for each in self._reports if each not in self._core.membership.addresses]:
                 del self._reports[each]
 
@@ -120,15 +128,24 @@ class LogClock:
         }
 
     def _reference(self, wall_us: int, now: float) -> int | None:
-        """Return the largest time that a majority of the voters has reached; None = too few have reported."""
+        """Return the largest time that a majority of the voters has reached; None = too few have reported.
+
+        All reports go on with this machine's uptime, and so does its own clock unless it is set. So the majority is
+        counted once for each report, and when the membership or this machine's clock changes: not in every tick.
+        """
         core = self._core
         membership = core.membership
-        if standing.decides_alone(membership, core.me):
-            return self._alone(wall_us, now)
-        self._known = self._jumped_at = None
-        times = {member: Index(at + int((now - since) * 1e6)) for member, (at, since) in self._reports.items()}
-        # "What a majority has reached" is counted here as it is for the log; a missing voter counts as 0 there, too.
-        return standing.majority_end(membership, {**times, core.me: Index(wall_us)}) or None
+        own_us, counted = wall_us - int(now * 1e6), self._counted
+        if counted is None or counted[0] is not membership or abs(own_us - counted[1]) > _COUNT_AGAIN_US:
+            if standing.decides_alone(membership, core.me):
+                return self._alone(wall_us, now)
+            self._known = self._jumped_at = None
+            self._counted = membership, own_us
+            times = {member: Index(at + int((now - since) * 1e6)) for member, (at, since) in self._reports.items()}
+            # Counted as it is for the log; a missing voter counts as 0 there, too.
+            reference_us = standing.majority_end(membership, {**times, core.me: Index(wall_us)}) or None
+            self._ahead_us = None if reference_us is None else reference_us - int(now * 1e6)
+        return None if self._ahead_us is None else self._ahead_us + int(now * 1e6)
 
     def _alone(self, wall_us: int, now: float) -> int:
         """Return the time of an only voter: its clock, but after a jump what its uptime says, for a while."""
@@ -142,7 +159,7 @@ class LogClock:
         return wall_us
 
     def _report(self, offset_us: int) -> None:
-        """Logger once that this machine's clock is off, and once that it is right again."""
+        """Log once that this machine's clock is off, and once that it is right again."""
         if not self._is_off and abs(offset_us) > self._bound_us:
             self._is_off = True
             self._log.warning(

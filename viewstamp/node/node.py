@@ -38,7 +38,7 @@ from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_chan
 from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.inbox import FromPeer, Join, Proposal
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.parts import Parts, assemble
+from viewstamp.node.parts import CurrentTerm, Parts, assemble
 from viewstamp.node.peers.identity import reborn
 from viewstamp.node.peers.peer_client import LostError
 from viewstamp.node.reading import Reading
@@ -72,7 +72,7 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = SafeLogger.of(log).bind(node=options.node, term=_CurrentTerm(self))
+        self._log = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.parts))
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -370,10 +370,7 @@ class Node:
         """Return this node's snapshots, the newest first."""
         if self.parts is None and to_peer and self.repairer.salvaged:
             raise LostError("it repairs its log as well")
-        return [
-            {"index": each.end - 1, "term": each.term, "bytes": each.size, "created": each.meta.created_us / 1e6}
-            for each in self._running.snapshotter.store.stored
-        ]
+        return [each.as_dict() for each in self._running.snapshotter.store.stored]
 
     async def read_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
         """Return size and identity of a snapshot's file, and bytes of it from ``offset`` on."""
@@ -501,18 +498,3 @@ class Node:
         lacking = standing.lacking(self.membership, self.membership.electors.keys() - away)
         voters = lacking[0] if lacking else []
         return unanswered(voters, away.intersection(voters), reason or "no leader was elected", detail=state)
-
-
-class _CurrentTerm:
-    """The node's term, as a value to bind to a logger: each line shows the term of its moment."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def __structlog__(self) -> int:
-        """Return what JSON shows; 0 = the log has not been replayed."""
-        parts = self._node.parts
-        return parts.raft.core.term if parts is not None else 0
-
-    def __repr__(self) -> str:
-        return str(self.__structlog__())

@@ -50,7 +50,7 @@ from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.snapshots.transfer import SnapshotFetcher
 from viewstamp.wal.log import Wal
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["CurrentTerm", "Parts", "assemble"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -237,3 +237,19 @@ def assemble(
         scrubber=scrubber,
         joiner=Joiner(raft, peers) if me != options.node else None,
     )
+
+
+class CurrentTerm:
+    """The node's term, as a value to bind to a logger: each line shows the term of its moment."""
+
+    def __init__(self, parts: Callable[[], Parts | None]) -> None:
+        """Look at ``parts``; None = the log has not been replayed, and the term is 0."""
+        self._parts = parts
+
+    def __structlog__(self) -> int:
+        """Return what JSON shows."""
+        parts = self._parts()
+        return parts.raft.core.term if parts is not None else 0
+
+    def __repr__(self) -> str:
+        return str(self.__structlog__())

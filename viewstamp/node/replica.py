@@ -132,6 +132,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._log_clock = log_clock
         self._clock = clock
         self._to_install: InstallSnapshot | None = None
+        self._put: Callable[[_Durable], None] = _not_started
+        """Leaves a durable notice in the mailbox; the reference is looked up once, because each write uses it."""
         self._tick_seconds = tick_seconds
         self._tick_due = 0.0
         """When the next tick should come."""
@@ -147,6 +149,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     def on_start(self) -> None:
         """Begin to tick."""
+        self._put = self.ref.put
         self._schedule_tick()
 
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
@@ -250,7 +253,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         """Called on the event loop when writes are durable; a failure stops the whole node by another way."""
         if error is None:
             self.latency.ended_write(self._clock.monotonic())
-            self.ref.put(done)
+            self._put(done)
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
@@ -438,6 +441,10 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
 def _ignore(_: Result | ViewstampError) -> None:
     """What nobody asked for is asked for again where it was refused."""
+
+
+def _not_started(_: _Durable) -> None:
+    raise AssertionError("nothing is written before the replica runs")
 
 
 def _nothing() -> None:

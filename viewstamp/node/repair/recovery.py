@@ -15,15 +15,15 @@ with :attr:`NodeRecovery.suspicion`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ClosedError, CorruptionError
-from viewstamp.host.interfaces import Host
+from viewstamp.host.interfaces import Disk, Host, SerialExecutor
 from viewstamp.host.logger import Logger
 from viewstamp.node.data_dir import DataDir
-from viewstamp.node.off_loop import OffLoop
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.repair import Repairer, missing_beginnings
 from viewstamp.node.replay import InitialState, Recovered, replay
@@ -82,7 +82,7 @@ class NodeRecovery:
         self._members = members
         self._log = log
         self._initial = InitialState(machine)
-        self._off_loop = OffLoop(host.disk)
+        self._blocking = _BlockingWork(host.disk)
         self._wal: Wal | None = None
         self._is_closed = False
 
@@ -113,13 +113,13 @@ class NodeRecovery:
 
     async def run_blocking(self, work: Callable[[], ResultT]) -> ResultT:
         """Do blocking work on the directory, off the event loop; :meth:`close` waits for it."""
-        return await self._off_loop.run(work)
+        return await self._blocking.run(work)
 
     async def close(self) -> None:
         """Give up what is under way, and wait until nothing uses the directory. Idempotent."""
         self._is_closed = True
         await self.repairer.close()
-        await self._off_loop.close()
+        await self._blocking.close()
         self._abandon()
 
     def _open_and_replay(self) -> Recovered:
@@ -159,3 +159,36 @@ class NodeRecovery:
         wal, self._wal = self._wal, None
         if wal is not None:
             wal.abandon()
+
+
+class _BlockingWork:
+    """Runs one piece of blocking work after the other, in an executor that a stop can wait for."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._executor: SerialExecutor[None] | None = None
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """Run ``work`` and return what it does. Cancelled, it goes on until :meth:`close` has waited for it."""
+        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+
+        def done(_: list[None], result: ResultT | BaseException) -> None:
+            if isinstance(result, BaseException) and not future.done():
+                future.set_exception(result)
+            elif not isinstance(result, BaseException) and not future.done():
+                future.set_result(result)
+
+        self._executor = self._disk.executor("recovery", lambda _: work(), done)
+        self._executor.put(None)
+        try:
+            result = await future
+        except Exception:
+            await self._executor.close()
+            raise
+        await self._executor.close()
+        return result
+
+    async def close(self) -> None:
+        """Wait for the work that is under way. Idempotent."""
+        if self._executor is not None:
+            await self._executor.close()

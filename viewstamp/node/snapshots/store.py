@@ -71,6 +71,10 @@ class StoredSnapshot:
         """The term of the last record that it covers."""
         return self.meta.term
 
+    def as_dict(self) -> dict[str, object]:
+        """Return what a client or another member is told of it."""
+        return {"index": self.end - 1, "term": self.term, "bytes": self.size, "created": self.meta.created_us / 1e6}
+
 
 @dataclass(frozen=True, slots=True)
 class DamagedSnapshot:
