@@ -22,12 +22,6 @@ TWO_FACES = {
 """Class names that stand in several modules on purpose, and why."""
 
 STILL_UNNAMED = {
-    "embed": {
-        "actor_classes",
-        "bridge",
-        "compose",
-        "run_node",
-    },
     "streams": {
         "machine",
         "session",
@@ -36,11 +30,6 @@ STILL_UNNAMED = {
         "staging",
         "state",
         "topic",
-    },
-    "trio": {
-        "items",
-        "nursery",
-        "open_node",
     },
 }
 """For each package the modules that its docstring does not name yet; never add one."""

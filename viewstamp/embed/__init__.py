@@ -11,6 +11,10 @@ The only place that sees settings, node, streams, actors and clients together. W
   * **Actors** are given as classes (``actors={"inventory": Inventory}``) or named in the settings (``[actors]``), and
     imported from there before anything starts; what is wrong with one is a ConfigError that names it.
 
+The modules: ``open_node`` and ``node_thread``, which ``viewstamp.trio`` shares; ``connect``; ``local_cluster``;
+``run_node``; ``compose`` builds a node from settings; ``actor_classes`` imports actors; ``bridge`` is the network
+between a program and the node inside it.
+
 Invariants
   * A context that has been left, or whose entering failed or was cancelled, leaves no thread, socket or lock.
   * A node that has failed is not restarted here: it answers nothing, and says why in ``EmbeddedNode.failure``.

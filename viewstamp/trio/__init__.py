@@ -5,15 +5,16 @@ What it promises
     began; what the body raises leaves as it is, without an exception group around it.
   * **The same guarantees as on asyncio**: the rules of a client are the same code (``viewstamp/client``: the
     specification), which imports neither library. ``runtime.py`` gives it futures, timers and tasks, ``network.py``
-    bytes; nothing is decided here.
+    bytes, ``items.py`` iterators, ``nursery.py`` a nursery in a context manager; nothing is decided here.
   * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
     yields is one for cancellation, and each batch of them one for scheduling.
   * **Cancelled is never swallowed.** An append that was cancelled before it was sent is never written; one that was
     sent may be committed. One whose receipt had come before it could be cancelled returns the receipt.
   * **Deadlines** are cancel scopes, or ``timeout=``. The difference: a cancelled append knows nothing more, a timeout
     is UnavailableError (nothing was written) or OutcomeUnknownError with a token to ask with.
-  * **open_node** runs the node on an asyncio loop of its own: a program that blocks trio for a second does not cost
-    the group its leader. Between the two goes one hand-off for each write, never one for each record.
+  * **open_node** (``open_node.py``) runs the node on an asyncio loop of its own, so that a program that blocks trio for
+    a second does not cost the group its leader. Between the two goes one hand-off for each write, never one for each
+    record.
 
 What is assumed
   * A client belongs to the ``trio.run`` in which it was opened, and to its thread.
