@@ -25,10 +25,10 @@ else ``./viewstamp-data``.
 
 The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
 class of each group; ``options.py`` and ``quantities.py`` hold what commands have in common; then one file a command, or
-a group of them: ``actor.py``, ``append.py``, ``bench``, ``chaos.py``, ``cluster.py``, ``config.py``, ``demo.py``,
-``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``replay.py``, ``sim.py``, ``sink.py``,
-``snapshot.py``, ``status.py``, ``topic.py`` and ``wal.py``. What they stand on is in ``local``, ``doctor``, ``demo``,
-``bench`` and ``terminal``.
+a group of them: ``actor.py``, ``append.py``, ``bench``, ``chaos.py``, ``cluster.py``, ``completion.py``, ``config.py``,
+``demo.py``, ``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``replay.py``, ``sim.py``,
+``sink.py``, ``snapshot.py``, ``status.py``, ``topic.py`` and ``wal.py``. They stand on ``local``, ``doctor``,
+``demo``, ``bench`` and ``terminal``.
 
 Commands import what they need when they run: ``viewstamp --help`` must not wait for an event loop to be loaded.
 

@@ -10,6 +10,7 @@ from viewstamp.cli import (
     bench,
     chaos,
     cluster,
+    completion,
     config,
     demo,
     doctor,
@@ -71,3 +72,4 @@ app.add_typer(wal.app, name="wal")
 app.command("replay")(replay.replay)
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
+app.command("completion")(completion.completion)

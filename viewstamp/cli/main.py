@@ -39,6 +39,10 @@ def run(arguments: Sequence[str]) -> int:
         import typer
 
         from viewstamp.cli.commands import app
+        from viewstamp.cli.completion import COMPLETE_VARIABLE, register
+
+        if COMPLETE_VARIABLE in os.environ:
+            register()
 
         result = typer.main.get_command(app).main(list(arguments), prog_name="viewstamp", standalone_mode=False)
     except ViewstampError as error:
