@@ -155,7 +155,8 @@ class Catalogue:
             segment = self._segments[-1]
             for index, location in entries:
                 segment.note(index, location)
-            self._set_length(length)
+            self.bytes_used += length - segment.length
+            segment.length = length
             self._durable_end = end
 
     def learn(self, number: int, entries: list[tuple[int, int]], truncations: int) -> None:

@@ -104,7 +104,9 @@ class Wal:
         self._space.prepared = spares.prepared
         self._space.dropped = spares.dropped
         self._space.free = disk.free_bytes(directory)
-        self._measure(writer.room, writer.is_whole, writer.catalogue.bytes_used)
+        self._space.open_room = writer.room
+        self._space.is_open_whole = writer.is_whole
+        self._space.used = writer.catalogue.bytes_used
 
     # -- opening ----------------------------------------------------------------------------------------
 
@@ -517,8 +519,10 @@ class Wal:
             self._groups += outcome.groups
             self._space.prepared -= outcome.taken
             self._space.dropped += outcome.dropped
-            self._measure(outcome.room, outcome.is_whole, outcome.used)
-            self._watch_sync(outcome.unsynced_since)
+            space = self._space
+            space.open_room, space.is_open_whole, space.used = outcome.room, outcome.is_whole, outcome.used
+            if outcome.unsynced_since is not None:
+                self._watch_sync(outcome.unsynced_since)
             if outcome.taken and not self._closed and self._failure is None:
                 self._store_commit_hint()  # The log has gone on in another segment.
         error: StorageError | None = None
@@ -558,9 +562,6 @@ class Wal:
             self._executor.put(trim)
         else:
             self._on_done([trim], self._writer.work([trim]))
-
-    def _measure(self, room: int, is_whole: bool, used: int) -> None:
-        self._space.open_room, self._space.is_open_whole, self._space.used = room, is_whole, used
 
     def _fail(self, error: BaseException) -> StorageError:
         """Make ``error`` final, once."""
@@ -611,9 +612,9 @@ class Wal:
 
     # -- the interval mode ------------------------------------------------------------------------------
 
-    def _watch_sync(self, unsynced_since: float | None) -> None:
-        """See to it that what is complete becomes durable in time, also where nothing follows."""
-        if unsynced_since is not None and self._sync_due is None and not self._closed and self._failure is None:
+    def _watch_sync(self, unsynced_since: float) -> None:
+        """Set a timer, so that what is complete becomes durable in time, also where nothing follows."""
+        if self._sync_due is None and not self._closed and self._failure is None:
             left = unsynced_since + self._options.sync_seconds - self._now()
             self._sync_due = asyncio.get_running_loop().call_later(max(0, left), self._on_sync_due)
 

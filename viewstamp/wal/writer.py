@@ -276,11 +276,12 @@ class Writer:
             self._failure = error
         taken, self._taken = self._taken, 0
         dropped, self._dropped = self._dropped, 0
+        # No further calls for each group: what `room` and `is_whole` say.
         return WorkResult(
             succeeded=at,
             error=self._failure,
-            room=self.room,
-            is_whole=self.is_whole,
+            room=max(0, self._allocated - self._position),
+            is_whole=self._allocated >= self._segment_bytes,
             used=self.catalogue.bytes_used,
             taken=taken,
             dropped=dropped,
@@ -356,15 +357,10 @@ class Writer:
 
         It ends where the segment does in which it begins: the open one, or the next where ``first`` does not fit.
         """
-        room = self._segment_bytes - self._start - _GROUP_FIXED_BYTES
+        room = self._segment_bytes - (self._position or SEGMENT_HEADER_SIZE) - _GROUP_FIXED_BYTES
         if first + _CHECKSUM_BYTES > room:
             room = self._segment_bytes - SEGMENT_HEADER_SIZE - _GROUP_FIXED_BYTES
         return min(room, _GROUP_BYTES_MAX)
-
-    @property
-    def _start(self) -> int:
-        """Where the next group header goes: behind the segment header in a segment that has none yet."""
-        return self._position or SEGMENT_HEADER_SIZE
 
     def _append_group(self, batches: list[Batch], size: int) -> None:
         """Write a group of batches and complete it, in the next segment where this one is full."""
@@ -376,7 +372,8 @@ class Writer:
             end = batch.end
             term = batch.term
         needed = _GROUP_FIXED_BYTES + _CHECKSUM_BYTES * len(batches) + size
-        if self._start + needed > self._segment_bytes and self.catalogue.last.first_index < self._end:
+        start = self._position or SEGMENT_HEADER_SIZE
+        if start + needed > self._segment_bytes and self.catalogue.last.first_index < self._end:
             self._roll()
         location = self._write_group(batches, size, seals=False)
         self._end = end
