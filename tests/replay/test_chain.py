@@ -271,6 +271,17 @@ def test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed() -> None
     assert replay.summary().dropped_divergent == 1
 
 
+def test_batches_below_a_gap_that_cannot_be_passed_are_reported() -> None:
+    """Nothing that is stored reaches down to them, and no replica knew that they were committed."""
+    disk, _, stopped = trimmed_and_stopped(hint=0)
+    (name,) = disk.list_directory("/n3/snapshots")
+    disk.remove(f"/n3/snapshots/{name}")
+    replay = opened(disk)
+    assert replay.chain is not None
+    assert replay.chain.unlinked == len(stopped.batches)
+    assert [finding.kind for finding in replay.findings if "could not be followed" in finding.text] == ["not linked"]
+
+
 def test_a_committed_record_of_a_later_term_below_a_gap_is_a_contradiction() -> None:
     """Terms never decrease along a log: above the gap it is in term 2, so no record of term 3 was committed below."""
     disk, _, _ = trimmed_and_stopped(hint=9, other=b"of term 3")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viewstamp.replay import Digest
-from viewstamp.replay.columns import join_columns, slice_columns
 from viewstamp.replay.digest import combine
+from viewstamp.replay.read import join_columns, slice_columns
 from viewstamp.wire.batch import Columns, build_batch, build_columns
 
 VisibleItem = tuple[bytes, bytes | None, Mapping[str, bytes] | None]

@@ -29,7 +29,7 @@ from viewstamp.wal.truncation import Mark, place_mark
 from viewstamp.wal.verdict import known_end, snapshot_names
 from viewstamp.wire.batch import Batch
 
-RUNS = 1500 if os.environ.get("VIEWSTAMP_SOAK") else 60
+RUNS = 2500 if os.environ.get("VIEWSTAMP_SOAK") else 100
 LOG_ID = bytes(range(16))
 FOREIGN_ID = bytes(range(16, 32))
 

@@ -21,7 +21,7 @@ How
              `replica.py`   the segments, control file and snapshots of one directory: its findings, its end
              `chain.py`     the end that an election would choose, and the batches that lead back from it
              `visible.py`   the log applied to topics and sinks: the plan, in order of visibility
-    pass 2   `read.py`      the plan's batches, read in its order, verified again, cut and joined (`columns.py`)
+    pass 2   `read.py`      the plan's batches, read in its order, verified again, cut and joined
              `digest.py`    what was read, in 32 digits
              `parquet.py`, `topic.py`     where it goes
     both     `replay.py`    what is read in which order, and the summary

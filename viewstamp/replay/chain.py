@@ -42,8 +42,9 @@ class Chain:
 
     ``begin`` and ``end`` are indices; ``end`` is exclusive. ``gaps`` are in order, the highest first. ``commit_end``:
     everything below it was committed, as one of the replicas knew. ``dropped``: batches of some replica that the
-    log does not have. ``repaired``: batches of it that a replica lacks or holds damaged, and another one gives.
-    ``corrupt`` says of each place where replicas hold different intact bytes what is there.
+    log does not have. ``unlinked``: batches below ``begin`` of which nothing says whether the log had them.
+    ``repaired``: batches of it that a replica lacks or holds damaged, and another one gives. ``corrupt`` says of each
+    place where replicas hold different intact bytes what is there.
     """
 
     replicas: Sequence[ReplicaFiles]
@@ -54,6 +55,7 @@ class Chain:
     rows: array[int] = field(default_factory=lambda: array("I"))
     gaps: list[Gap] = field(default_factory=list)
     dropped: int = 0
+    unlinked: int = 0
     repaired: int = 0
     corrupt: list[str] = field(default_factory=list)
 
@@ -220,7 +222,7 @@ class _Walk:
             chain.gaps.append(Gap(lower.end, end))
             term, end = lower.term, lower.end
         for number in range(len(self._replicas)):
-            self._drop_row_above(number, end)
+            chain.unlinked += self._drop_row_above(number, end) + 1
         chain.begin = end
         chain.copies.reverse()
         chain.rows.reverse()

@@ -23,7 +23,7 @@ import msgpack
 from crc32c import crc32c
 
 from viewstamp.errors import FrameError
-from viewstamp.replay.columns import offsets_of
+from viewstamp.replay.read import offsets_of
 from viewstamp.wire.batch import Buffer, Column, Columns
 
 __all__ = ["Digest", "TopicDigest", "combine"]

@@ -1,22 +1,37 @@
-"""Pass 2: the batches of a plan, read in its order from the replicas that were chosen, and verified again."""
+"""Pass 2: the batches of a plan, read in its order from the replicas that were chosen, and verified again.
+
+Their columns are cut and joined without looking at the records.
+"""
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.interfaces import Disk, File
 from viewstamp.ids import Position
-from viewstamp.replay.columns import join_columns, slice_columns
 from viewstamp.replay.headers import CHUNK_BYTES
 from viewstamp.replay.visible import ReplayPlan
 from viewstamp.wal.scan import Window
-from viewstamp.wire.batch import Batch, Columns, Kind
+from viewstamp.wire.batch import Batch, Buffer, Column, Columns, Kind
 
-__all__ = ["Block", "Extent", "ExtentReader", "RecordRun", "blocks", "extents", "read_runs"]
+__all__ = [
+    "Block",
+    "Extent",
+    "ExtentReader",
+    "RecordRun",
+    "blocks",
+    "extents",
+    "join_columns",
+    "offsets_of",
+    "read_runs",
+    "slice_columns",
+]
 
 _FILES_MAX: Final = 8
 """Files that are kept open, each with a piece of it: RECORDS and STAGED batches of a few replicas."""
@@ -167,3 +182,78 @@ def blocks(runs: Iterable[tuple[RecordRun, Columns]], bytes_max: int) -> Iterato
         size += columns.size
     if held:
         yield Block(held, join_columns(parts))
+
+
+def offsets_of(column: Column) -> array[int]:
+    """Return a column's offsets, one more than it has items, as numbers of this machine."""
+    offsets = array("i")
+    offsets.frombytes(column.offsets)
+    if sys.byteorder == "big":
+        offsets.byteswap()
+    return offsets
+
+
+def slice_columns(columns: Columns, start: int, end: int) -> Columns:
+    """Return the records ``[start, end)``; all of them as they are, without a copy."""
+    if (start, end) == (0, columns.count):
+        return columns
+    validity: bytes | None = None
+    if columns.validity is not None:
+        bits = int.from_bytes(columns.validity, "little") >> start & ((1 << end - start) - 1)
+        validity = bits.to_bytes((end - start + 7) // 8, "little")
+    return Columns(
+        end - start,
+        _slice(columns.values, start, end),
+        validity,
+        None if columns.keys is None else _slice(columns.keys, start, end),
+        None if columns.headers is None else _slice(columns.headers, start, end),
+    )
+
+
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """Return the records of all ``parts``, at least one, in their order. What has no keys or headers gets none."""
+    if len(parts) == 1:
+        return parts[0]
+    count = sum(part.count for part in parts)
+    validity: bytes | None = None
+    keys: Column | None = None
+    headers: Column | None = None
+    if any(part.keys is not None for part in parts):
+        keys = _join([part.keys or _empty(part.count) for part in parts])
+        bits = at = 0
+        for part in parts:
+            if part.validity is not None:
+                bits |= (int.from_bytes(part.validity, "little") & ((1 << part.count) - 1)) << at
+            at += part.count
+        validity = bits.to_bytes((count + 7) // 8, "little")
+    if any(part.headers is not None for part in parts):
+        headers = _join([part.headers or _empty(part.count) for part in parts])
+    return Columns(count, _join([part.values for part in parts]), validity, keys, headers)
+
+
+def _empty(count: int) -> Column:
+    return Column(bytes(4 * (count + 1)), b"")
+
+
+def _slice(column: Column, start: int, end: int) -> Column:
+    offsets = offsets_of(column)
+    first = offsets[start]
+    data = memoryview(column.data)[first : offsets[end]]
+    return Column(_pack(array("i", [offset - first for offset in offsets[start : end + 1]])), data)
+
+
+def _join(columns: Sequence[Column]) -> Column:
+    joined = array("i", [0])
+    data: list[Buffer] = []
+    for column in columns:
+        shift = joined[-1]
+        offsets = offsets_of(column)
+        joined.extend(offsets[1:] if shift == 0 else [offset + shift for offset in offsets[1:]])
+        data.append(column.data)
+    return Column(_pack(joined), b"".join(data))
+
+
+def _pack(offsets: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        offsets.byteswap()
+    return offsets.tobytes()

@@ -133,6 +133,10 @@ class OfflineReplay:
         if self.chain is not None and self.chain.end < self.chain.commit_end:
             text = f"up to index {self.chain.commit_end - 1} was committed, and this log ends at {self.chain.end - 1}"
             found.append(ReplicaFinding("missing", self.replicas[0].directory, 0, text))
+        if self.chain is not None and self.chain.unlinked:
+            text = f"the log could not be followed below index {self.chain.begin}: {self.chain.unlinked} batches there"
+            text += " were left out, as nothing says that they belong to it; name the directories of more members"
+            found.append(ReplicaFinding("not linked", self.replicas[0].directory, 0, text))
         return found + (self.plan.findings if self.plan is not None else [])
 
     def only(self, topics: Sequence[str]) -> OfflineReplay:

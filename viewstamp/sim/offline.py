@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.replay import Digest, ExtentReader, OfflineReplay
-from viewstamp.replay.columns import offsets_of
+from viewstamp.replay.read import offsets_of
 from viewstamp.sim.checkers.replays import Record, check_acknowledged, check_whole
 from viewstamp.sim.checkers.replicas import Contents, Kept
 from viewstamp.sim.cluster import Member

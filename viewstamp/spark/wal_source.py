@@ -169,8 +169,7 @@ def read_part(
       StorageError: it cannot be read.
     """
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay.columns import slice_columns
-    from viewstamp.replay.read import ExtentReader
+    from viewstamp.replay.read import ExtentReader, slice_columns
     from viewstamp.spark.records import join, to_record_batch
 
     def batches() -> Iterator[pa.RecordBatch]:
