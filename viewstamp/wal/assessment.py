@@ -1,12 +1,14 @@
-"""What is left of a damaged log: reading on past the damage, where ``recovery.Survey`` stops at it. Reads only.
+"""What is left of a damaged log, from a tolerant scan of all its segments. Reads only.
 
-A part is one segment number between the first and the last that is there, its file present or not. Behind bytes that
-are not readable the next intact group header says which index comes next, so what is missing is known exactly: a gap.
-Regions are what has to be written again: a part that is not whole, and those behind it until one says where it begins.
+A part is one segment number between the first and the last that is there, its file present or not. Behind unreadable
+bytes the next intact batch or group header says which index comes next, so what is missing is known exactly: a lost
+range. A region is what has to be written again: a part that is not whole, and those behind it until one says where it
+begins. `verdict.py` decides whether anything is damaged, and whether the end that the log had is known.
 
 | what is found | what is known |
 | --- | --- |
-| a bit in a batch, or in a group's header | the records from there to the next intact group are missing |
+| a bit in a batch | its records are missing |
+| a bit in a group's header | nothing is missing where its batches follow on the one before, else its records are |
 | a segment's header | nothing is missing, if its first group stands where it should |
 | a file | its records are missing, up to where the next one begins |
 | the last file, and the one before is sealed | records are missing, and how many is not known: ``end`` None |
