@@ -264,7 +264,8 @@ def _check_batches(core: Core, message: AppendRequest) -> None:
             f"{message.source} has term {message.previous_term} before index {message.start}, here it is {own}",
         )
     end, commit_end = message.start, message.commit_end
-    is_boundary = commit_end <= core.log.commit_end or (commit_end <= end and core.log.is_boundary(commit_end))
+    is_boundary = commit_end <= core.log.commit_end or commit_end == end
+    is_boundary = is_boundary or (commit_end < end and core.log.is_boundary(commit_end))
     for batch in message.batches:
         expected = core.history.term_at(batch.first_index)
         if batch.term != expected or batch.first_index != end:

@@ -44,7 +44,6 @@ __all__ = [
     "on_history_response",
     "on_tick",
     "on_vote_response",
-    "propose",
     "replicating",
     "send_appends",
     "send_heartbeat",
@@ -257,7 +256,7 @@ def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple
             term=core.term,
             number=progress.number,
             start=start,
-            previous_term=core.history.term_at(Index(start - 1)),
+            previous_term=batches[0].previous_term,
             commit_end=core.log.commit_end,
             batches=batches,
         )
@@ -375,11 +374,6 @@ def check_propose(core: Core, size: int) -> Leading:
             f"{waiting} bytes wait to be committed, the limit is {limit}", remedy="try again a little later"
         )
     return leading
-
-
-def propose(core: Core, batch: Batch) -> Viewstamp:
-    """Stamp ``batch`` and append it to the log; see :meth:`Raft.propose`."""
-    return append_own(core, check_propose(core, batch.size), batch)
 
 
 def not_leader(core: Core) -> NotLeaderError:

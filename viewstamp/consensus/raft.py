@@ -220,7 +220,7 @@ class Raft:
           UnavailableError: the group is still configuring; try again.
           OverloadedError: too much is uncommitted; try again later.
         """
-        return leader.propose(self.core, batch)
+        return leader.append_own(self.core, leader.check_propose(self.core, batch.size), batch)
 
     def check_propose(self, size: int) -> None:
         """Raise what :meth:`propose` would raise for a batch of ``size`` bytes; change nothing."""

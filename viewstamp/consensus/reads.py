@@ -67,7 +67,8 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
         complaint = f"{message.source} answers round {message.round}, {leading.round} was asked"
         core.refuse(message.source, "round", complaint)
     leader.acknowledge(core, leading, message.source, progress, message.end, is_recovering=message.is_recovering)
-    is_known = not core.incarnations or standing.end_counts(core.memberships, message.source, message.end)
+    ends = {message.source: message.end}
+    is_known = not core.incarnations or standing.counting_ends(core.memberships, ends)
     if not message.is_recovering and is_known:
         progress.confirmed_round = max(progress.confirmed_round, message.round)
         if leading.reads:

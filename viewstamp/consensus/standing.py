@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.ids import Index, NodeId, Term
@@ -28,9 +29,9 @@ __all__ = [
     "Claim",
     "Pair",
     "commit_end",
+    "counting_ends",
     "decides_alone",
     "elect",
-    "end_counts",
     "has_regained",
     "is_majority",
     "is_up_to_date",
@@ -46,6 +47,8 @@ __all__ = [
 
 Pair = tuple[Term, Index]
 """What a log is compared by: the last term of its advertised history, and its durable end."""
+
+_NONE = Index(0)
 
 
 # -- Majorities ----------------------------------------------------------------------------------------------------
@@ -79,7 +82,7 @@ def majority_end(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
 
 
 def _end_of(voters: Mapping[NodeId, str], ends: Mapping[NodeId, Index]) -> Index:
-    held = sorted([ends.get(voter, Index(0)) for voter in voters], reverse=True)
+    held = sorted(map(ends.get, voters, repeat(_NONE)), reverse=True)
     return held[majority(len(held)) - 1] if held else Index(0)
 
 
@@ -140,17 +143,20 @@ def vote_counts(membership: Membership, voter: NodeId, candidate: NodeId) -> boo
     return voter == candidate or not membership.incarnations or voter in membership.incarnations
 
 
-def end_counts(entries: Sequence[MembershipEntry], member: NodeId, end: Index) -> bool:
-    """Return whether a log up to ``end`` holds the record that names the disk of ``member`` (rule 18).
+def counting_ends(entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index]) -> dict[NodeId, Index]:
+    """Return those of ``ends`` whose log holds the record that names the disk of its member (rule 18).
 
     Every later leader then has that record, and refuses another disk under the same id. Without this rule a member
     that never met the first disk would accept the second one; with one disk wiped and one member down, a committed
     record would be lost.
     """
-    for entry in entries:  # noqa: SIM110  # any() would call a generator, for each member with each acknowledgement
-        if entry.index < end and member in entry.membership.incarnations:
-            return True
-    return False
+    counting = {}
+    for member, end in ends.items():
+        for entry in entries:
+            if entry.index < end and member in entry.membership.incarnations:
+                counting[member] = end
+                break
+    return counting
 
 
 def commit_end(
@@ -164,12 +170,9 @@ def commit_end(
       term_start: the first index of the leader's term. An end below it counts for nothing (Raft paper, figure 8).
       disks_are_named: whether the disks of members have names here (rule 18).
     """
-    counted = {
-        member: end
-        for member, end in ends.items()
-        if end >= term_start and (not disks_are_named or end_counts(entries, member, end))
-    }
-    return majority_end(entries[-1].membership, counted)
+    counted = counting_ends(entries, ends) if disks_are_named else ends
+    end = majority_end(entries[-1].membership, counted)
+    return end if end >= term_start else _NONE
 
 
 def wins(membership: Membership, votes: Iterable[NodeId], recovering: Collection[NodeId], *, has_waited: bool) -> bool:

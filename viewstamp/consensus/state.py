@@ -354,7 +354,7 @@ class Core:
     def is_newcomer(self) -> bool:
         """Whether no membership in this log names this member's own disk.
 
-        Then nothing that this member has acknowledged counts (``standing.end_counts``), and this member cannot know
+        Then nothing that this member has acknowledged counts (``standing.counting_ends``), and this member cannot know
         who its group is: its log may hold no membership yet, and the settings only say who belonged to it once.
         """
         return not any(self.me in entry.membership.incarnations for entry in self.memberships)
