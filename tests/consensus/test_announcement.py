@@ -380,4 +380,4 @@ def test_a_member_without_any_common_point_is_left_alone_until_a_snapshot_helps(
     assert group["n1"].raft is not None
     group["n1"].raft.step(report)
     assert group["n1"].core.leading.progress[NodeId("n3")].number == 0
-    assert not [m for m in group["n1"].core.messages if isinstance(m, Announcement)]
+    assert not [m for m in group["n1"].core.output.messages if isinstance(m, Announcement)]

@@ -43,7 +43,7 @@ def test_an_offer_of_another_than_the_leader_is_refused() -> None:
     with pytest.raises(BrokenRuleError, match="both n1 and n3 lead") as refused:
         raft.step(offer)
     assert (refused.value.source, refused.value.rule) == (N3, "one-leader")
-    assert raft.core.offer is None
+    assert raft.core.output.offer is None
     assert raft.core.leader == N1
 
 
@@ -113,4 +113,4 @@ def test_only_the_leader_says_up_to_where_reads_may_go() -> None:
         ReadIndexResponse(source=N3, target=N2, term=raft.core.term, token=1, index=Index(raft.core.log.end - 1)),
     )
     assert raft.core.log.commit_end == before < raft.core.log.end
-    assert raft.core.reads_ready == []
+    assert raft.core.output.reads == []

@@ -275,8 +275,8 @@ def _campaign(member: Member, _: str) -> bool:
         granted = PreVoteResponse(source=voter, target=core.me, term=Term(core.term + 1), granted=True)
         if _is_in(core, CampaignPhase.PRE_VOTE):
             member.raft.step(granted)
-    core.messages = [each for each in core.messages if not isinstance(each, PreVoteRequest)]
-    return _is_in(core, CampaignPhase.VOTE) and bool(core.writes)
+    core.output.messages = [each for each in core.output.messages if not isinstance(each, PreVoteRequest)]
+    return _is_in(core, CampaignPhase.VOTE) and bool(core.output.writes)
 
 
 def _snapshot(member: Member, _: str) -> bool:
@@ -367,7 +367,7 @@ def _remove(member: Member, node: str) -> bool:
         member.raft.change(RemoveMember(NodeId(node)))
     except (UnavailableError, RequestError):
         return False
-    return bool(member.core.writes)
+    return bool(member.core.output.writes)
 
 
 def _add(member: Member, what: str) -> bool:
@@ -376,7 +376,7 @@ def _add(member: Member, what: str) -> bool:
         member.raft.change(AddMember(NodeId(node), f"at-{node}", replaces=NodeId(replaced) if replaced else None))
     except (UnavailableError, RequestError):
         return False
-    return bool(member.core.writes)
+    return bool(member.core.output.writes)
 
 
 _INPUTS = {

@@ -89,7 +89,7 @@ def extend_stored_history() -> AbstractContextManager[None]:
         stored = core.history
         original(core, campaign, elected_without=elected_without)
         core.history = stored.extended(core.term, core.leading.term_start)
-        core.writes[-1] = WriteHistory(core.history)
+        core.output.writes[-1] = WriteHistory(core.history)
 
     return patched(leader, become_leader=become_leader)
 
@@ -156,7 +156,7 @@ def recovering_until_committed() -> AbstractContextManager[None]:
         is_caught_up = self.announced_number > 0 and self.log.durable_end >= self.log.commit_end
         if self.recovering_until is not None and not self.installing and is_caught_up:
             self.recovering_until = None
-            self.writes.append(EndRecovery())
+            self.output.writes.append(EndRecovery())
 
     return patched(Core, maybe_end_recovery=maybe_end_recovery)
 
@@ -225,7 +225,7 @@ def install_history_first() -> AbstractContextManager[None]:
     def install(core: Core, point: SnapshotPoint) -> bool | None:
         taken = original(core, point)
         if taken:
-            core.writes[-2:] = reversed(core.writes[-2:])
+            core.output.writes[-2:] = reversed(core.output.writes[-2:])
         return taken
 
     return patched(follower, install=install)

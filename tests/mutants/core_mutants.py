@@ -290,7 +290,7 @@ def transfer_without_waiting() -> AbstractContextManager[None]:
         if target not in leading.progress or leading.transfer_ticks > core.options.election_timeout_ticks:
             leading.transferee = None
         elif is_due:
-            core.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
+            core.output.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
 
     return patched(leader, continue_transfer=continue_transfer)
 
@@ -386,7 +386,7 @@ def recovering_confirms_reads() -> AbstractContextManager[None]:
 def _end_recovery(core: Core) -> None:
     if core.recovering_until is not None and core.recovery_completions_left == 0:
         core.recovery_completions_left = core.unfinished + 1
-        core.writes.append(EndRecovery())
+        core.output.writes.append(EndRecovery())
 
 
 def recovering_until_the_leaders_end() -> AbstractContextManager[None]:

@@ -27,7 +27,7 @@ def take_from_anybody() -> AbstractContextManager[None]:
 def offer_by_anybody() -> AbstractContextManager[None]:
     def on_snapshot_offer(core: Core, message: SnapshotOffer) -> None:
         if message.end > core.log.commit_end:
-            core.offer = message
+            core.output.offer = message
 
     return patched(follower, on_snapshot_offer=on_snapshot_offer)
 

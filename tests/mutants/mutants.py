@@ -103,7 +103,7 @@ def history_first() -> AbstractContextManager[None]:
 
     def on_announcement(core: Core, message: Announcement) -> None:
         original(core, message)
-        writes = core.writes
+        writes = core.output.writes
         if len(writes) >= 2 and isinstance(writes[-2], TruncateLog) and isinstance(writes[-1], WriteHistory):
             writes[-2], writes[-1] = writes[-1], writes[-2]
 
@@ -123,11 +123,11 @@ def announce_early() -> AbstractContextManager[None]:
 
     def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[NodeId, ...] = ()) -> None:
         original(core, campaign, elected_without=elected_without)
-        history = core.writes.pop()
+        history = core.output.writes.pop()
         assert isinstance(history, WriteHistory)
         core.installing = False
         leader.on_durable(core, core.leading, was_installing=True)
-        core.writes.append(history)
+        core.output.writes.append(history)
 
     return patched(leader, become_leader=become_leader)
 
@@ -137,7 +137,7 @@ def vote_before_durable() -> AbstractContextManager[None]:
 
     def send_after_durable(self: Core, message: Message) -> None:
         if isinstance(message, VoteResponse | VoteRequest) and message.target != self.me:
-            self.messages.append(message)
+            self.output.messages.append(message)
         else:
             original(self, message)
 
@@ -200,7 +200,7 @@ def append_unannounced() -> AbstractContextManager[None]:
 
     def hasty_announce(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
         announce(core, member, progress, start, life=life)
-        sent = core.messages[-1]
+        sent = core.output.messages[-1]
         if progress.state is ProgressState.ANNOUNCING and isinstance(sent, Announcement):
             progress.become_replicating(sent.start, is_recovering=True)
             progress.durable_end = Index(0)
@@ -246,7 +246,7 @@ def announcement_of_older_term() -> AbstractContextManager[None]:
             if start == message.start and start is not None and start >= core.log.commit_end:
                 if start < core.log.end:
                     core.truncate(start)
-                    core.writes.append(TruncateLog(start))
+                    core.output.writes.append(TruncateLog(start))
                 core.store_history(message.history)
         original(self, message)
 

@@ -42,7 +42,7 @@ def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
     if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
         return
     granted = message.term > core.term and not core.has_live_leader and is_up_to_date(core, message)
-    core.messages.append(
+    core.output.messages.append(
         PreVoteResponse(
             source=core.me,
             target=message.source,
@@ -118,7 +118,9 @@ def start(core: Core) -> None:
     last_term, end = core.pair
     term = Term(core.term + 1)
     for voter in _other_voters(core):
-        core.messages.append(PreVoteRequest(source=core.me, target=voter, term=term, last_term=last_term, end=end))
+        core.output.messages.append(
+            PreVoteRequest(source=core.me, target=voter, term=term, last_term=last_term, end=end)
+        )
     _maybe_start_vote(core)
 
 

@@ -123,12 +123,13 @@ def on_announcement(core: Core, message: Announcement) -> None:
         _report_history(core, message, number=message.number)
         return
     if start < core.log.commit_end:
-        core.superseded = f"{message.source} leads without records that are committed here, from index {start} on"
+        reason = f"{message.source} leads without records that are committed here, from index {start} on"
+        core.output.superseded = reason
         return
     core.bound_recovery(message)
     if start < core.log.end:
         core.truncate(start)
-        core.writes.append(TruncateLog(start))
+        core.output.writes.append(TruncateLog(start))
     # Written even if it is the same, because its completion ends the installation.
     core.store_history(message.history.preceded_by(core.history).trimmed(core.first_index))
     core.accept_term = core.term
@@ -185,7 +186,7 @@ def on_snapshot_offer(core: Core, message: SnapshotOffer) -> None:
     """Have the leader's snapshot fetched, unless everything in it is known to be committed here."""
     note_leader(core, message)
     if message.end > core.log.commit_end:
-        core.offer = message
+        core.output.offer = message
 
 
 def install(core: Core, point: SnapshotPoint) -> bool | None:
@@ -200,7 +201,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     is_held = point.end <= log.end and core.history.term_at(Index(point.end - 1)) == point.last_term
     if core.leader == core.me or point.end <= log.commit_end or is_held:
         return False
-    if core.installing or core.unfinished or core.writes or not core.is_synced:
+    if core.installing or core.unfinished or core.output.writes or not core.is_synced:
         return None
     if isinstance(core.state, Campaign):
         step_down(core, core.term)
@@ -209,7 +210,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     core.base = (point.end, point.last_term)
     core.memberships = [point.membership]
     core.log_time = max(core.log_time, point.log_time)
-    core.writes.append(ResetLog(point.end, point.last_term))
+    core.output.writes.append(ResetLog(point.end, point.last_term))
     core.store_history(point.history)
     core.announced_number = 0  # The leader must announce again: what it sent under the old announcement is void.
     core.begin_installing()
@@ -256,36 +257,27 @@ def _check_batches(core: Core, message: AppendRequest) -> None:
 
     Their checksums are checked as they are decoded (``node/peers/codec.py``).
     """
-    own = core.history.term_at(Index(message.start - 1))
+    source, end, commit_end = message.source, message.start, message.commit_end
+    own = core.history.term_at(Index(end - 1))
     if message.previous_term != own:
-        core.refuse(
-            message.source,
-            "previous-term",
-            f"{message.source} has term {message.previous_term} before index {message.start}, here it is {own}",
-        )
-    end, commit_end = message.start, message.commit_end
+        complaint = f"{source} has term {message.previous_term} before index {end}, here it is {own}"
+        core.refuse(source, "previous-term", complaint)
     is_boundary = commit_end <= core.log.commit_end or commit_end == end
     is_boundary = is_boundary or (commit_end < end and core.log.is_boundary(commit_end))
     for batch in message.batches:
         expected = core.history.term_at(batch.first_index)
         if batch.term != expected or batch.first_index != end:
-            core.refuse(
-                message.source,
-                "announced-batch",
-                f"{batch!r} from {message.source}: term {expected} and index {end} were announced",
-            )
+            complaint = f"{batch!r} from {source}: term {expected} and index {end} were announced"
+            core.refuse(source, "announced-batch", complaint)
         if batch.end >= NUMBER_END or not 0 <= batch.log_time < NUMBER_END:
-            core.refuse(
-                message.source,
-                "batch-numbers",
-                f"{batch!r} from {message.source} has log time {batch.log_time} and ends at {batch.end}",
-            )
+            complaint = f"{batch!r} from {source} has log time {batch.log_time} and ends at {batch.end}"
+            core.refuse(source, "batch-numbers", complaint)
         if batch.kind is Kind.MEMBERSHIP:
-            _check_membership(core, message.source, batch)
+            _check_membership(core, source, batch)
         end = batch.end
         is_boundary = is_boundary or commit_end == end
     if not is_boundary and commit_end < end:
-        core.refuse(message.source, "boundary", f"{message.source} says that {commit_end}, in a batch, is committed")
+        core.refuse(source, "boundary", f"{source} says that {commit_end}, in a batch, is committed")
 
 
 def _check_membership(core: Core, source: NodeId, batch: Batch) -> None:
@@ -310,7 +302,7 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
         return
     check_commit(core, message.source, message.commit_end)
     take_commit(core, message.commit_end)
-    core.messages.append(
+    core.output.messages.append(
         HeartbeatResponse(
             source=core.me,
             target=message.source,
@@ -332,7 +324,7 @@ def on_durable(core: Core, *, was_installing: bool) -> None:
     if core.leader is None or core.announced_number == 0:
         return
     if was_installing:
-        core.messages.append(
+        core.output.messages.append(
             AnnouncementResponse(
                 source=core.me,
                 target=core.leader,
@@ -349,11 +341,11 @@ def on_durable(core: Core, *, was_installing: bool) -> None:
 def _answer_append(core: Core, *, rejected: bool) -> None:
     """Answer the leader, once a turn: an answer holds all that an earlier one of the same turn held."""
     assert core.leader is not None
-    before = core.messages[-1] if core.messages else None
+    before = core.output.messages[-1] if core.output.messages else None
     if isinstance(before, AppendResponse):
         rejected = rejected or before.rejected
-        core.messages.pop()
-    core.messages.append(
+        core.output.messages.pop()
+    core.output.messages.append(
         AppendResponse(
             source=core.me,
             target=core.leader,

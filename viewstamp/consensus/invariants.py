@@ -256,16 +256,15 @@ def committed_stays(facts: Facts, core: Core) -> str | None:
         if seen.history is core.history and seen.commit_end == core.log.commit_end:
             return None
     end = min(core.log.commit_end, facts.committed_end)
+    mine, known = _committed_terms(facts, core, end)
+    return None if mine == known else f"{core.me} has committed terms {mine} up to {end}, they were {known}"
+
+
+def _committed_terms(facts: Facts, core: Core, end: Index) -> tuple[list[TermStart], list[TermStart]]:
+    """Return the terms below ``end`` in this log, and those that were committed; both behind this history's first."""
     first = core.history.starts[0].begin
     mine = [start for start in terms_of(core.history, end) if start.begin > first]
-    known = [start for start in _up_to(facts.committed, end) if start.begin > first]
-    if mine != known:
-        return f"{core.me} has committed terms {mine} up to {end}, they were {known}"
-    return None
-
-
-def _up_to(terms: Iterable[TermStart], end: Index) -> list[TermStart]:
-    return [start for start in terms if start.begin < end]
+    return mine, [start for start in facts.committed if first < start.begin < end]
 
 
 def never_cut(facts: Facts, core: Core) -> str | None:
@@ -283,9 +282,7 @@ def leader_complete(facts: Facts, core: Core) -> str | None:
     end = max((end for term, end in facts.commits if term < core.term), default=Index(1))
     if core.log.end < end:
         return f"{core.me} leads term {core.term} and ends at {core.log.end}, {end} is committed"
-    first = core.history.starts[0].begin
-    mine = [start for start in terms_of(core.history, end) if start.begin > first]
-    known = [start for start in _up_to(facts.committed, end) if start.begin > first]
+    mine, known = _committed_terms(facts, core, end)
     return None if mine == known else f"{core.me} leads term {core.term} with {mine} up to {end}, committed: {known}"
 
 

@@ -199,11 +199,11 @@ def _announce(core: Core, member: NodeId, progress: Progress, start: Index | Non
         progress.become_asking()  # Only a snapshot helps; it is asked again at each heartbeat, until it has one.
         if core.base is not None:
             end, last_term = core.base
-            core.messages.append(
+            core.output.messages.append(
                 SnapshotOffer(source=core.me, target=member, term=core.term, end=end, last_term=last_term)
             )
         return
-    core.messages.append(
+    core.output.messages.append(
         Announcement(
             source=core.me,
             target=member,
@@ -219,7 +219,7 @@ def _announce(core: Core, member: NodeId, progress: Progress, start: Index | Non
 
 def _ask(core: Core, member: NodeId, progress: Progress) -> None:
     progress.become_asking()
-    core.messages.append(HistoryRequest(source=core.me, target=member, term=core.term, number=progress.number))
+    core.output.messages.append(HistoryRequest(source=core.me, target=member, term=core.term, number=progress.number))
 
 
 # -- Replicating -------------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def send_appends(core: Core, leading: Leading) -> None:
             batches = log.slice(progress.next_end, core.options.append_bytes_max)
             if batches is None:
                 progress.is_fetching = True
-                core.fetches.append(
+                core.output.fetches.append(
                     Fetch(member, core.term, progress.number, progress.next_end, core.options.append_bytes_max)
                 )
             else:
@@ -249,7 +249,7 @@ def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple
     start = progress.next_end
     assert batches[0].first_index == start, f"{batches[0]!r} does not start at {start}"
     progress.sent_commit_end = core.log.commit_end
-    core.messages.append(
+    core.output.messages.append(
         AppendRequest(
             source=core.me,
             target=member,
@@ -270,7 +270,7 @@ def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple
 def send_heartbeat(core: Core, leading: Leading, member: NodeId, progress: Progress) -> None:
     """Send the commit end and the round of reads to a member that replicates."""
     progress.sent_commit_end = core.log.commit_end
-    core.messages.append(
+    core.output.messages.append(
         HeartbeatRequest(
             source=core.me,
             target=member,
@@ -348,7 +348,7 @@ def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
     if progress is None or leading.transfer_ticks > core.patience.ticks:
         leading.transferee = None  # This member leads on, and takes proposals again.
     elif is_due and progress.counted_end == core.log.end:
-        core.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
+        core.output.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
 
 
 # -- Committing --------------------------------------------------------------------------------------------------------

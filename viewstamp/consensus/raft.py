@@ -336,42 +336,21 @@ class Raft:
             leader.send_appends(core, leading)
             if leading.reads_waiting and leading.is_reached:
                 reads.start_round(core, leading)
-        committed = log.hand_out() if log.handed_end != log.commit_end else []
-        if not (
-            core.messages
-            or core.writes
-            or core.messages_after_durable
-            or committed
-            or core.reads_ready
-            or core.fetches
-            or core.offer
-            or core.superseded
-        ):
+        ready = core.output
+        if log.handed_end != log.commit_end:
+            ready.committed = log.hand_out()
+        waits = bool(ready.writes or ready.messages_after_durable)
+        has_work = waits or ready.messages or ready.committed or ready.reads or ready.fetches
+        if not (has_work or ready.offer or ready.superseded):
             return None
         if isinstance(leading, Leading):
-            for batch in committed:
+            for batch in ready.committed:
                 if batch.term == core.term:
                     leading.uncommitted_bytes -= batch.size
-        waits = bool(core.writes or core.messages_after_durable)
-        core.unfinished += waits
-        ready = Ready(
-            messages=core.messages,
-            writes=core.writes,
-            durable=core.durable_viewstamp() if waits else None,
-            messages_after_durable=core.messages_after_durable,
-            committed=committed,
-            reads=core.reads_ready,
-            fetches=core.fetches,
-            offer=core.offer,
-            superseded=core.superseded,
-        )
-        core.messages = []
-        core.writes = []
-        core.messages_after_durable = []
-        core.reads_ready = []
-        core.fetches = []
-        core.offer = None
-        core.superseded = ""
+        if waits:
+            core.unfinished += 1
+            ready.durable = core.durable_viewstamp()
+        core.output = Ready()
         if log.cache_bytes > log.cache_bytes_max:
             log.evict()
         return ready

@@ -26,7 +26,7 @@ def ask(core: Core, token: int) -> None:
     if isinstance(core.state, Leading):
         core.state.reads_waiting.append((token, None))
     elif core.leader is not None:
-        core.messages.append(ReadIndexRequest(source=core.me, target=core.leader, term=core.term, token=token))
+        core.output.messages.append(ReadIndexRequest(source=core.me, target=core.leader, term=core.term, token=token))
 
 
 def on_read_index_request(core: Core, message: ReadIndexRequest) -> None:
@@ -41,7 +41,7 @@ def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
     if core.announced_number > 0:
         follower.check_commit(core, message.source, Index(message.index + 1))
         follower.take_commit(core, Index(message.index + 1))
-    core.reads_ready.append((message.token, message.index))
+    core.output.reads.append((message.token, message.index))
 
 
 def start_round(core: Core, leading: Leading) -> None:
@@ -84,9 +84,9 @@ def _confirm(core: Core, leading: Leading) -> None:
             return
         del leading.reads[0]
         if read.source is None:
-            core.reads_ready.append((read.token, read.index))
+            core.output.reads.append((read.token, read.index))
         else:
-            core.messages.append(
+            core.output.messages.append(
                 ReadIndexResponse(
                     source=core.me, target=read.source, term=core.term, token=read.token, index=read.index
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.term_history import TermHistory
@@ -98,12 +98,12 @@ class Ready:
       records that are committed here, and went on without them. "" = there is no such reason.
     """
 
-    messages: list[Message]
-    writes: list[Write]
-    durable: Viewstamp | None
-    messages_after_durable: list[Message]
-    committed: list[Batch]
-    reads: list[tuple[int, Index]]
-    fetches: list[Fetch]
+    messages: list[Message] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    durable: Viewstamp | None = None
+    messages_after_durable: list[Message] = field(default_factory=list)
+    committed: list[Batch] = field(default_factory=list)
+    reads: list[tuple[int, Index]] = field(default_factory=list)
+    fetches: list[Fetch] = field(default_factory=list)
     offer: SnapshotOffer | None = None
     superseded: str = ""

@@ -146,7 +146,7 @@ def _depart(core: Core, leading: Leading) -> None:
     voters = [member for member in sorted(replicating) if member in core.membership.voters]
     if voters:
         best = max(voters, key=lambda voter: replicating[voter].counted_end)
-        core.messages.append(TimeoutNow(source=core.me, target=best, term=core.term))
+        core.output.messages.append(TimeoutNow(source=core.me, target=best, term=core.term))
     follower.step_down(core, core.term)
 
 

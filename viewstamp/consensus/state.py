@@ -17,10 +17,10 @@ from typing import ClassVar, NoReturn, Protocol
 from viewstamp.consensus import standing
 from viewstamp.consensus.log import RaftLog
 from viewstamp.consensus.membership import Membership, MembershipEntry
-from viewstamp.consensus.messages import Announcement, Message, SnapshotOffer, TermResponse, VoteResponse
+from viewstamp.consensus.messages import Announcement, Message, TermResponse, VoteResponse
 from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress
-from viewstamp.consensus.ready import AppendLog, EndRecovery, Fetch, Write, WriteHistory, WriteTerm
+from viewstamp.consensus.ready import AppendLog, EndRecovery, Ready, WriteHistory, WriteTerm
 from viewstamp.consensus.roles import Lifecycle, Role, role_of
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.enums import fast_members
@@ -281,14 +281,8 @@ class Core:
         """Ticks since then."""
         self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
 
-        # What the next Ready will hold.
-        self.messages: list[Message] = []
-        self.messages_after_durable: list[Message] = []
-        self.writes: list[Write] = []
-        self.reads_ready: list[tuple[int, Index]] = []
-        self.fetches: list[Fetch] = []
-        self.offer: SnapshotOffer | None = None
-        self.superseded = ""
+        self.output = Ready()
+        """What the next Ready will hold."""
 
     def become(self, state: Following | Campaign | Leading) -> None:
         """Take another role, or follow another leader: ``state`` replaces all that belonged to the role before."""
@@ -386,16 +380,16 @@ class Core:
 
     def send_after_durable(self, message: Message) -> None:
         """Send ``message`` when all writes handed out so far, and in this turn, are durable."""
-        self.messages_after_durable.append(message)
+        self.output.messages_after_durable.append(message)
 
     def store_term(self, term: Term, vote: str) -> None:
         """Take ``term`` and ``vote`` and write them, as one."""
         assert term > self.term or (term == self.term and self.vote in ("", vote)), "a vote is given once in a term"
         self.term = term
         self.vote = vote
-        if self.writes and isinstance(self.writes[-1], WriteTerm):
-            self.writes.pop()
-        self.writes.append(WriteTerm(term, vote))
+        if self.output.writes and isinstance(self.output.writes[-1], WriteTerm):
+            self.output.writes.pop()
+        self.output.writes.append(WriteTerm(term, vote))
 
     def begin_installing(self) -> None:
         """Answer nothing until the writes that the next Ready hands out are durable."""
@@ -416,7 +410,7 @@ class Core:
         if not standing.has_regained(self.pair, self.recovering_until):
             return
         self.recovery_completions_left = self.unfinished + 1
-        self.writes.append(EndRecovery())
+        self.output.writes.append(EndRecovery())
 
     def bound_recovery(self, announcement: Announcement) -> None:
         """Lower the pair that has to be regained to what the announcement shows to be possible.
@@ -434,7 +428,7 @@ class Core:
     def store_history(self, history: TermHistory) -> None:
         """Take ``history`` and write it."""
         self.history = history
-        self.writes.append(WriteHistory(history))
+        self.output.writes.append(WriteHistory(history))
 
     def append(self, batch: Batch) -> None:
         """Append ``batch`` to the log and write it; a membership in it is in force from here (rule 15)."""
@@ -443,9 +437,9 @@ class Core:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
-        if not (self.writes and isinstance(self.writes[-1], AppendLog)):
-            self.writes.append(AppendLog([]))
-        write = self.writes[-1]
+        if not (self.output.writes and isinstance(self.output.writes[-1], AppendLog)):
+            self.output.writes.append(AppendLog([]))
+        write = self.output.writes[-1]
         assert isinstance(write, AppendLog)
         write.batches.append(batch)
 
@@ -470,7 +464,7 @@ class Core:
 
     def answer_term(self, message: Message) -> None:
         """Send the present term to the sender of a lower one (rule 13)."""
-        self.messages.append(TermResponse(source=self.me, target=message.source, term=self.term))
+        self.output.messages.append(TermResponse(source=self.me, target=message.source, term=self.term))
 
     def stash_until_synced(self, message: Message) -> None:
         """Keep a request until the log is synced; one of each kind from each member, so this is bounded."""
