@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.sources import MODULES, PACKAGE, ROOT, offenders, place, tree
+from viewstamp.wire.requests import REQUESTS
 
 DOORS = ("host", "sim", "cli", "local", "demo", "bench", "terminal")
 """The subpackages that may touch the clock and the dice; everybody else is handed them, so that a seed decides all."""
@@ -82,6 +83,33 @@ def f(entropy: random.Random, other: Random) -> None:
 
 def test_every_exception_to_a_rule_is_still_there() -> None:
     assert [place for place in EXCEPTIONS if not (PACKAGE / place).exists()] == []
+
+
+def frames_named(module: ast.Module, homes: frozenset[str]) -> Iterator[str]:
+    """Where a kind of frame is named that has its home elsewhere: its body would be packed or read by hand there."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Attribute(value=ast.Name(id="FrameKind"), attr=kind) if kind in homes:
+                yield f"line {node.lineno}: FrameKind.{kind}"
+
+
+def test_requests_and_hellos_are_packed_and_read_in_one_place() -> None:
+    """``wire/requests.py`` and ``wire/handshake.py`` do it, so that both sides agree on keys, types and ranges.
+
+    Nodes once had a list of fields, clients packed maps by hand, and a HELLO was made in five places.
+    """
+    homes = frozenset({row.kind.name for row in REQUESTS.values()} | {"HELLO"})
+
+    def rule(path: Path) -> Iterator[str]:
+        if place(path) != "sim/stranger.py" and place(path).partition("/")[0] != "wire":
+            yield from frames_named(tree(path), homes)  # The stranger sends a HELLO, and waits for no answer.
+
+    assert offenders(MODULES, rule) == []
+
+
+def test_the_rule_about_frames_sees_them() -> None:
+    source = "encode_frame(FrameKind.READ, {'topic': 1}); encode_frame(FrameKind.OK, {'id': 1})"
+    assert list(frames_named(ast.parse(source), frozenset({"READ"}))) == ["line 1: FrameKind.READ"]
 
 
 def counts_of_votes(module: ast.Module, *, may_look: bool) -> Iterator[str]:

@@ -10,7 +10,6 @@ import pytest
 from tests.client.cluster import Act, Cluster, Refuse
 from tests.client.test_client import until
 from viewstamp.client import Client
-from viewstamp.client.connection import error_from
 from viewstamp.errors import (
     DivergedError,
     OutcomeUnknownError,
@@ -19,7 +18,7 @@ from viewstamp.errors import (
     RequestError,
     UnavailableError,
 )
-from viewstamp.node.answers import error_fields
+from viewstamp.wire.answers import error_fields, error_from
 from viewstamp.wire.frame import FrameKind
 
 

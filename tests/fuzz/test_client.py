@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.client.test_connection import Pipe, runtime
 from tests.fuzz.material import DEEP, altered, only, packables, spoilt, tries
 from tests.wire.test_requests import a_body
-from viewstamp.client import checks
 from viewstamp.client.checks import read_receipt, read_results
-from viewstamp.client.connection import NodeConnection, error_from
+from viewstamp.client.connection import NodeConnection
 from viewstamp.errors import FrameError, PeerError, ViewstampError
+from viewstamp.wire.answers import error_from, is_answer
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.requests import REQUESTS
@@ -94,7 +94,7 @@ def test_an_answer_is_what_was_asked_for_or_ends_the_connection(kind: FrameKind,
     body = data.draw(altered({"id": 1, **ANSWERS[kind]}))
     frame = ask(frames_of(FrameKind.OK, body), kind)
     if frame is not None:
-        assert checks.is_answer(kind, frame.body)
+        assert is_answer(kind, frame.body)
 
 
 @tries(60)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from viewstamp.client.results import BatchReceipt
 from viewstamp.errors import RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.names import check_encodable
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "as_whole",
     "check_columns",
     "check_topic",
-    "is_answer",
     "read_receipt",
     "read_results",
 ]
@@ -188,136 +186,6 @@ def read_results(packed: object) -> list[bytes] | None:
     """
     if packed is None:
         return None
-    if not _is_list_of(packed, _is_bytes):
+    if not isinstance(packed, list) or not all(type(each) is bytes for each in packed):
         raise ValueError(f"{brief_repr(packed)} are no results")
-    return packed  # type: ignore[return-value]  # _is_list_of has looked
-
-
-def is_answer(kind: FrameKind, body: dict[str, Any]) -> bool:
-    """Say whether ``body`` is what the answer OK to a request of this kind must hold."""
-    return all(check(body.get(key)) for key, check in _ANSWERS[kind].items())
-
-
-def _is_int(value: object) -> bool:
-    return type(value) is int
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
-
-
-def _is_text(value: object) -> bool:
-    return type(value) is str
-
-
-def _is_bool(value: object) -> bool:
-    return type(value) is bool
-
-
-def _is_bytes(value: object) -> bool:
-    return type(value) is bytes
-
-
-def _is_list_of(value: object, check: Callable[[object], bool]) -> bool:
-    return isinstance(value, list) and all(map(check, value))
-
-
-def _has(value: object, checks: Mapping[str, Callable[[object], bool]]) -> bool:
-    return isinstance(value, dict) and all(check(value.get(key)) for key, check in checks.items())
-
-
-def _is_receipt(value: object) -> bool:
-    return type(value) is list and list(map(type, value)) == _FIVE_NUMBERS
-
-
-def _is_topic(value: object) -> bool:
-    return _has(
-        value, {"name": _is_text, "id": _is_int, "first_position": _is_int, "last_position": _is_int, "bytes": _is_int}
-    )
-
-
-def _is_actor(value: object) -> bool:
-    return _has(value, {"name": _is_text, "class": _is_text, "version": _is_int, "instances": _is_int})
-
-
-def _is_snapshot(value: object) -> bool:
-    return _has(value, {"index": _is_int, "term": _is_int, "bytes": _is_int})
-
-
-def _is_ranges(value: object) -> bool:
-    return value is None or _is_list_of(
-        value,
-        lambda each: isinstance(each, list) and len(each) == 3 and _is_text(each[0]) and all(map(_is_int, each[1:])),
-    )
-
-
-def _is_commit(value: object) -> bool:
-    checks = {"sink": _is_text, "batch": _is_int, "duplicate": _is_bool, "ranges": _is_ranges}
-    return _has(value, {**checks, "index": _is_int, "log_time": _is_int})
-
-
-def _is_sink(value: object) -> bool:
-    numbers = ("batch", "index", "log_time", "attempts", "sealed", "bytes")
-    checks = {"name": _is_text, "owner": _is_text, "run": _is_text, "ranges": _is_ranges, "keep_seconds": _is_number}
-    return (
-        isinstance(value, dict)
-        and _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
-        and _is_number(value.get("forget_seconds", 0))
-    )
-
-
-def _is_membership(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and _has(value, {"voters": _is_addresses, "learners": _is_addresses, "generation": _is_int})
-        and all(_is_addresses(value.get(key, {})) for key in ("outgoing", "joining"))
-    )
-
-
-def _is_addresses(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, [*value.keys(), *value.values()]))
-
-
-_CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
-
-
-def _is_change(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == len(_CHANGE)
-        and all(check(each) for check, each in zip(_CHANGE, value, strict=True))
-    )
-
-
-_ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
-    FrameKind.OPEN_SESSION: {"session": _is_int},
-    FrameKind.OUTCOME: {
-        "receipt": lambda value: value is None or _is_receipt(value),
-        "results": lambda value: value is None or _is_list_of(value, _is_bytes),
-    },
-    FrameKind.CREATE_TOPIC: {"topic": _is_topic},
-    FrameKind.TRIM_TOPIC: {"topic": _is_topic},
-    FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
-    FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
-    FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
-    FrameKind.READ: {"applied_index": _is_int},
-    FrameKind.STATUS: {"status": lambda value: isinstance(value, dict)},
-    FrameKind.QUERY: {"result": _is_bytes, "applied_index": _is_int, "age": _is_number},
-    FrameKind.WATCH: {"changes": lambda value: _is_list_of(value, _is_change), "index": _is_int},
-    FrameKind.LIST_ACTORS: {"actors": lambda value: _is_list_of(value, _is_actor)},
-    FrameKind.DESCRIBE_ACTOR: {"actor": lambda value: isinstance(value, dict)},
-    FrameKind.CREATE_SNAPSHOT: {"snapshot": _is_snapshot},
-    FrameKind.LIST_SNAPSHOTS: {"snapshots": lambda value: _is_list_of(value, _is_snapshot)},
-    FrameKind.BEGIN_ATTEMPT: {"attempt": _is_int, "commit": lambda value: value is None or _is_commit(value)},
-    FrameKind.SEAL_ATTEMPT: {},
-    FrameKind.ABORT_ATTEMPTS: {},
-    FrameKind.COMMIT: {"commit": _is_commit},
-    FrameKind.LIST_SINKS: {"sinks": lambda value: _is_list_of(value, _is_sink)},
-    FrameKind.DESCRIBE_SINK: {"sink": _is_sink},
-    FrameKind.FORGET_SINK: {},
-    FrameKind.SPLIT_TOPIC: {"positions": lambda value: _is_list_of(value, _is_int)},
-    FrameKind.FIND_TIME: {"position": _is_int},
-    FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
-    FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
-}
-"""What the answers hold that somebody waits for; APPEND's and CALL's go to the session, which reads them itself."""
+    return packed

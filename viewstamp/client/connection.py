@@ -6,22 +6,14 @@ import hmac
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from viewstamp import errors
-from viewstamp.client.checks import is_answer
 from viewstamp.client.results import DURABILITY
 from viewstamp.client.routing import ExpectedNode
 from viewstamp.client.runtime import Dialer, Future, Runtime, Wire
 from viewstamp.errors import (
-    CommandError,
     ConfigError,
-    DivergedError,
     FrameError,
-    NotLeaderError,
-    OutcomeUnknownError,
     PeerError,
-    PositionMismatchError,
     ResultTooLargeError,
-    TrimmedError,
     UnavailableError,
     ViewstampError,
     WrongNodeError,
@@ -29,6 +21,7 @@ from viewstamp.errors import (
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import NodeId, name_of
+from viewstamp.wire.answers import error_from, is_answer
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.commands import TOO_LARGE_REMEDY
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
@@ -37,76 +30,12 @@ from viewstamp.wire.identity_proof import directory_proof, identity_proof
 from viewstamp.wire.schema import RequestBody
 
 __all__ = [
-    "ERRORS",
     "NodeConnection",
     "check_identity",
-    "error_from",
     "open_connection",
     "parse_addresses",
     "too_large",
 ]
-
-ERRORS: dict[str, type[ViewstampError]] = {
-    error.__name__: error
-    for error in (
-        errors.ClosedError,
-        errors.ConfigError,
-        errors.CorruptionError,
-        errors.DirectoryInUseError,
-        errors.FencedError,
-        errors.FrameError,
-        errors.NoQuorumError,
-        errors.OutdatedCodeError,
-        errors.OverloadedError,
-        errors.PeerError,
-        errors.RecordTooLargeError,
-        errors.RequestError,
-        errors.StagingError,
-        errors.StaleSessionError,
-        errors.StorageError,
-        errors.StorageFullError,
-        errors.TopicExistsError,
-        errors.UnavailableError,
-        errors.UnknownActorError,
-        errors.UnknownTopicError,
-        errors.ViewstampError,
-        errors.WrongClusterError,
-    )
-}
-"""The classes that a node may name in ERROR and REFUSED; those with fields of their own are made by ``error_from``."""
-
-
-def error_from(body: Mapping[str, Any]) -> ViewstampError:
-    """Turn the body of an ERROR or REFUSED back into the exception that the node raised.
-
-    A class that this version does not know becomes a plain ViewstampError that names it: never "nothing was written".
-    """
-    name = str(body.get("error", ""))
-    message = str(body.get("message", ""))
-    remedy = str(body.get("remedy") or "")
-    if name == "NotLeaderError":
-        leader = body.get("leader") or None
-        address = body.get("address") or None
-        return NotLeaderError(
-            message,
-            leader=None if leader is None else NodeId(str(leader)),
-            address=None if address is None else str(address),
-            remedy=remedy,
-        )
-    if name == "OutcomeUnknownError":
-        return OutcomeUnknownError(message, token=None, remedy=remedy)
-    if name == "TrimmedError":
-        return TrimmedError(message, first=int(body.get("first") or 0), remedy=remedy)
-    if name == "PositionMismatchError":
-        return PositionMismatchError(message, actual=int(body.get("actual") or 0), remedy=remedy)
-    if name == "DivergedError":
-        return DivergedError(message, index=int(body.get("index") or 0), remedy=remedy)
-    if name == "CommandError":
-        return CommandError(message, kind=str(body.get("kind") or ""), remedy=remedy)
-    error = ERRORS.get(name)
-    if error is None:
-        return ViewstampError(f"{name}: {message}", remedy=remedy)
-    return error(message, remedy=remedy)
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from viewstamp.client.batches import COMMANDS, Completion, OpenBatch, OpenBatches
 from viewstamp.client.checks import check_topic, read_receipt, read_results
-from viewstamp.client.connection import NodeConnection, error_from, too_large
+from viewstamp.client.connection import NodeConnection, too_large
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import BatchReceipt, Decided, Receipt, new_receipt, receipts_of
 from viewstamp.client.router import Router
@@ -19,6 +19,7 @@ from viewstamp.client.send_queue import SendQueue, Ticket
 from viewstamp.client.session import Action, Session
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, ViewstampError
 from viewstamp.ids import SessionId
+from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.frame import Frame, FrameKind, TooLarge
 

@@ -20,7 +20,7 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, NodeId
-from viewstamp.node.answers import error_fields, member_fields
+from viewstamp.node.answers import member_fields
 from viewstamp.node.changes import check_address
 from viewstamp.node.complaints import Complaints
 from viewstamp.node.crowd import Crowd
@@ -30,6 +30,7 @@ from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, Limits, Service
 from viewstamp.node.state_machine import (
     Result,
 )
+from viewstamp.wire.answers import error_fields
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome

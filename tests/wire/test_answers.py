@@ -1,0 +1,75 @@
+"""Errors and answers as they travel: what a node sends is what a client raises."""
+
+from __future__ import annotations
+
+import inspect
+
+import msgpack
+import pytest
+
+from viewstamp import errors
+from viewstamp.errors import CommandError, DivergedError, NotLeaderError, PositionMismatchError, TrimmedError
+from viewstamp.ids import NodeId
+from viewstamp.wire.answers import ERRORS, error_fields, error_from, is_answer
+from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import (
+    REQUESTS,
+    AppendBatch,
+    AppendBatchAt,
+    AskToJoin,
+    CallActors,
+    ReadLog,
+    ReadSnapshot,
+    StageBatch,
+)
+
+DETAILED: list[errors.ViewstampError] = [
+    NotLeaderError("no", leader=NodeId("n2"), address="a:2", remedy="ask n2"),
+    NotLeaderError("no", leader=None, address=None),
+    TrimmedError("gone", first=7),
+    PositionMismatchError("no", actual=9, remedy="again"),
+    DivergedError("odd", index=11),
+    CommandError("no", kind="OutOfStockError"),
+]
+NEVER_SENT = {"BrokenRuleError", "ContradictionError", "LostDiskError", "MovedError", "WrongNodeError"}
+NEVER_SENT |= {"ResultTooLargeError"}
+"""Errors that no client is answered: a class that knows nothing of them takes them for a plain ViewstampError."""
+
+
+def again(error: errors.ViewstampError) -> errors.ViewstampError:
+    return error_from(msgpack.unpackb(msgpack.packb(error_fields(error))))
+
+
+@pytest.mark.parametrize("error", DETAILED, ids=lambda error: type(error).__name__)
+def test_an_error_comes_as_it_was_raised_with_all_that_its_class_has(error: errors.ViewstampError) -> None:
+    found = again(error)
+    assert type(found) is type(error)
+    assert vars(found) == vars(error)
+    assert str(found) == str(error)
+
+
+def test_every_class_of_error_is_sent_with_its_fields_or_known_not_to_be() -> None:
+    """A class with a field that the table does not name would lose it on the way."""
+    named = set(ERRORS) | {type(error).__name__ for error in DETAILED} | {"OutcomeUnknownError"} | NEVER_SENT
+    assert named == {each for each in errors.__all__ if each.endswith("Error")}
+    for kind in ERRORS.values():
+        if kind is not errors.CorruptionError:  # Its text says where; the path is of the node's own disk.
+            assert set(inspect.signature(kind).parameters) == {"message", "remedy"}, kind
+        assert type(again(kind("no", remedy="r"))) is kind
+
+
+def test_an_unknown_class_names_itself_and_promises_nothing() -> None:
+    found = error_from({"error": "NewerError", "message": "no"})
+    assert type(found) is errors.ViewstampError
+    assert str(found).startswith("NewerError: no")
+    found = error_from({"error": "OutcomeUnknownError", "message": "perhaps"})
+    assert isinstance(found, errors.OutcomeUnknownError)
+    assert found.token is None
+
+
+def test_the_answer_to_every_request_that_a_client_waits_for_is_checked() -> None:
+    """Receipts are read where they arrive, and peers read their answers themselves."""
+    elsewhere = {AppendBatch, AppendBatchAt, CallActors, StageBatch, AskToJoin, ReadLog, ReadSnapshot}
+    for row in set(REQUESTS.values()) - elsewhere:
+        assert isinstance(is_answer(row.kind, {}), bool)
+    assert not is_answer(FrameKind.DESCRIBE_TOPIC, {"topic": {}})

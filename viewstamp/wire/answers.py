@@ -1,0 +1,256 @@
+"""The answers that nodes give: errors packed and read again, and what an OK must hold.
+
+The docstrings of ``wire/requests.py`` say what the fields of each OK mean. Here stands which of them a client needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from viewstamp.errors import (
+    ClosedError,
+    CommandError,
+    ConfigError,
+    CorruptionError,
+    DirectoryInUseError,
+    DivergedError,
+    FencedError,
+    FrameError,
+    NoQuorumError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    OutdatedCodeError,
+    OverloadedError,
+    PeerError,
+    PositionMismatchError,
+    RecordTooLargeError,
+    RequestError,
+    StagingError,
+    StaleSessionError,
+    StorageError,
+    StorageFullError,
+    TopicExistsError,
+    TrimmedError,
+    UnavailableError,
+    UnknownActorError,
+    UnknownTopicError,
+    ViewstampError,
+    WrongClusterError,
+)
+from viewstamp.wire.frame import FrameKind
+
+__all__ = ["ERRORS", "error_fields", "error_from", "is_answer"]
+
+_FIVE_NUMBERS = [int] * 5
+_MESSAGE_MAX = 2000
+"""Characters of an error's text that are sent: who asks for a topic with a megabyte as its name need not read it."""
+
+
+ERRORS: dict[str, type[ViewstampError]] = {
+    error.__name__: error
+    for error in (
+        ClosedError,
+        ConfigError,
+        CorruptionError,
+        DirectoryInUseError,
+        FencedError,
+        FrameError,
+        NoQuorumError,
+        OutdatedCodeError,
+        OverloadedError,
+        PeerError,
+        RecordTooLargeError,
+        RequestError,
+        StagingError,
+        StaleSessionError,
+        StorageError,
+        StorageFullError,
+        TopicExistsError,
+        UnavailableError,
+        UnknownActorError,
+        UnknownTopicError,
+        ViewstampError,
+        WrongClusterError,
+    )
+}
+"""The classes that a node may name in ERROR and REFUSED; those with more fields are in ``_DETAILS``."""
+
+
+def _number(value: Any) -> int:
+    return int(value or 0)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+_DETAILS: dict[type[ViewstampError], dict[str, Callable[[Any], Any]]] = {
+    NotLeaderError: {"leader": _text_or_none, "address": _text_or_none},
+    TrimmedError: {"first": _number},
+    PositionMismatchError: {"actual": _number},
+    DivergedError: {"index": _number},
+    CommandError: {"kind": lambda value: str(value or "")},
+}
+"""The fields that a class has beside its text, as they are sent, and how each is read."""
+_DETAILED: dict[str, tuple[Callable[..., ViewstampError], dict[str, Callable[[Any], Any]]]] = {
+    kind.__name__: (kind, details) for kind, details in _DETAILS.items()
+}
+
+
+def error_fields(error: ViewstampError) -> dict[str, object]:
+    """Return the fields of ERROR and REFUSED: the class, the text, and what the class has more."""
+    fields: dict[str, object] = {
+        "error": type(error).__name__,
+        "message": error.message[:_MESSAGE_MAX],
+        "remedy": error.remedy,
+    }
+    for kind, details in _DETAILS.items():
+        if isinstance(error, kind):
+            fields |= {name: getattr(error, name) for name in details}
+    return fields
+
+
+def error_from(body: Mapping[str, Any]) -> ViewstampError:
+    """Return the exception of which an ERROR or REFUSED tells.
+
+    A class that this version does not know becomes a plain ViewstampError that names it: never "nothing was written".
+    """
+    name, message, remedy = str(body.get("error", "")), str(body.get("message", "")), str(body.get("remedy") or "")
+    if name == OutcomeUnknownError.__name__:
+        return OutcomeUnknownError(message, token=None, remedy=remedy)
+    if name in _DETAILED:
+        make, details = _DETAILED[name]
+        return make(message, remedy=remedy, **{each: read(body.get(each)) for each, read in details.items()})
+    error = ERRORS.get(name)
+    return error(message, remedy=remedy) if error is not None else ViewstampError(f"{name}: {message}", remedy=remedy)
+
+
+def is_answer(kind: FrameKind, body: dict[str, Any]) -> bool:
+    """Say whether ``body`` is what the answer OK to a request of this kind must hold."""
+    return all(check(body.get(key)) for key, check in _ANSWERS[kind].items())
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_bool(value: object) -> bool:
+    return type(value) is bool
+
+
+def _is_bytes(value: object) -> bool:
+    return type(value) is bytes
+
+
+def _is_list_of(value: object, check: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and all(map(check, value))
+
+
+def _has(value: object, checks: Mapping[str, Callable[[object], bool]]) -> bool:
+    return isinstance(value, dict) and all(check(value.get(key)) for key, check in checks.items())
+
+
+def _is_receipt(value: object) -> bool:
+    return type(value) is list and list(map(type, value)) == _FIVE_NUMBERS
+
+
+def _is_topic(value: object) -> bool:
+    return _has(
+        value, {"name": _is_text, "id": _is_int, "first_position": _is_int, "last_position": _is_int, "bytes": _is_int}
+    )
+
+
+def _is_actor(value: object) -> bool:
+    return _has(value, {"name": _is_text, "class": _is_text, "version": _is_int, "instances": _is_int})
+
+
+def _is_snapshot(value: object) -> bool:
+    return _has(value, {"index": _is_int, "term": _is_int, "bytes": _is_int})
+
+
+def _is_ranges(value: object) -> bool:
+    return value is None or _is_list_of(
+        value,
+        lambda each: isinstance(each, list) and len(each) == 3 and _is_text(each[0]) and all(map(_is_int, each[1:])),
+    )
+
+
+def _is_commit(value: object) -> bool:
+    checks = {"sink": _is_text, "batch": _is_int, "duplicate": _is_bool, "ranges": _is_ranges}
+    return _has(value, {**checks, "index": _is_int, "log_time": _is_int})
+
+
+def _is_sink(value: object) -> bool:
+    numbers = ("batch", "index", "log_time", "attempts", "sealed", "bytes")
+    checks = {"name": _is_text, "owner": _is_text, "run": _is_text, "ranges": _is_ranges, "keep_seconds": _is_number}
+    return (
+        isinstance(value, dict)
+        and _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
+        and _is_number(value.get("forget_seconds", 0))
+    )
+
+
+def _is_membership(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and _has(value, {"voters": _is_addresses, "learners": _is_addresses, "generation": _is_int})
+        and all(_is_addresses(value.get(key, {})) for key in ("outgoing", "joining"))
+    )
+
+
+def _is_addresses(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, [*value.keys(), *value.values()]))
+
+
+_CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
+
+
+def _is_change(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(_CHANGE)
+        and all(check(each) for check, each in zip(_CHANGE, value, strict=True))
+    )
+
+
+_ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
+    FrameKind.OPEN_SESSION: {"session": _is_int},
+    FrameKind.OUTCOME: {
+        "receipt": lambda value: value is None or _is_receipt(value),
+        "results": lambda value: value is None or _is_list_of(value, _is_bytes),
+    },
+    FrameKind.CREATE_TOPIC: {"topic": _is_topic},
+    FrameKind.TRIM_TOPIC: {"topic": _is_topic},
+    FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
+    FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
+    FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
+    FrameKind.READ: {"applied_index": _is_int},
+    FrameKind.STATUS: {"status": lambda value: isinstance(value, dict)},
+    FrameKind.QUERY: {"result": _is_bytes, "applied_index": _is_int, "age": _is_number},
+    FrameKind.WATCH: {"changes": lambda value: _is_list_of(value, _is_change), "index": _is_int},
+    FrameKind.LIST_ACTORS: {"actors": lambda value: _is_list_of(value, _is_actor)},
+    FrameKind.DESCRIBE_ACTOR: {"actor": lambda value: isinstance(value, dict)},
+    FrameKind.CREATE_SNAPSHOT: {"snapshot": _is_snapshot},
+    FrameKind.LIST_SNAPSHOTS: {"snapshots": lambda value: _is_list_of(value, _is_snapshot)},
+    FrameKind.BEGIN_ATTEMPT: {"attempt": _is_int, "commit": lambda value: value is None or _is_commit(value)},
+    FrameKind.SEAL_ATTEMPT: {},
+    FrameKind.ABORT_ATTEMPTS: {},
+    FrameKind.COMMIT: {"commit": _is_commit},
+    FrameKind.LIST_SINKS: {"sinks": lambda value: _is_list_of(value, _is_sink)},
+    FrameKind.DESCRIBE_SINK: {"sink": _is_sink},
+    FrameKind.FORGET_SINK: {},
+    FrameKind.SPLIT_TOPIC: {"positions": lambda value: _is_list_of(value, _is_int)},
+    FrameKind.FIND_TIME: {"position": _is_int},
+    FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
+    FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
+}
+"""What the answers hold that somebody waits for; APPEND's and CALL's go to the session, which reads them itself."""
