@@ -21,7 +21,7 @@ def test_there_are_no_unfinished_notes() -> None:
 
 def test_every_path_that_the_documents_name_exists() -> None:
     """A document that points at nothing is worse than none; a renamed file takes its mentions with it."""
-    documents = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
+    documents = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md")), ROOT / "tests" / "README.md"]
     pattern = re.compile(r"`((?:viewstamp|tests|docs|examples|benchmarks)/[^`\s:#]*)(?:::?[^`\s]*|#[^`\s]*)?`")
     missing = []
     for document in documents:

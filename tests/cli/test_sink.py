@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.client.cluster import Cluster
-from tests.trio.conftest import elsewhere
+from tests.in_thread import in_thread
 from viewstamp.cli import main
 from viewstamp.client import Attempt
 
@@ -37,7 +37,7 @@ def cluster() -> Iterator[str]:
         yield cluster
         await cluster.close()
 
-    with elsewhere(opened) as held:
+    with in_thread(opened) as held:
         yield held.held.nodes[0].address
 
 

@@ -173,7 +173,7 @@ async def _depose_leader(group: Group, load: _Load, _: _Machines) -> None:
     flood = asyncio.create_task(load.flood(load.entropy.choice((0, 8))))
     await group.leader(not_=leader)
     await asyncio.sleep(load.entropy.uniform(0, 0.1))
-    group.board.heal()
+    group.heal()
     await group.caught_up_with_leader(leader)
     await flood
 

@@ -78,7 +78,7 @@ class Machines:
             if other != name:
                 group.board.cut(name, address)
         await group.stop(name)
-        group.board.heal()
+        group.heal()
 
 
 def make_group(directory: Path, machines: Machines, **options: Any) -> ActorGroup:

@@ -210,6 +210,10 @@ class Group:
                 self.board.cut(name, address)
                 self.board.cut(other, self.members[NodeId(name)])
 
+    def heal(self) -> None:
+        """Let every member reach every other one again."""
+        self.board.heal()
+
     def client(self, *names: str, seed: int = 1, **options: Any) -> Client:
         """Return a client that knows the named members, or all; it is closed with the group."""
         values: dict[str, Any] = {"back_off_max": 0.1, **options}

@@ -69,7 +69,7 @@ async def test_a_member_catches_up_while_appends_go_on_and_the_leader_changes(tm
             leader = await group.leader()
             group.isolate(leader.options.node)
             await group.leader(not_=leader.options.node)
-            group.board.heal()
+            group.heal()
             for _ in range(10):
                 count += 1
                 await client.append("orders", f"{count} ".encode() + b"." * 4_000)
@@ -119,7 +119,7 @@ async def test_what_a_member_is_sent_at_once_is_bounded(tmp_path: Path) -> None:
         bound = FORGETFUL.in_flight_bytes_max + 2 * FORGETFUL.append_bytes_max
         assert all(progress.in_flight_bytes <= bound for progress in core.leading.progress.values())
         assert core.log.cache_bytes <= FORGETFUL.cache_bytes_max + 20_000
-        group.board.heal()
+        group.heal()
         await wait_for(
             lambda: group.nodes[away].applied_index >= core.log.commit_end - 1,
             lambda: f"{away} does not catch up: {group.status()}",

@@ -55,7 +55,7 @@ async def test_a_member_that_alone_has_lost_the_leader_follows_it_again(tmp_path
             return [line["leader"] for line in group.journal.of("= state", node="n3")]
 
         await wait_for(lambda: None in changes()[1:] and changes()[-1] == "n1", group.journal.tail)
-        group.board.heal()
+        group.heal()
         await group.client().create_topic("t")
         await group.caught_up()
         assert [term(node) for node in group.nodes.values()] == [before] * 3

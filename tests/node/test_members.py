@@ -278,7 +278,7 @@ async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_unde
         await group.stop("n1")
         await group.stop("n2")
         shutil.rmtree(tmp_path / "n2")
-        group.board.heal()
+        group.heal()
         await group.start("n2")
         await asyncio.sleep(1.5)  # Many election timeouts.
         assert not any(node.replica and node.replica.raft.core.role is Role.LEADER for node in group.nodes.values())

@@ -63,7 +63,7 @@ async def test_a_member_that_is_cut_off_answers_only_who_asks_for_something_stal
     async with call(group, away) as caller:
         assert await caller.refusal(FrameKind.DESCRIBE_TOPIC, name="orders", stale=False) == "NoQuorumError"
         assert await last_position(caller, stale=True) == 1
-        group.board.heal()
+        group.heal()
         await group.caught_up()
         assert await last_position(caller) == 2
 
@@ -77,7 +77,7 @@ async def test_a_deposed_leader_that_does_not_know_it_yet_answers_nothing_stale(
         new = (await group.leader(not_=old)).options.node
         await group.client(new).append("orders", b"x")
         assert not asked.done()
-        group.board.heal()
+        group.heal()
         answer = await asked
         assert answer.kind == FrameKind.ERROR or answer.body["topic"]["last_position"] == 1
 
@@ -101,7 +101,7 @@ async def test_a_question_whose_answer_was_lost_is_asked_again_however_many_othe
             group.isolate(leader.options.node)
             asked = asyncio.create_task(last_position(caller))
             await group.leader(not_=leader.options.node)
-            group.board.heal()
+            group.heal()
             while not asked.done():
                 await last_position(others)
             assert await asked == 0
@@ -177,7 +177,7 @@ async def test_a_read_waits_until_the_member_has_applied_what_the_reader_has_see
     async with call(group, away) as caller:
         answer = await read(caller, 1, applied_index=receipt.index)
         assert answer.body["error"] == "UnavailableError", "it must not say that there is nothing"
-        group.board.heal()
+        group.heal()
         await group.caught_up()
         assert body_of(await read(caller, 1, applied_index=receipt.index))["last_position"] == 1
     assert await appended(client) == [b"x"]

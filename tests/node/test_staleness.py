@@ -80,7 +80,7 @@ async def test_within_its_bound_an_answer_needs_nobody_and_beyond_it_is_refused(
         assert f"{away} last knew 0." in answer.body["message"]
         assert "0.05 s are allowed" in answer.body["message"]
         assert (await asked(caller, None))[0] == 1, "as it stands, it still answers"
-        group.board.heal()
+        group.heal()
         await group.caught_up()
         assert await asked(caller, 0) == (2, 0)
 
@@ -158,6 +158,6 @@ async def test_an_age_counts_from_when_the_leader_was_asked_and_not_from_its_ans
             question = asyncio.create_task(caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=False))
             await asyncio.sleep(0.2)
             assert not question.done()
-            group.board.heal()
+            group.heal()
             await question
             assert (await asked(caller, 60))[1] >= 0.2

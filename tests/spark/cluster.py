@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from tests.in_thread import InThread, in_thread
 from viewstamp.client import Client, TopicInfo
 from viewstamp.embed import ClusterHandle, local_cluster
 from viewstamp.wire.batch import Record
@@ -17,23 +16,20 @@ __all__ = ["RunningCluster", "running_cluster"]
 
 ResultT = TypeVar("ResultT")
 
-SECONDS_MAX = 60.0
-"""No call of a test takes longer than this."""
-
 
 class RunningCluster:
     """What a test that does not await does with a cluster. Safe to use from any thread."""
 
-    def __init__(self, handle: ClusterHandle, loop: asyncio.AbstractEventLoop) -> None:
-        self._handle = handle
-        self._loop = loop
-        self._client: Client = handle.client()
+    def __init__(self, cluster: InThread[ClusterHandle]) -> None:
+        self._cluster = cluster
+        self._handle = handle = cluster.held
+        self._client: Client = cluster.call(handle.client)
         self.addresses = ",".join(handle.address(node) for node in handle.ids)
         """What stands in ``option("cluster", ...)``."""
 
     def run(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:
         """Ask something that a client has to await: ``run(lambda client: client.list_sinks())``."""
-        return self._call(question(self._client))
+        return self._cluster.run(question(self._client))
 
     def create_topic(self, name: str) -> None:
         self.run(lambda client: client.create_topic(name))
@@ -74,11 +70,11 @@ class RunningCluster:
                         return str(node.id)
                 await asyncio.sleep(0.01)
 
-        return self._call(leader())
+        return self._cluster.run(leader())
 
     def stop(self, node: str) -> None:
         """Stop a node; its files stay."""
-        self._call(self._handle.stop(node))
+        self._cluster.run(self._handle.stop(node))
 
     def start(self, *nodes: str) -> None:
         """Start nodes that were stopped, all at once, and wait until they are RUNNING."""
@@ -86,39 +82,15 @@ class RunningCluster:
         async def start() -> None:
             await asyncio.gather(*map(self._handle.start, nodes))
 
-        self._call(start())
+        self._cluster.run(start())
 
     def directory(self, node: str) -> str:
         """Return where the files of a node lie."""
         return str(self._handle.directory / node)
 
-    def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS_MAX)
-
 
 @contextmanager
 def running_cluster(*, nodes: int = 3, settings: Mapping[str, object] | None = None) -> Iterator[RunningCluster]:
     """Run a cluster in a temporary directory, on free ports, until the context is left."""
-    entered: concurrent.futures.Future[RunningCluster] = concurrent.futures.Future()
-    leave = threading.Event()
-
-    async def live() -> None:
-        async with local_cluster(nodes=nodes, settings=settings or {}) as handle:
-            entered.set_result(RunningCluster(handle, asyncio.get_running_loop()))
-            await asyncio.to_thread(leave.wait)
-
-    def run() -> None:
-        try:
-            asyncio.run(live())
-        except BaseException as error:
-            if entered.done():
-                raise
-            entered.set_exception(error)
-
-    thread = threading.Thread(target=run, name="cluster")
-    thread.start()
-    try:
-        yield entered.result(SECONDS_MAX)
-    finally:
-        leave.set()
-        thread.join()
+    with in_thread(lambda: local_cluster(nodes=nodes, settings=settings or {})) as cluster:
+        yield RunningCluster(cluster)

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from tests.client.cluster import Act, Cluster, Refuse
-from tests.trio.conftest import Elsewhere
+from tests.in_thread import InThread
 from viewstamp.client import Attempt, ClientOptions, Receipt, SinkCommit
 from viewstamp.errors import (
     ClosedError,
@@ -34,7 +34,7 @@ from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 from viewstamp.trio import Client, connect
 from viewstamp.wire.batch import Kind
 
-Peers = Elsewhere[Cluster]
+Peers = InThread[Cluster]
 
 
 def addresses(peers: Peers) -> list[str]:

@@ -10,13 +10,13 @@ import pytest
 import trio
 
 import viewstamp as vs
-from tests.trio.conftest import Elsewhere, elsewhere
+from tests.in_thread import InThread, in_thread
 from viewstamp.embed import ClusterHandle, local_cluster
 from viewstamp.trio import Client, connect
 
 pytestmark = pytest.mark.slow
 
-Nodes = Elsewhere[ClusterHandle]
+Nodes = InThread[ClusterHandle]
 topics = (f"topic{n}" for n in count())
 
 
@@ -48,7 +48,7 @@ class Account(vs.ReplicatedActor):
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """Three real nodes, for all tests here: each makes topics of its own, and leaves the nodes running."""
-    with elsewhere(lambda: local_cluster(nodes=3, actors={"account": Account})) as cluster:
+    with in_thread(lambda: local_cluster(nodes=3, actors={"account": Account})) as cluster:
         yield cluster
 
 

@@ -6,12 +6,12 @@ import pytest
 import trio
 
 from tests.client.cluster import Cluster
-from tests.trio.conftest import Elsewhere
+from tests.in_thread import InThread
 from viewstamp.errors import RequestError
 from viewstamp.trio import connect
 
 
-def test_members_come_and_go_and_the_leader_moves(peers: Elsewhere[Cluster]) -> None:
+def test_members_come_and_go_and_the_leader_moves(peers: InThread[Cluster]) -> None:
     async def main() -> None:
         with trio.fail_after(20):
             async with connect([node.address for node in peers.held.nodes]) as client:
