@@ -36,18 +36,7 @@ class Client(BaseClient):
         cluster_id: str = "",
         options: ClientOptions | None = None,
     ) -> None:
-        """Make a client; never awaits.
-
-        Args:
-          addresses: ``"host:port,host:port"`` or a sequence; any members, the others are learnt.
-          network: how connections come about.
-          entropy: the only source of randomness: where the search begins, and jitter.
-          cluster_id: the cluster to talk to; "" = whichever answers first, and then only that one.
-          options: see :class:`ClientOptions`.
-
-        Raises:
-          ConfigError: an address has another shape.
-        """
+        """Make a client; never awaits. Arguments and errors are those of :class:`BaseClient`."""
         runtime = AsyncioRuntime()
         self._tasks = runtime.tasks
         super().__init__(

@@ -12,8 +12,8 @@ from viewstamp.client.checks import check_columns
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import BatchReceipt
 from viewstamp.errors import PeerError, RecordTooLargeError, StaleSessionError, UnavailableError, ViewstampError
-from viewstamp.ids import Sequence, TopicId
-from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer, Columns
+from viewstamp.ids import Sequence, SessionId, TopicId
+from viewstamp.wire.batch import HEADER_SIZE, Batch, Buffer, Columns, Kind, build_batch, build_columns
 from viewstamp.wire.commands import decode_command
 from viewstamp.wire.frame import FrameKind
 
@@ -33,6 +33,7 @@ __all__ = [
     "fenced",
     "not_kept",
     "record_size",
+    "unwritten",
 ]
 
 RECORD_COST = 32
@@ -133,6 +134,32 @@ class OpenBatch(Generic[WaiterT]):
         """Of commands that were applied: a packed result for each, to be decoded by its caller; None = not kept."""
         self.watchers: list[WaiterT] = []
         """Who asked for the outcome of this batch while it was unanswered."""
+
+    def build(self, session: SessionId, sequence: Sequence) -> Buffer:
+        """Return the batch as it travels. Its records are given up: from now on it may have been written."""
+        if self.columns is not None:
+            built = build_columns(
+                self.columns,
+                kind=Kind.STAGED,
+                topic=self.topic,
+                session=session,
+                sequence=sequence,
+                attempt=self.attempt,
+            )
+        else:
+            built = build_batch(
+                self.values,
+                kind=Kind.RECORDS if self.topic != COMMANDS else Kind.COMMANDS,
+                topic=self.topic,
+                session=session,
+                sequence=sequence,
+                keys=self.keys,
+                headers=self.headers,
+            )
+        self.count = built.count
+        self.values = []
+        self.keys = self.headers = self.columns = None
+        return built.buffer
 
     @property
     def is_unwanted(self) -> bool:
@@ -467,4 +494,11 @@ def not_kept(offset: int, count: int) -> ViewstampError:
         "the command was applied, but so long ago that its result is not kept any more, or the results of its batch are"
         " too large for one answer",
         remedy="do not call again: ask the actor by a query what the command has done",
+    )
+
+
+def unwritten(stale: ViewstampError) -> Callable[[int, int], ViewstampError]:
+    """Return what is told of records that were refused at every attempt, when their session has ended."""
+    return lambda offset, count: UnavailableError(
+        f"the session was forgotten, nothing was written: {stale.message}", remedy="append or call again"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Generic
 
@@ -23,6 +24,7 @@ from viewstamp.client.batches import (
     divide,
     fenced,
     not_kept,
+    unwritten,
 )
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import BatchReceipt
@@ -36,12 +38,10 @@ from viewstamp.errors import (
     PositionMismatchError,
     StaleSessionError,
     StorageFullError,
-    UnavailableError,
     UnknownActorError,
     ViewstampError,
 )
 from viewstamp.ids import Sequence, SessionId
-from viewstamp.wire.batch import Kind, build_batch, build_columns
 from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors, StageBatch
 from viewstamp.wire.schema import RequestBody
 
@@ -173,31 +173,9 @@ class Session(Generic[WaiterT]):
         return None if batch is None else self._transmit(self._build(batch))
 
     def _build(self, batch: OpenBatch[WaiterT]) -> InFlightBatch[WaiterT]:
-        if batch.columns is not None:
-            built = build_columns(
-                batch.columns,
-                kind=Kind.STAGED,
-                topic=batch.topic,
-                session=self.id,
-                sequence=self._next_sequence,
-                attempt=batch.attempt,
-            )
-        else:
-            built = build_batch(
-                batch.values,
-                kind=Kind.RECORDS if batch.topic != COMMANDS else Kind.COMMANDS,
-                topic=batch.topic,
-                session=self.id,
-                sequence=self._next_sequence,
-                keys=batch.keys,
-                headers=batch.headers,
-            )
-        sent = InFlightBatch(batch, self._next_sequence, built.buffer)
+        sent = InFlightBatch(batch, self._next_sequence, batch.build(self.id, self._next_sequence))
         self._next_sequence = Sequence(self._next_sequence + 1)
         batch.sent = sent
-        batch.count = built.count
-        batch.values = []
-        batch.keys = batch.headers = batch.columns = None
         self._unanswered.append(sent)
         return sent
 
@@ -425,15 +403,10 @@ class Session(Generic[WaiterT]):
         stale = self._stale
         assert stale is not None
 
-        def unwritten(offset: int, count: int) -> ViewstampError:
-            return UnavailableError(
-                f"the session was forgotten, nothing was written: {stale.message}", remedy="append or call again"
-            )
-
         settled = []
         for sent in list(self._unanswered):
             unknown = self._unknown(sent.batch, "the session was forgotten while the answer was outstanding")
-            settled += self._answer(sent, None, unwritten if sent.was_refused else unknown)
+            settled += self._answer(sent, None, unwritten(stale) if sent.was_refused else unknown)
         self._forget()
         return settled
 
@@ -523,11 +496,10 @@ class Session(Generic[WaiterT]):
         )
 
     def _unknown(self, batch: OpenBatch[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:
-        assert batch.sent is not None
-        session, sequence, topic = self.id, batch.sent.sequence, batch.topic
+        token = self.token(batch, 0, 0)
 
         def error(offset: int, count: int) -> ViewstampError:
-            token = OutcomeToken(session=session, sequence=sequence, topic=topic, offset=offset, count=count)
-            return OutcomeUnknownError(why, token=token, remedy="ask what became of it: client.outcome(error.token)")
+            asked = replace(token, offset=offset, count=count)
+            return OutcomeUnknownError(why, token=asked, remedy="ask what became of it: client.outcome(error.token)")
 
         return error

@@ -64,23 +64,9 @@ class Client(BaseClient):
         follow: bool = False,
         node: str | None = None,
     ) -> Items[Record]:
-        """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
+        """Read a topic's records in order; see :meth:`viewstamp.Client.read`.
 
-        Without ``end`` and ``follow`` it ends at the last record that was committed when it began. Linearizable: it
-        sees every append that was acknowledged before it began. A connection that is lost is replaced, and reading
-        goes on with the next record. Each record is a checkpoint for cancellation, each batch one for scheduling
-        too; cancelled, it can be read on.
-
-        Args:
-          topic: its name.
-          start: the first position, from 1; None = the first that is kept, where the topic has been trimmed.
-          end: the position after the last one; None = see above.
-          follow: wait for records that are not there yet, for ever or up to ``end``.
-          node: read what this member alone has applied, be it behind or cut off.
-
-        Raises:
-          UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
-          UnavailableError: nobody answered for as long as the default timeout.
+        Each record is a checkpoint for cancellation, each batch one for scheduling too; cancelled, it can be read on.
         """
         return _records(self._reader(topic, start, end=end, follow=follow, node=node))
 
@@ -93,11 +79,7 @@ class Client(BaseClient):
         follow: bool = False,
         node: str | None = None,
     ) -> Items[Batch]:
-        """Read whole batches: all that hold a position of the range, unopened. As :meth:`read` otherwise.
-
-        The first and the last may hold records outside the range. A batch is a view of what was received: keep the
-        values that you copy out of it, not the batch.
-        """
+        """Read whole batches, unopened; see :meth:`viewstamp.Client.read_batches`."""
         reader = self._reader(topic, start, end=end, follow=follow, node=node)
         return Items(reader.next_chunk, reader.close)
 
