@@ -31,7 +31,7 @@ from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directo
 from viewstamp.bench.conditions import conditions
 from viewstamp.bench.load import percentile, repeat
 from viewstamp.config.create import free_addresses
-from viewstamp.embed.run_node import new_event_loop
+from viewstamp.host.event_loop import new_event_loop
 from viewstamp.local.process import cpu_seconds
 from viewstamp.wire.commands import encode_command
 

@@ -26,7 +26,7 @@ from pysyncobj import SyncObj, SyncObjConf, replicated
 from pysyncobj.journal import FileJournal
 
 from viewstamp.bench.load import percentile
-from viewstamp.embed.run_node import new_event_loop
+from viewstamp.host.event_loop import new_event_loop
 
 _WARM_UP_SECONDS = 1.0
 _REQUEST = struct.Struct("<II")

@@ -27,7 +27,7 @@ from viewstamp.bench.cluster import TOPIC, connected_to, own_cluster, own_direct
 from viewstamp.bench.conditions import conditions
 from viewstamp.bench.load import Figures, drive
 from viewstamp.client.aio import Client
-from viewstamp.embed.run_node import new_event_loop
+from viewstamp.host.event_loop import new_event_loop
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.process import cpu_seconds
 

@@ -29,7 +29,7 @@ from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directo
 from viewstamp.bench.conditions import conditions
 from viewstamp.bench.load import percentile
 from viewstamp.embed import EmbeddedNode
-from viewstamp.embed.run_node import new_event_loop
+from viewstamp.host.event_loop import new_event_loop
 
 _TOPIC = "raw"
 _TICK_SECONDS = 0.001

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from viewstamp.embed.run_node import new_event_loop
+from viewstamp.host.event_loop import new_event_loop
 
 
 @pytest.hookimpl(optionalhook=True)

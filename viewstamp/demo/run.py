@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from viewstamp.consensus.standing import majority
-from viewstamp.errors import UnavailableError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from viewstamp.demo.result import DemoResult, Kill
     from viewstamp.demo.source import Source
     from viewstamp.local.cluster import LocalCluster
-    from viewstamp.local.node import LocalNode
     from viewstamp.terminal.bulk import Appended
     from viewstamp.terminal.show import Show
 
@@ -149,7 +147,8 @@ class Demo:
     async def _kill_leader(self) -> Kill:
         from viewstamp.demo.result import Kill
 
-        leader, term = await self._find_leader()
+        leader, term = await self._cluster.leader(WAIT_SECONDS)
+        self._terms_led[term] = str(leader.id)
         nodes = [leader, *(node for node in self._cluster.nodes.values() if node is not leader)]
         doomed = nodes[: len(nodes) - majority(len(nodes))]
         moment = time.monotonic()
@@ -174,15 +173,6 @@ class Demo:
             self._cluster.spawn(node)
         await self._cluster.wait_running(nodes, WAIT_SECONDS)
         self._show.note(f"restarted {' and '.join(kill.nodes)}")
-
-    async def _find_leader(self) -> tuple[LocalNode, int]:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            found = await self._note_leader()
-            if found is not None:
-                return self._cluster.node(found[0]), found[1]
-            await asyncio.sleep(0.05)
-        raise UnavailableError("nobody leads", remedy=f"look into {self._cluster.directory}/n1/log.jsonl")
 
     async def _note_leader(self) -> tuple[str, int] | None:
         summary = await self._summary()
@@ -209,13 +199,10 @@ class Demo:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _wait_applied(self, index: int) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            nodes = (await self._summary())["nodes"]
-            if all(node["reachable"] and node["applied_index"] >= index for node in nodes):
-                return
-            await asyncio.sleep(0.05)
-        raise UnavailableError(f"not every node has applied index {index} within {WAIT_SECONDS:g} s")
+        def is_applied(told: Mapping[str, Any]) -> bool:
+            return all(node["reachable"] and node["applied_index"] >= index for node in told["nodes"])
+
+        await self._cluster.wait_until(is_applied, WAIT_SECONDS, f"not every node has applied index {index}")
 
     # Reading, in processes that share nothing with the writer.
 

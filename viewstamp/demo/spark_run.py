@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from viewstamp.demo.source import check_flights
-from viewstamp.errors import ConfigError, StorageError, UnavailableError
+from viewstamp.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from viewstamp.demo.spark_result import SparkDemoResult
     from viewstamp.demo.spark_watch import PartialBatchWatch
     from viewstamp.local.cluster import LocalCluster
-    from viewstamp.local.node import LocalNode
     from viewstamp.terminal.show import Show
 
 __all__ = ["SparkDemo", "check_demo"]
@@ -230,7 +229,7 @@ class SparkDemo:
 
     async def _kill_leader(self, batch: int) -> None:
         """Kill the leader, and restart it once Spark has committed without it."""
-        leader = await self._find_leader()
+        leader, _ = await self._cluster.leader(WAIT_SECONDS)
         leader.send_signal(signal.SIGKILL)
         killed = time.monotonic()
         await leader.wait_gone(WAIT_SECONDS)
@@ -241,17 +240,6 @@ class SparkDemo:
         self._cluster.spawn(leader)
         await self._cluster.wait_running([leader], WAIT_SECONDS)
         self._show.note(f"restarted {leader.id}; {waited}")
-
-    async def _find_leader(self) -> LocalNode:
-        from viewstamp.doctor.status import summary
-
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            found = summary(await self._client.status(), self._cluster.target.names)["leader"]
-            if found is not None:
-                return self._cluster.node(found)
-            await asyncio.sleep(0.05)
-        raise UnavailableError("nobody leads", remedy=f"look into {self._cluster.directory}/n1/log.jsonl")
 
     async def _show_writing(self) -> None:
         """Keep the progress line true, and moving."""

@@ -11,20 +11,12 @@ from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, prepare_process, real_host
 from viewstamp.host.chaos import Chaos
+from viewstamp.host.event_loop import new_event_loop
 from viewstamp.host.logger import Logger, SafeLogger
 
-__all__ = ["new_event_loop", "run_node", "run_on_fast_loop"]
+__all__ = ["run_node", "run_on_fast_loop"]
 
 ResultT = TypeVar("ResultT")
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop event loop where there is one, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def run_on_fast_loop(main: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:

@@ -17,6 +17,8 @@ one seed.
 ``chaos``          ``Chaos``: faults on purpose, obeyed by       around a real network and a real disk
                    a node of a local cluster
 ``forwarding``     ``ForwardingDisk``: passes every call on      the base of ``chaos`` and ``sim.recording``
+``event_loop``     ``new_event_loop``: uvloop where there is     simulated: ``sim.loop``
+                   one
 ``logger``         ``Logger``, and ``JsonLogger`` of a process   simulated: in ``sim.world``
 ``blocking``       ``in_thread``: blocking calls that end        on the executor of the real or simulated loop
 ``garbage``        removals that may fail, and are retried       the same, on either disk

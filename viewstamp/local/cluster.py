@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalCluster"]
 
 STATUS_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.02
 
 
 REMOVED: Final = ".removed"
@@ -237,6 +238,30 @@ class LocalCluster:
             error.message += f" ({detail})"
             return error
         return UnavailableError(detail, remedy=f"{error.remedy}; and look into {next(iter(waiting)).log_file}")
+
+    async def wait_until(
+        self, holds: Callable[[Mapping[str, Any]], bool], timeout: float, otherwise: str
+    ) -> Mapping[str, Any]:
+        """Return what the nodes report, as ``doctor.status.summary`` puts it together, once it ``holds``.
+
+        Raises:
+          UnavailableError: not within ``timeout`` seconds; ``otherwise`` says what does not hold.
+        """
+        from viewstamp.doctor.status import summary
+
+        deadline = time.monotonic() + timeout
+        async with self.target.connect() as client:
+            while not holds(found := summary(await client.status(), self.target.names)):
+                if time.monotonic() > deadline:
+                    files = ", ".join(node.log_file for node in self.nodes.values())
+                    raise UnavailableError(f"{otherwise} within {timeout:g} s", remedy=f"look into {files}")
+                await asyncio.sleep(POLL_SECONDS)
+        return found
+
+    async def leader(self, timeout: float) -> tuple[LocalNode, int]:
+        """Return the node that leads, and its term. Raises UnavailableError: as :meth:`wait_until`."""
+        found = await self.wait_until(lambda told: told["leader"] is not None, timeout, "no node leads")
+        return self.node(found["leader"]), found["term"]
 
     async def stop(self, timeout: float, nodes: Sequence[LocalNode] = ()) -> list[LocalNode]:
         """Stop ``nodes``, by default all, cleanly and all at once; return those that ran.

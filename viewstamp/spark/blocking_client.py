@@ -20,6 +20,7 @@ from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.errors import ClosedError, UnavailableError
 from viewstamp.host.address import format_address, parse_address
+from viewstamp.host.event_loop import new_event_loop
 from viewstamp.host.network import RealNetwork
 from viewstamp.spark.remedies import remedies
 
@@ -132,7 +133,7 @@ class BlockingClient:
             if self._is_closed:
                 raise ClosedError("the client has been closed")
             if self._loop is None:
-                self._loop = _new_event_loop()
+                self._loop = new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="viewstamp", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
@@ -175,12 +176,3 @@ async def _refusal(host: str, port: int) -> str:
         transport.close()
         return ""
     return f"{address} (connection refused)"
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop event loop where there is one. ``viewstamp.embed`` has the same, but brings all of a node."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from viewstamp.host.event_loop import new_event_loop
+
 __all__ = ["run_async"]
 
 ResultT = TypeVar("ResultT")
@@ -41,17 +43,9 @@ def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
                 loop.remove_signal_handler(number)
 
     try:
-        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(cancellable())
     except asyncio.CancelledError:
         if ended:
             raise KeyboardInterrupt from None
         raise
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,8 +16,6 @@ from viewstamp.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesyste
 from viewstamp.bench.fill import value_of
 from viewstamp.bench.report import print_result
 from viewstamp.cli.options import OutputOption
-from viewstamp.doctor.status import summary
-from viewstamp.errors import UnavailableError
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_table, say
 from viewstamp.terminal.show import Show
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["failover", "lost_and_duplicated"]
 
 LOAD_TOPIC: Final = "bench-load"
-POLL_SECONDS: Final = 0.02
 
 
 def failover(
@@ -170,14 +167,14 @@ class _Run:
         term = self._term
         await asyncio.sleep(seconds)
         for number in range(1, times + 1):
-            leader, now = await self._leader()
+            leader, now = await self.cluster.leader(WAIT_SECONDS)
             self.needless_elections += now - term
             killed = await self._kill(leader, now)
             self.failovers.append(killed)
             self.show.note(f"{number} of {times}: {killed.killed} killed, {killed.milliseconds:,.1f} ms")
             term = now + killed.terms
             await asyncio.sleep(seconds)
-        _, now = await self._leader()
+        _, now = await self.cluster.leader(WAIT_SECONDS)
         self.needless_elections += now - term
 
     async def _kill(self, leader: LocalNode, term: int) -> _Failover:
@@ -194,7 +191,9 @@ class _Run:
         self.cluster.spawn(leader)
         await self._wait_back(leader, self._index)
         back = round(time.perf_counter() - started, 3)
-        return _Failover(str(leader.id), str((await self._leader())[0].id), milliseconds, terms, back)
+        return _Failover(
+            str(leader.id), str((await self.cluster.leader(WAIT_SECONDS))[0].id), milliseconds, terms, back
+        )
 
     async def _wait_back(self, node: LocalNode, index: int) -> None:
         await self.cluster.wait_running([node], WAIT_SECONDS)
@@ -202,23 +201,7 @@ class _Run:
         def has_it(summary: Mapping[str, Any]) -> bool:
             return any(one["id"] == node.id and (one["applied_index"] or 0) >= index for one in summary["nodes"])
 
-        await self._wait_for(has_it, f"{node.id} has not all that was acknowledged")
-
-    async def _leader(self) -> tuple[LocalNode, int]:
-        """Return who leads, and in which term."""
-        found = await self._wait_for(lambda summary: summary["leader"] is not None, "nobody leads")
-        return self.cluster.node(found["leader"]), found["term"]
-
-    async def _wait_for(self, holds: Callable[[Mapping[str, Any]], bool], otherwise: str) -> Mapping[str, Any]:
-        """Return what the nodes say, once it ``holds``."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not holds(found := summary(await self.client.status(), self.cluster.target.names)):
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"{otherwise} after {WAIT_SECONDS:g} s", remedy="run it again while the machine does less"
-                )
-            await asyncio.sleep(POLL_SECONDS)
-        return found
+        await self.cluster.wait_until(has_it, WAIT_SECONDS, f"{node.id} lacks acknowledged records")
 
     async def _prove(self) -> None:
         """Read back what was written: each number that was acknowledged has to be there, once."""

@@ -1,0 +1,16 @@
+"""The event loop of a process: uvloop's where it is installed."""
+
+from __future__ import annotations
+
+import asyncio
+
+__all__ = ["new_event_loop"]
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop event loop where there is one, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
