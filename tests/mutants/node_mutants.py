@@ -31,6 +31,7 @@ from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.wal import budget, scan, verdict
+from viewstamp.wal import repair as wal_repair
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.log import Wal
@@ -231,6 +232,16 @@ def cut_what_was_durable() -> AbstractContextManager[None]:
 def torn_is_damage() -> AbstractContextManager[None]:
     """Damage inside the last group is damage, also where nothing was synced behind it (danger 9)."""
     return patched(verdict._Judge, _is_called_durable=lambda self, segment: True)
+
+
+def truncate_unclosed() -> AbstractContextManager[None]:
+    """Where a truncation has cut, nothing says that all before was durable."""
+    return patched(wal_repair, _closing_group=lambda *arguments: None)
+
+
+def torn_beside_damage() -> AbstractContextManager[None]:
+    """Beside damage a torn tail is believed to be one."""
+    return patched(scan.SegmentScan, has_torn_end=property(lambda self: False))
 
 
 def believe_the_history() -> AbstractContextManager[None]:
@@ -450,6 +461,18 @@ NODE_MUTANTS: dict[str, Mutant] = {
             rule="rule 16",
         ),
         Mutant("torn-is-damage", "a torn last group is taken for damage", torn_is_damage, rule="rule 16"),
+        Mutant(
+            "truncate-unclosed",
+            "a repair finishes a truncation without saying that all before it was durable",
+            truncate_unclosed,
+            rule="rule 16",
+        ),
+        Mutant(
+            "torn-beside-damage",
+            "beside other damage the end of a log is believed to be a torn tail",
+            torn_beside_damage,
+            rule="rule 17",
+        ),
         Mutant(
             "believe-the-history", "the history is not checked against the headers", believe_the_history, rule="rule 20"
         ),

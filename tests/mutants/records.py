@@ -529,6 +529,14 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/wal/test_recovery.py::test_what_is_unreadable_in_the_last_group_is_cut_from_there"),
     ),
     Record(
+        "truncate-unclosed",
+        Case("tests/wal/test_repair.py::test_damage_in_what_a_decided_truncation_keeps_is_no_torn_tail"),
+    ),
+    Record(
+        "torn-beside-damage",
+        Case("tests/replay/test_chain.py::test_a_learner_is_no_voter_but_gives_its_batches"),
+    ),
+    Record(
         "believe-the-history",
         Case(
             "tests/node/test_recovery.py::test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed"
