@@ -14,6 +14,7 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.ids import NodeId
 from viewstamp.node import running_mark
 from viewstamp.node.node import Node
+from viewstamp.node.parts import Parts
 from viewstamp.wal.control_file import ControlState
 
 __all__ = ["INTERVAL_MUTANTS"]
@@ -29,10 +30,10 @@ def no_running_mark() -> AbstractContextManager[None]:
 def mark_cleared_before_sync() -> AbstractContextManager[None]:
     original = Node._close_files
 
-    async def close_files(self: Node) -> None:
-        if self.parts is not None:
-            await in_thread(self.parts.log_store.mark_stopped)
-        await original(self)
+    async def close_files(self: Node, parts: Parts | None) -> None:
+        if parts is not None:
+            await in_thread(parts.log_store.mark_stopped)
+        await original(self, parts)
 
     return patched(Node, _close_files=close_files)
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.node.caller import call
-from tests.node.group import PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
+from tests.node.group import CLUSTER, PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.errors import StorageError
+from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node import Node
 from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.handshake import Hello
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +46,33 @@ async def test_a_sync_that_fails_while_a_node_begins_again_stops_it_for_good(tmp
         failure = await asyncio.wait_for(asyncio.shield(node.failed), PATIENCE_SECONDS)
         assert isinstance(failure, StorageError)
         await asyncio.sleep(0.1)
-        assert node.replica is before
+        assert node.replica in (None, before), "no other parts were made"
         assert group.board.ports == {}
+
+
+async def test_who_connects_while_the_parts_stop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that stop would welcome a peer and forget its disk, and its connection would outlast them."""
+    stops, may_go_on = asyncio.Event(), asyncio.Event()
+    close_files = Node._close_files
+
+    async def close_later(self: Node, *arguments: object) -> None:
+        stops.set()
+        await may_go_on.wait()
+        await close_files(self, *arguments)  # type: ignore[arg-type]
+
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        node, before = group.nodes[NodeId("n1")], group.nodes[NodeId("n1")].replica
+        monkeypatch.setattr(Node, "_close_files", close_later)
+        node.restart("a test")
+        await asyncio.wait_for(stops.wait(), PATIENCE_SECONDS)
+        hello = Hello(cluster=CLUSTER, node=NodeId("n2"), incarnation="disk", address="127.0.0.1:2")
+        try:
+            with pytest.raises(UnavailableError, match="replaying"):
+                node.meet(NodeId("n2"), hello)
+        finally:
+            may_go_on.set()
+        await wait_for(lambda: has_begun_again(node, before), group.journal.tail)
 
 
 async def test_a_node_that_has_failed_does_not_begin_again(tmp_path: Path) -> None:

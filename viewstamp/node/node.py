@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -39,7 +38,6 @@ from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.inbox import FromPeer, Join, Proposal
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import CurrentTerm, Parts, assemble
-from viewstamp.node.peers.identity import reborn
 from viewstamp.node.peers.peer_client import LostError
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.recovery import NodeRecovery
@@ -47,7 +45,6 @@ from viewstamp.node.replay import Recovered
 from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
-from viewstamp.wal.control_file import ControlFile
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
@@ -162,7 +159,7 @@ class Node:
         if self.server is not None:
             await self.server.close()
         with suppress(StorageError):
-            await self._close_files()
+            await self._close_files(self.parts)
         if self.lock is not None:
             self.lock.release()
         for waiter in list(self._changed):
@@ -196,13 +193,13 @@ class Node:
 
     async def _stop_parts(self) -> None:
         """Stop what runs. Raises StorageError: what was handed to the log may not be on the disk."""
-        parts = self.parts
+        # From here on everybody is refused: what these parts note, for example of a peer's disk, would be lost.
+        parts, self.parts = self.parts, None
         assert parts is not None, "only a running node starts again"
         assert self.server is not None, "and it listens"
         await parts.stop()
         await self.server.close()
-        await self._close_files()
-        self.parts = None
+        await self._close_files(parts)
 
     async def _hand_over(self) -> None:
         """Let another member lead, if this one does, within an election timeout."""
@@ -213,12 +210,11 @@ class Node:
             async with asyncio.timeout(core.patience.ticks * self.options.tick_seconds):
                 await self.transfer_leadership("")
 
-    async def _close_files(self) -> None:
+    async def _close_files(self, parts: Parts | None) -> None:
         """Close what reads and writes the log; it is abandoned where nothing of the node ever ran.
 
         Raises StorageError: a write or a sync has failed. Read again, it would be what the system's memory holds.
         """
-        parts = self.parts
         if parts is not None:
             parts.log_fetches.cancel()
             await parts.log_reader.close()
@@ -240,12 +236,7 @@ class Node:
         if core.log.end > 1 or core.leader == core.me:
             return  # It holds something: people have to say which of the two directories is the right one.
 
-        def rename() -> None:
-            control = ControlFile.open(self.host.disk, self.options.data_dir)
-            assert control.state is not None, "it has run"
-            control.write(replace(control.state, member_id=reborn(self.options.node, self.incarnation), vote=""))
-
-        self.restart(str(error), rename)
+        self.restart(str(error), self.repairer.take_new_id)
 
     def on_superseded(self, reason: str) -> None:
         """Begin again without the log: the group has gone on without records that are committed here."""

@@ -181,6 +181,18 @@ class Repairer:
             remedy="nothing: it is repaired from the other members",
         )
 
+    def take_new_id(self) -> None:
+        """Store the id under which this node joins anew, because its peers know it by another disk; blocking.
+
+        For a node that has lost its disk, holds nothing, and has therefore promised nothing (protocol rule 18).
+
+        Raises:
+          StorageError: the disk failed.
+        """
+        control = ControlFile.open(self._host.disk, self._data_dir)
+        assert control.state is not None, "it has run"
+        control.write(replace(control.state, member_id=reborn(self._node, control.state.incarnation), vote=""))
+
     def set_log_aside(self, membership: Membership) -> None:
         """Set log and snapshots aside, so that this member begins anew with what the others have; blocking.
 
