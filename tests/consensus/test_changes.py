@@ -1,5 +1,7 @@
 """Members come and go: learners, promotion, joint changes, the guard, a leader that removes itself."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.consensus.group import OPTIONS, Disk, Group, Member, age
@@ -326,6 +328,18 @@ def test_a_transfer_waits_until_the_target_has_everything() -> None:
     group.transfer("n1", "n3")
     assert not group.matching(TimeoutNow)
     group.run(8)
+    assert group["n3"].core.role is Role.LEADER
+
+
+def test_many_acknowledgements_do_not_use_up_the_time_of_a_transfer() -> None:
+    """With many appends on their way, each of which is acknowledged, the target still gets its election timeout."""
+    group = Group(3, options=replace(OPTIONS, append_bytes_max=1))
+    group.elect("n1")
+    group.run(5)
+    for number in range(3 * OPTIONS.election_timeout_ticks):
+        group.propose("n1", b"%d" % number)
+    group.transfer("n1", "n3")
+    group.settle()
     assert group["n3"].core.role is Role.LEADER
 
 

@@ -343,7 +343,6 @@ def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
     """Let the transferee stand as soon as it has everything; give the transfer up after an election timeout."""
     target = leading.transferee
     assert target is not None
-    leading.transfer_ticks += 1
     progress = leading.progress.get(target)
     if progress is None or leading.transfer_ticks > core.patience.ticks:
         leading.transferee = None  # This member leads on, and takes proposals again.

@@ -78,6 +78,7 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
 def on_tick(core: Core, leading: Leading) -> None:
     """Take the next step of a transfer or a change, or give way to a member that can do more."""
     if leading.transferee is not None:
+        leading.transfer_ticks += 1
         leader.continue_transfer(core, leading, is_due=leading.heartbeat_elapsed == 0)
     elif not core.has_room:
         # Each time the disk was full for this long: another member's may have room.

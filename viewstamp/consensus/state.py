@@ -188,7 +188,7 @@ class Leading:
     """The member that is to lead next. Until it has everything and stands, or an election timeout is over, nothing is
     proposed."""
     transfer_ticks: int = 0
-    """How often the transfer was looked at since it began: at least once a tick."""
+    """Ticks since the transfer began."""
     round: int = 0
     """The number of the newest round of heartbeats that confirms reads."""
     reads: list[PendingRead] = field(default_factory=list)
