@@ -256,7 +256,7 @@ class _ServerConnection:
     def _on_peer_frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.PEER:
             message = decode_message(frame)
-            if message.source != self._peer or message.target != self._server.node:
+            if message.source != self._peer or message.target != self._server._node:
                 raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
             self.service.step(FromPeer(message, self.refuse), self._incarnation)
         elif frame.kind == FrameKind.DIGEST:

@@ -228,7 +228,7 @@ class Streams:
         )
 
     def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:
-        session = self._state.sessions.find(batch.session)
+        session = self._ledger.state.sessions.find(batch.session)
         sequence = batch.sequence
         if sequence <= session.last:
             if batch.first_position and (actual := session.mismatch(sequence)):
@@ -253,7 +253,7 @@ class Streams:
             view.use(session, sequence, fence=False)
             view.keep_commands(batch, commands)
             return self._commands_accepted
-        topic = self._state.topic(batch.topic)
+        topic = self._ledger.state.topic(batch.topic)
         if batch.kind is Kind.STAGED:
             self._check_staged(view, batch)
             view.check_kept(session.id)
@@ -398,10 +398,11 @@ class Streams:
 
     def _use(self, batch: Batch) -> SessionState:
         """Return the batch's session, now the most recently used, and about to change."""
-        session = self._state.sessions.use(batch.session)
+        session = self._ledger.state.sessions.use(batch.session)
         if session is None:
             raise diverged(batch, "a known session, one of", len(self._state.sessions.by_id), batch.session)
-        self._before_session(session)
+        if self._cut is not None:
+            self._cut.state.before_session(session)
         session.used_at = batch.log_time
         return session
 
@@ -561,7 +562,7 @@ class Streams:
     @property
     def chain(self) -> int:
         """64 bits over all that was applied and what came of it; comparable between members of equal ``lineage``."""
-        return self._actors.chain ^ (self._state.chain * _SPREAD & _MASK)
+        return self._actors.chain ^ (self._ledger.state.chain * _SPREAD & _MASK)
 
     @property
     def lineage(self) -> int:

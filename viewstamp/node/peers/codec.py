@@ -39,6 +39,7 @@ _OPTIONAL = {
 }
 """Defaults of fields at the end of a message that are left out where all of them have that value, because releases
 before them refuse a longer message. Only members in interval mode send other values."""
+_BUFFER_OF = attrgetter("buffer")
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
 
@@ -50,7 +51,7 @@ def encode_message(message: Message) -> list[Buffer]:
         del body[-len(_OPTIONAL[kind]) :]
     if "history" in _NAMES[kind]:
         body = [value.starts if isinstance(value, TermHistory) else value for value in body]
-    payload = [batch.buffer for batch in message.batches] if isinstance(message, AppendRequest) else []
+    payload = list(map(_BUFFER_OF, message.batches)) if isinstance(message, AppendRequest) else []
     return encode_frame(FrameKind.PEER, body, payload)
 
 
@@ -62,7 +63,9 @@ def decode_message(frame: Frame) -> Message:
     """
     try:
         number, *values = frame.body
-        kind = _PEER_KINDS[_number(number)]
+        if type(number) is not int or number < 0:
+            raise ValueError(f"{brief_repr(number)} is no number of a message")
+        kind = _PEER_KINDS[number]
         if kind in _OPTIONAL and len(values) == len(_WANTED[kind]) - len(_OPTIONAL[kind]):
             values += _OPTIONAL[kind]
         for value, wanted in zip(values, _WANTED[kind], strict=True):
