@@ -31,6 +31,10 @@ async def use(client: vs.EmbeddedNode) -> None:
     assert_type(await untyped.available.stale("A-17"), vs.Stale[Any])
     async for change in client.watch("inventory", Inventory):
         assert_type(change, vs.Change)
+    assert_type(await client.append("orders", b"a", key=b"k"), vs.Receipt)
+    assert_type(await client.create_topic("orders", retain_bytes=1), vs.TopicInfo)
+    assert_type(await client.list_members(timeout=1.0), vs.Members)
+    assert_type(client.sink("lake", owner="query"), vs.Sink)
 """
 
 WRONG = {
@@ -38,6 +42,8 @@ WRONG = {
     "await inventory.reserve()": "call-arg",
     "await inventory.steal()": "attr-defined",
     'await inventory.reserve.stale("A-17")': "attr-defined",
+    'await client.append("orders", "text")': "arg-type",
+    "await client.create_topic()": "call-arg",
 }
 
 

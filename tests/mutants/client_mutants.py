@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.client import connection
-from viewstamp.client.routing import Roster
+from viewstamp.client import connection, routing
+from viewstamp.client.routing import REACTIONS, Reaction, Roster
+from viewstamp.client.session import Session
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
@@ -41,6 +42,17 @@ def start_anywhere() -> AbstractContextManager[None]:
     return patched(node, check_address=check_address)
 
 
+def back_off_for_ever() -> AbstractContextManager[None]:
+    """A client whose acknowledged batches are gone sends the next one again and again."""
+    return patched(Session, _prove=Session._back_off)
+
+
+def ask_again_for_what_is_final() -> AbstractContextManager[None]:
+    """An error that every node would answer is taken for one that says nothing."""
+    unknown = {each: Reaction.UNKNOWN if found is Reaction.FINAL else found for each, found in REACTIONS.items()}
+    return patched(routing, REACTIONS=unknown)
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -52,6 +64,18 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "a start counts processes of other directories as RUNNING",
             count_any_process,
             rule="§10a",
+        ),
+        Mutant(
+            "back-off-for-ever",
+            "a session whose acknowledged batches are gone is refused for ever",
+            back_off_for_ever,
+            rule="interval",
+        ),
+        Mutant(
+            "ask-again-for-what-is-final",
+            "a request that is wrong is sent to one node after the other",
+            ask_again_for_what_is_final,
+            rule="§10",
         ),
         Mutant("start-anywhere", "a node starts where the membership does not have it", start_anywhere, rule="§10a"),
     )

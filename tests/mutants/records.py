@@ -457,8 +457,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_pool.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one"),
     ),
     Record(
-        "reborn-beside-the-old",
-        Case("tests/node/test_pool.py::test_a_reborn_node_takes_the_place_of_who_it_was_last"),
+        "reborn-beside-the-old", Case("tests/node/test_pool.py::test_a_reborn_node_takes_the_place_of_who_it_was_last")
     ),
     Record(
         "cut-before-the-pair",
@@ -686,6 +685,13 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/local/test_copied.py::test_a_start_never_counts_the_processes_of_the_original_as_its_own"),
     ),
     Record(
+        "back-off-for-ever",
+        Case(
+            "tests/client/test_lost_session.py::test_appends_go_on_though_acknowledged_batches_of_their_session_are_gone"
+        ),
+    ),
+    Record("ask-again-for-what-is-final", Case("tests/client/test_reactions.py::test_a_request_to_any_node")),
+    Record(
         "start-anywhere",
         Case(
             "tests/node/test_address_check.py::test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was"
@@ -701,8 +707,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("leap-terms", Case("tests/consensus/test_refused.py::test_a_term_that_leaps_is_not_taken")),
     Record(
-        "join-while-heard",
-        Case("tests/node/test_pool.py::test_nobody_takes_the_place_of_a_member_that_still_answers"),
+        "join-while-heard", Case("tests/node/test_pool.py::test_nobody_takes_the_place_of_a_member_that_still_answers")
     ),
     Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_nobody")),
     Record(
