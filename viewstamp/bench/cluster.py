@@ -56,11 +56,11 @@ async def connected(
             own = stack.enter_context(own_directory())
             filesystem = filesystem_of(own)
             if embedded:
-                leader = await stack.enter_async_context(embedded_leader(own / "nodes"))
+                leader = await stack.enter_async_context(embedded_leader(own))
                 await leader.node.create_topic(TOPIC)
                 yield [leader.node], filesystem
                 return
-            target = (await stack.enter_async_context(own_cluster(own / "nodes"))).target
+            target = (await stack.enter_async_context(own_cluster(own))).target
         yield await stack.enter_async_context(connected_to(target, count)), filesystem
 
 
