@@ -31,10 +31,10 @@ async def test_a_log_line_says_the_term_of_the_moment_in_which_it_was_written(tm
         leader_hint="n1",
     )
     node = Node(options, Host(RealClock(), RealDisk(), RealNetwork(), random.SystemRandom()), Streams(), log)
-    node._log.info("before")
+    node._logger.info("before")
     await node.start()
     await node.wait_running(10)
-    node._log.info("after")
+    node._logger.info("after")
     await node.stop()
     lines = {line["event"]: line for line in map(json.loads, out.getvalue().splitlines())}
     assert (lines["before"]["node"], lines["before"]["term"]) == ("n1", 0)

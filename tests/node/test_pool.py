@@ -58,7 +58,7 @@ class Nobody:
 
 
 def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
-    """Return the peering of a member; what it wants remembered is put into ``known``."""
+    """Return the pool of a member; what it wants remembered is put into ``known``."""
     raft = cores[me].raft
     assert raft is not None
     return PeerPool(
@@ -82,21 +82,21 @@ async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsew
     cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
     cores.run(5)
     known: dict[str, str] = {}
-    peering = at(cores, "n2", known)
-    meet(peering, N4, hello(N4, "a"))
-    meet(peering, N4, hello(N4, "a"))
+    pool = at(cores, "n2", known)
+    meet(pool, N4, hello(N4, "a"))
+    meet(pool, N4, hello(N4, "a"))
     with pytest.raises(LostDiskError, match=f"fingerprint {fingerprint('b')}, known {fingerprint('a')}"):
-        meet(peering, N4, hello(N4, "b"))
+        meet(pool, N4, hello(N4, "b"))
     assert known == {N4: "a"}
 
 
 async def test_of_two_disks_that_come_at_once_the_second_is_refused() -> None:
     """Both come before the disk of the first has been noted on this member's own."""
-    peering = at(started(), "n2", {})
-    peering._inbox = Inbox()  # The replica's turn has not come.
-    meet(peering, N1, hello(N1, "a"))
+    pool = at(started(), "n2", {})
+    pool._inbox = Inbox()  # The replica's turn has not come.
+    meet(pool, N1, hello(N1, "a"))
     with pytest.raises(LostDiskError, match=f"fingerprint {fingerprint('b')}, known {fingerprint('a')}"):
-        meet(peering, N1, hello(N1, "b"))
+        meet(pool, N1, hello(N1, "b"))
 
 
 async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one() -> None:
@@ -104,18 +104,18 @@ async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_i
     cores = Cores(3)
     cores.elect("n1")
     known: dict[str, str] = {}
-    peering = at(cores, "n2", known)
+    pool = at(cores, "n2", known)
     cores["n2"].core.ticks_since_leader = 99  # It does not know who leads, so it lets a stranger in.
-    meet(peering, N4, hello(N4, "a"))
-    assert peering.address(N4) == "at-n4"
+    meet(pool, N4, hello(N4, "a"))
+    assert pool.address(N4) == "at-n4"
     assert known == {}
     cores.run(5)
     cores.add("n4")
     cores.change("n1", AddMember(N4, "at-n4"))
     cores.run(10)
-    peering.connect_all()
+    pool.connect_all()
     assert known == {N4: "a"}
-    await peering._system.stop()
+    await pool._system.stop()
 
 
 def named() -> Cores:
@@ -137,41 +137,56 @@ def introduction(cores: Cores, incarnation: str) -> dict[str, Any]:
 async def test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member() -> None:
     """It belongs to the group by a record that this member lacks, and may need its vote (protocol rules 14, 15)."""
     cores = named()
-    peering = at(cores, "n2", {})
+    pool = at(cores, "n2", {})
     cores["n2"].core.ticks_since_leader = 99  # It hears no leader: one may lead by such a record.
-    assert meet(peering, N4, introduction(cores, "a"))
-    peering.check_source(N4, "a")
-    assert peering.address(N4) == "n1"
+    assert meet(pool, N4, introduction(cores, "a"))
+    pool.check_source(N4, "a")
+    assert pool.address(N4) == "n1"
 
 
 async def test_without_a_proof_nobody_is_taken_for_a_member_that_this_one_does_not_know() -> None:
     cores = named()
-    peering = at(cores, "n2", {})
+    pool = at(cores, "n2", {})
     cores["n2"].core.ticks_since_leader = 99
     stolen = {**introduction(cores, "a"), "incarnation": "b"}
     for refused in (hello(N4, "a"), {**hello(N4, "a"), "proof": bytes(16)}, stolen):
         with pytest.raises(WrongClusterError, match="no member"):
-            meet(peering, N4, refused)
+            meet(pool, N4, refused)
         with pytest.raises(WrongClusterError, match="no member"):
-            peering.check_source(N4, "a")
+            pool.check_source(N4, "a")
     reborn = NodeId("n3~x")
-    assert not meet(peering, reborn, hello(reborn, "a")), "it may ask to join"
-    assert peering.address(reborn) is None
+    assert not meet(pool, reborn, hello(reborn, "a")), "it may ask to join"
+    assert pool.address(reborn) is None
     with pytest.raises(WrongClusterError, match="no member"):
-        peering.check_source(reborn, "a")
+        pool.check_source(reborn, "a")
+
+
+async def test_whose_messages_need_no_other_check_follows_the_membership() -> None:
+    """A node looks at ``trusted`` alone for each message: a member that has left must not stay in it."""
+    cores = named()
+    core = cores["n2"].core
+    pool = at(cores, "n2", {})
+    pool.connect_all()
+    assert pool.trusted == {N1: "disk-of-n1", N2: "disk-of-n2", NodeId("n3"): "disk-of-n3"}
+    entry = core.memberships[-1]
+    membership = Membership({N2: "at-n2"}, incarnations={N2: "disk-of-n2"})
+    core.memberships = [MembershipEntry(entry.index, entry.term, membership)]
+    pool.connect_all()
+    assert pool.trusted == {N2: "disk-of-n2"}
+    await pool._system.stop()
 
 
 async def test_a_leader_is_followed_until_its_term_ends_also_when_it_has_removed_itself() -> None:
     cores = named()
     core = cores["n2"].core
-    peering = at(cores, "n2", {})
+    pool = at(cores, "n2", {})
     entry = core.memberships[-1]
     membership = Membership({N2: "at-n2"}, incarnations={N2: "disk-of-n2"})
     core.memberships = [MembershipEntry(entry.index, entry.term, membership)]
-    peering.check_source(N1, "disk-of-n1")
+    pool.check_source(N1, "disk-of-n1")
     core.leader = None
     with pytest.raises(WrongClusterError, match="no member"):
-        peering.check_source(N1, "disk-of-n1")
+        pool.check_source(N1, "disk-of-n1")
 
 
 @pytest.mark.parametrize("member", ["n2~b", "n3~b", "n2"])
@@ -214,9 +229,9 @@ async def test_a_member_that_leaves_and_is_back_at_once_is_connected_anew() -> N
     cores.add("n4")
     cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
     cores.run(5)
-    peering = at(cores, "n2", {})
-    peering.connect_all()
-    link = peering._links[N4]
+    pool = at(cores, "n2", {})
+    pool.connect_all()
+    link = pool._links[N4]
     cores.change("n1", RemoveMember(N4))
     cores.run(5)
     async with asyncio.timeout(20):
@@ -224,6 +239,6 @@ async def test_a_member_that_leaves_and_is_back_at_once_is_connected_anew() -> N
             await asyncio.sleep(0)
     cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
     cores.run(5)
-    peering.connect_all()
-    assert peering._links[N4] is not link
-    await peering._system.stop()
+    pool.connect_all()
+    assert pool._links[N4] is not link
+    await pool._system.stop()

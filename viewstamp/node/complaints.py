@@ -23,7 +23,7 @@ class Complaints:
     """
 
     def __init__(self, log: Logger) -> None:
-        self._log = log
+        self._logger = log
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
 
     def warning(self, event: str, peer: str, error: ViewstampError) -> None:
@@ -39,7 +39,7 @@ class Complaints:
             return
         unsaid = {"unsaid": kind.unsaid} if kind.unsaid else {}
         kind.quiet_until, kind.unsaid = now + _QUIET_SECONDS, 0
-        self._log.warning(event, peer=peer, rule=rule, reason=str(error), **unsaid)
+        self._logger.warning(event, peer=peer, rule=rule, reason=str(error), **unsaid)
 
 
 class _Kind:

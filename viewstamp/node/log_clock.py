@@ -69,7 +69,7 @@ class LogClock:
         self._clock = clock
         self._core = core
         self._bound_us = round(bound_seconds * 1e6)
-        self._log = log
+        self._logger = log
         self._reports: dict[NodeId, tuple[int, float]] = {}
         """Each member's wall clock when its last report arrived, and this machine's uptime then."""
         self._counted: tuple[Membership, int] | None = None
@@ -162,9 +162,9 @@ class LogClock:
         """Log once that this machine's clock is off, and once that it is right again."""
         if not self._is_off and abs(offset_us) > self._bound_us:
             self._is_off = True
-            self._log.warning(
+            self._logger.warning(
                 "! clock off", offset_seconds=round(offset_us / 1e6, 1), bound_seconds=self._bound_us / 1e6
             )
         elif self._is_off and 2 * abs(offset_us) <= self._bound_us:
             self._is_off = False
-            self._log.info("= clock right", offset_seconds=round(offset_us / 1e6, 1))
+            self._logger.info("= clock right", offset_seconds=round(offset_us / 1e6, 1))

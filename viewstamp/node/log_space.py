@@ -53,7 +53,7 @@ class LogSpace:
         self._headroom = headroom
         self._is_bounded = wal.bytes_max > 0
         self._snapshots = snapshots
-        self._log = log
+        self._logger = log
         self._explained = (0, "")
         """The tick in which the snapshots were last asked what would make room, and their answer."""
         self._quiet_ticks = round(_QUIET_SECONDS / tick_seconds)
@@ -118,7 +118,7 @@ class LogSpace:
             error.remedy = f"{self._explained[1]}; {error.remedy}"
         if self.full is None and self.tick >= self._silent_until:
             self._silent_until = self.tick + self._quiet_ticks
-            self._log.error("! full", reason=error.message, remedy=error.remedy)
+            self._logger.error("! full", reason=error.message, remedy=error.remedy)
         self.full = error
 
     @property

@@ -69,7 +69,7 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
-        self._log = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.parts))
+        self._logger = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.parts))
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -84,7 +84,7 @@ class Node:
         self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
         self._recovery = NodeRecovery(
-            host, machine, options, members=self._membership, hello=self._hello, log=self._log
+            host, machine, options, members=self._membership, hello=self._hello, log=self._logger
         )
         self.repairer = self._recovery.repairer
         self._changed: dict[asyncio.Future[None], None] = {}
@@ -114,7 +114,9 @@ class Node:
         try:
             self.host.disk.make_directory(options.data_dir)
             self.lock = self.host.disk.lock(options.data_dir)
-            self.server = Server(self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._log)
+            self.server = Server(
+                self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._logger
+            )
             self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
                 self.address = self._listener.address
@@ -177,7 +179,7 @@ class Node:
 
     async def _restart(self, why: str, prepare: Callable[[], None] | None) -> None:
         try:
-            self._log.warning("! starts again", reason=why)
+            self._logger.warning("! starts again", reason=why)
             await self._hand_over()
             await to_the_end(self._stop_parts())
             if self._is_failed:
@@ -245,7 +247,7 @@ class Node:
     def on_rot(self, error: CorruptionError) -> None:
         """Begin again, with a repair: bytes of the log or of a snapshot are not what they were."""
         if self.parts is None or standing.decides_alone(self.membership, self.me):
-            self._log.error("! rot, and no other voter to repair it from", reason=error.message)
+            self._logger.error("! rot, and no other voter to repair it from", reason=error.message)
             return
         self._recovery.suspicion = error
         self.restart(error.message)
@@ -279,7 +281,7 @@ class Node:
             on_failed=self._on_failed,
             repairer=self.repairer,
             hello=self._hello(),
-            log=self._log,
+            log=self._logger,
         )
         self.parts.start()
         self.on_change()
@@ -299,7 +301,7 @@ class Node:
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_exception(failure.error)
-        self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
+        self._logger.error("! node failed", part=failure.actor, error=repr(failure.error))
 
     def _has_lost_replica(self) -> bool:
         parts = self.parts
@@ -454,7 +456,7 @@ class Node:
             "repair": self.repairer.progress.as_dict() if self.repairer.progress is not None else None,
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
             "connections": self.server.crowd.status if self.server is not None else {},
-            **self._log.status,
+            **self._logger.status,
         }
         if self.parts is not None:
             status |= self.parts.status

@@ -138,7 +138,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._tick_due = 0.0
         """When the next tick should come."""
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
-        self._log = log
+        self._logger = log
         self._reads = ReadIndex(raft)
         self._ticks = 0
         self._changes = MembershipChanges(raft)
@@ -293,7 +293,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         if change is not None:
             with suppress(ViewstampError):
                 self.raft.change(change)
-                self._log.warning("= a node that lost its disk joins anew", member=member, change=str(change))
+                self._logger.warning("= a node that lost its disk joins anew", member=member, change=str(change))
 
     def _on_tick(self) -> None:
         now = self._clock.monotonic()
@@ -351,7 +351,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             return
         self._to_install = None
         if taken:
-            self._log.info("= snapshot installed", index=item.point.end - 1)
+            self._logger.info("= snapshot installed", index=item.point.end - 1)
             self._snapshots.let_go()
             self.applier.adopt(item.prepared, item.point)
 
@@ -370,7 +370,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         core, before = self.raft.core, self._known
         self._known = known
         was_leader_of = before[2] if before is not None and before[0] == core.me else None
-        self._log.info(
+        self._logger.info(
             "= state",
             term=core.term,
             role=core.role.value,
@@ -379,7 +379,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             end=core.log.end,
         )
         if core.leader == core.me and core.leading.elected_without:
-            self._log.error(
+            self._logger.error(
                 "! elected by members that lost power: acknowledged records may be lost",
                 missing=", ".join(core.leading.elected_without),
                 remedy="the missing members set aside what the group does not have, as damaged-<n> in their data_dir",

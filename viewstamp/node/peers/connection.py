@@ -65,7 +65,7 @@ class PeerConnection(AsyncActor[None]):
         self._network = network
         self._entropy = entropy
         self.unsent_bytes_max = unsent_bytes_max
-        self._log = log.bind(peer=peer)
+        self._logger = log.bind(peer=peer)
         self.connection: Connection | None = None
         """Where messages go; None = they are dropped."""
         self.refusal = ""
@@ -94,7 +94,7 @@ class PeerConnection(AsyncActor[None]):
                 reason = f"{type(error).__name__}: {error}"
                 self.refusal = str(error) if isinstance(error, PeerError) else ""
                 if reason != told:
-                    self._log.warning("! peer unreachable", address=address, reason=reason)
+                    self._logger.warning("! peer unreachable", address=address, reason=reason)
                     told = reason
                 if isinstance(error, LostDiskError):
                     self._on_lost_disk(error)
@@ -105,7 +105,7 @@ class PeerConnection(AsyncActor[None]):
                 delay = min(2 * delay, _RETRY_SECONDS_MAX)
                 continue
             delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
-            self._log.info("= peer connected", address=address)
+            self._logger.info("= peer connected", address=address)
             self.connection = connection
             connection.send(self._greeting())
             try:
@@ -114,7 +114,7 @@ class PeerConnection(AsyncActor[None]):
                 self.connection = None
                 connection.abort()
                 losses_left = _LOSSES_MAX
-            self._log.info("= peer disconnected", reason=reason)
+            self._logger.info("= peer disconnected", reason=reason)
         self.is_over = True
 
     async def _connect(self, address: str) -> tuple[Connection, _LinkSession]:

@@ -99,7 +99,7 @@ class PeerPool:
         self._network = network
         self._entropy = entropy
         self._unsent_bytes_max = unsent_bytes_max
-        self._log = log
+        self._logger = log
         self._links: dict[NodeId, PeerConnection] = {}
         self._numbers = itertools.count(1)
         self._noted: dict[NodeId, str] = {}
@@ -184,7 +184,7 @@ class PeerPool:
                 on_lost=lambda lost: self._inbox.put(LostPeer(lost)),
                 on_lost_disk=self._node.on_lost_disk,
                 greeting=lambda: encode_frame(FrameKind.DIGEST, self._greeting()),
-                log=self._log,
+                log=self._logger,
             )
             self._links[peer] = link
             # Numbered: a link that is over keeps its name for the rest of the turn, and its peer may be back by then.

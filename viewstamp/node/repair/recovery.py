@@ -80,7 +80,7 @@ class NodeRecovery:
         self._machine = machine
         self._options = options
         self._members = members
-        self._log = log
+        self._logger = log
         self._initial = InitialState(machine)
         self._blocking = _BlockingWork(host.disk)
         self._wal: Wal | None = None
@@ -135,7 +135,7 @@ class NodeRecovery:
             members=self._members,
             on_wal=self._keep,
             check_stop=self._check_stop,
-            log=self._log,
+            log=self._logger,
         )
 
     async def _repair_beginning(self, recovered: Recovered) -> bool:

@@ -85,7 +85,7 @@ class Refetcher:
         self._hello = hello
         self._network = network
         self._progress = progress
-        self._log = log
+        self._logger = log
         self._session: PeerSession | None = None
 
     async def fetch(self, start: int, end: int, history: TermHistory) -> list[Batch]:
@@ -202,7 +202,7 @@ class Refetcher:
         reasons = "; ".join(f"{peer}: {str(error) or type(error).__name__}" for peer, error in refusals.items())
         sentence = f"{self._node} is repairing, and no other member can give it {what}: {reasons}"
         if sentence != self._progress.sentence:
-            self._log.warning("! repair waits", reason=sentence)
+            self._logger.warning("! repair waits", reason=sentence)
         self._progress.sentence, self._progress.waits = sentence, True
 
 

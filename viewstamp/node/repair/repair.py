@@ -127,7 +127,7 @@ class Repairer:
         self._data_dir = data_dir
         self._members = members
         self._hello = hello
-        self._log = log
+        self._logger = log
         self._task: asyncio.Task[bool] | None = None
         self._is_closed = False
 
@@ -225,7 +225,9 @@ class Repairer:
         for name in disk.list_directory(f"{self._data_dir}/snapshots"):
             aside.move(f"{self._data_dir}/snapshots/{name}")
         begin_anew(disk, self._wal, aside)
-        self._log.error("! the log is set aside: the group lost acknowledged records", aside=aside.directory, pair=pair)
+        self._logger.error(
+            "! the log is set aside: the group lost acknowledged records", aside=aside.directory, pair=pair
+        )
 
     async def close(self) -> None:
         """Give up a repair that is under way. Idempotent."""
@@ -253,7 +255,7 @@ class Repairer:
             hello={**self._hello(), "node": own, "incarnation": state.incarnation, "address": ""},
             network=self._host.network,
             progress=progress,
-            log=self._log,
+            log=self._logger,
         )
 
     async def _repair(self, error: CorruptionError) -> bool:
@@ -265,13 +267,13 @@ class Repairer:
             look = await in_thread(self._look, error)
             if look is None:
                 return False
-            self._log.error("! damaged", reason=error.message, gaps=str(look.found.gaps), end=look.found.end)
+            self._logger.error("! damaged", reason=error.message, gaps=str(look.found.gaps), end=look.found.end)
             self.salvaged = self._salvage(look)
             refetcher = self._refetcher(look.state, look.membership, self.progress)
             try:
                 await self._mend(look, refetcher, aside)
             except GoneError:
-                self._log.error("! no member keeps what is missing: the log begins anew")
+                self._logger.error("! no member keeps what is missing: the log begins anew")
                 await in_thread(self._begin_anew, look, aside)
             finally:
                 refetcher.close()
@@ -287,7 +289,7 @@ class Repairer:
 
     def _say_repaired(self, aside: Quarantine) -> None:
         assert self.progress is not None, "a repair is under way"
-        self._log.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
+        self._logger.warning("= repaired", bytes=self.progress.bytes, peer=self.progress.source, aside=aside.directory)
 
     async def _repair_beginning(self, begin: Index) -> bool:
         self.progress = RepairProgress(sentence=f"{self._node} looks for the beginning of its log")
@@ -305,7 +307,7 @@ class Repairer:
             try:
                 if not await refetcher.has(region.start, first_index):
                     return False
-                self._log.error("! the beginning of the log is lost", start=region.start, end=first_index)
+                self._logger.error("! the beginning of the log is lost", start=region.start, end=first_index)
                 self.salvaged = self._salvage(look)
                 await self._rebuild(look, region, None, refetcher, aside)
             except GoneError:
@@ -427,7 +429,7 @@ class Repairer:
             membership=look.membership.encode(),
         )
         look.control.write(look.state)
-        self._log.warning("= silent until the log is what it was", pair=pair, cut=cut)
+        self._logger.warning("= silent until the log is what it was", pair=pair, cut=cut)
 
     def _begin_reborn(self, error: CorruptionError, incarnation: str) -> bool:
         """Set everything aside: without term and vote this is a lost disk (rule 18). Blocking.
@@ -457,7 +459,7 @@ class Repairer:
         )
         ControlFile.open(disk, self._data_dir).write(state)
         begin_anew(disk, self._wal, Quarantine(disk, self._data_dir), state.log_id)
-        self._log.error("! term and vote are lost: it joins anew", reason=error.message, member=member, aside=aside)
+        self._logger.error("! term and vote are lost: it joins anew", reason=error.message, member=member, aside=aside)
         return True
 
     def _begin_anew(self, look: _Look, aside: Quarantine) -> None:

@@ -94,7 +94,7 @@ class Scrubber(AsyncActor[None]):
         self._node = node
         self._snapshots = snapshots
         self._find_lost_beginning = find_lost_beginning
-        self._log = log
+        self._logger = log
         self._bytes = 0
         self._damaged: list[str] = []
 
@@ -141,7 +141,7 @@ class Scrubber(AsyncActor[None]):
         again = await self._read_segment(segment) if error is not None else None
         if again is not None and self._is_there(segment):
             self._damaged.append(segment.path)
-            self._log.error("! rot in the log", path=again.path, reason=again.message)
+            self._logger.error("! rot in the log", path=again.path, reason=again.message)
             self._node.on_rot(again)
 
     async def _read_segment(self, segment: Segment) -> CorruptionError | None:
@@ -166,7 +166,7 @@ class Scrubber(AsyncActor[None]):
             if stored not in self._store.stored:
                 return  # removed meanwhile
             self._damaged.append(stored.path)
-            self._log.error("! damaged snapshot", path=stored.path, reason=error.message)
+            self._logger.error("! damaged snapshot", path=stored.path, reason=error.message)
             self._store.set_aside(stored, error)
             if self._snapshots.is_base_lost:
                 # A leader like that would offer it, or nothing, for ever: somebody else may have one that is whole.

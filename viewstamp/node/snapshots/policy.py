@@ -111,7 +111,7 @@ class Snapshotter(AsyncActor[None]):
         self._inbox = inbox
         self._load_bytes = load_bytes
         self._load_seconds = load_seconds
-        self._log = log
+        self._logger = log
         self._cut: SnapshotView | None = None
         self._wanted: list[asyncio.Future[StoredSnapshot]] = []
         self._wake = applier.due
@@ -308,7 +308,7 @@ class Snapshotter(AsyncActor[None]):
                 self._applier.unsaved_seconds -= covered[1]
         except (StorageFullError, RequestError) as error:
             # No room for it, or an actor holds what cannot be packed: the log has to grow meanwhile.
-            self._log.error("! no snapshot", reason=error.message, remedy=error.remedy)
+            self._logger.error("! no snapshot", reason=error.message, remedy=error.remedy)
             self._not_before = self._clock.monotonic() + _RETRY_SECONDS
             result = error
         except UnavailableError as error:
@@ -321,7 +321,7 @@ class Snapshotter(AsyncActor[None]):
             self._cut = None
         if isinstance(result, StoredSnapshot):
             seconds = round(self._clock.monotonic() - started, 3)
-            self._log.info("= snapshot", index=result.end - 1, bytes=result.size, seconds=seconds)
+            self._logger.info("= snapshot", index=result.end - 1, bytes=result.size, seconds=seconds)
             self._wal.drop_replaced()  # What this node holds now is its own again, and applied.
         self._tell(result, asked)
 
@@ -395,7 +395,7 @@ class Snapshotter(AsyncActor[None]):
             self._was_pressed = is_pressed
             if is_pressed:
                 left, total = self._wal.bytes_left, self._wal.bytes_max
-                self._log.warning("! the log is filling up", left=left, of=total, remedy=self.explain_full())
+                self._logger.warning("! the log is filling up", left=left, of=total, remedy=self.explain_full())
         now = self._clock.monotonic()
         self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
         self._reached = {each: end for each, end in self._reached.items() if each in self.store.stored}
@@ -413,7 +413,7 @@ class Snapshotter(AsyncActor[None]):
                 self._trimmed = trimmed
                 self._inbox.put(trimmed)
         for path in await self.store.prune(base, self._options.kept_max, list(self._sent), self._are_near):
-            self._log.info("= snapshot removed", path=path)
+            self._logger.info("= snapshot removed", path=path)
         await self._retry_removals()
 
     async def _retry_removals(self) -> None:
@@ -424,7 +424,7 @@ class Snapshotter(AsyncActor[None]):
             await self.store.retry_removals()
             stuck = self.stuck_files
         for path in stuck.keys() - self._reported_stuck:
-            self._log.warning(
+            self._logger.warning(
                 "! cannot remove a file that is not needed",
                 path=path,
                 reason=stuck[path],
@@ -453,4 +453,4 @@ class Snapshotter(AsyncActor[None]):
         self._wal.trim(end, on_done)
         await done
         if self._wal.first_index > before:
-            self._log.info("= log dropped", first_index=self._wal.first_index, bytes=self._wal.bytes_used)
+            self._logger.info("= log dropped", first_index=self._wal.first_index, bytes=self._wal.bytes_used)

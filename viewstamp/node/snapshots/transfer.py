@@ -69,7 +69,7 @@ class SnapshotFetcher(AsyncActor[None]):
         self._network = network
         self._log_store = log_store
         self._inbox = inbox
-        self._log = log
+        self._logger = log
         self.progress: dict[str, object] = {}
         """What is being fetched, for ``status``: {"from", "index", "bytes", "size"}; empty = nothing."""
         self._offer: SnapshotOffer | None = None
@@ -104,7 +104,9 @@ class SnapshotFetcher(AsyncActor[None]):
                 CorruptionError,
                 StorageFullError,
             ) as error:
-                self._log.warning("! snapshot not fetched", peer=offer.source, index=offer.end - 1, reason=str(error))
+                self._logger.warning(
+                    "! snapshot not fetched", peer=offer.source, index=offer.end - 1, reason=str(error)
+                )
                 await asyncio.sleep(_PAUSE_SECONDS)
             finally:
                 self.progress = {}
@@ -113,7 +115,7 @@ class SnapshotFetcher(AsyncActor[None]):
         """Fetch one snapshot, unless its file is here already; then have it installed."""
         stored = self._store.find(offer.end, offer.last_term)
         if stored is None:
-            self._log.info("= fetching a snapshot", peer=offer.source, index=offer.end - 1)
+            self._logger.info("= fetching a snapshot", peer=offer.source, index=offer.end - 1)
             stored = await self._receive(offer)
         try:
             prepared = await in_thread(self._prepare, stored)
