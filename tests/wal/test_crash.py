@@ -184,7 +184,7 @@ def check_recovered(
     """Open what is there and compare it with what may be there; return the journal that goes on from it."""
     found: list[Batch] = []
     seen = Survey(disk=disk, directory=DIRECTORY, known=Known(first_index_max=None)).run()
-    first_index = Index(seen.first_index if seen.segments else journal.base)
+    first_index = Index(seen.judgement.first_index if seen.segments else journal.base)
     if options.bytes_max:
         assert bytes_on(disk) <= options.bytes_max, "at any instant"
     control = ControlFile.open(disk, "/data")

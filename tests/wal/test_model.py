@@ -149,7 +149,7 @@ class Model:
         """Open what is there, and compare it with what may be there."""
         found: list[Batch] = []
         seen = Survey(disk=self.disk, directory=DIRECTORY, known=Known(first_index_max=None)).run()
-        first_index = Index(seen.first_index if seen.segments else self.journal.base)
+        first_index = Index(seen.judgement.first_index if seen.segments else self.journal.base)
         control = ControlFile.open(self.disk, "/data")
         wal = Wal.open(
             self.disk, DIRECTORY, options, on_batch=lambda batch, _: found.append(batch), first_index=first_index

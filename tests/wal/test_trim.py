@@ -94,9 +94,9 @@ def test_a_trim_is_durable_segment_by_segment_the_first_one_first(disk: Simulate
         trim(wal, 25)
     disk.crash()
     found = Survey(disk=disk, directory=DIRECTORY, known=Known(first_index_max=25)).run()
-    assert (found.verdict, found.end) == ("clean", 41)
+    assert (found.judgement.verdict, found.judgement.end) == ("clean", 41)
     gone = (call - 1) // 2
-    assert found.first_index in ((1, 7, 13, 19, 25)[gone], (1, 7, 13, 19, 25)[gone + 1])
+    assert found.judgement.first_index in ((1, 7, 13, 19, 25)[gone], (1, 7, 13, 19, 25)[gone + 1])
 
 
 @simulated

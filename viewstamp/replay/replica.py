@@ -195,16 +195,7 @@ def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda
         return scan_segment(disk, file.path, file.number, limit=file.limit, on_bytes=on_bytes)
     except (StorageError, FileNotFoundError) as error:
         scan = SegmentScan(number=file.number, path=file.path, size=0, rest=Rest.BYTES, tail=Rest.BYTES)
-        scan.stop = Stop(
-            location=0,
-            complete=False,
-            contradicts=True,
-            expected="a segment",
-            found=str(error),
-            end=None,
-            term=None,
-            group=0,
-        )
+        scan.stop = Stop(0, False, True, "a segment", str(error), None, None, 0)
         scan.holes.append(Hole(0, 0, None, None, "a segment", str(error)))
         return SegmentTable(scan)
 

@@ -70,8 +70,8 @@ class Wal:
         self._catalogue = writer.catalogue
         self._writer = writer
         self._spares = spares
-        self._end = found.end
-        self._durable_end = found.end
+        self._end = found.judgement.end
+        self._durable_end = found.judgement.end
         self._commit_hint = found.state.commit_hint
         self._cuts: deque[int] = deque()
         self._waiting: deque[Reservation] = deque()
@@ -168,7 +168,7 @@ class Wal:
         for item in found.walk():
             if isinstance(item, tuple):
                 on_batch(item[1], found.state.commit_hint)
-        if found.verdict == "corruption":
+        if found.judgement.verdict == "corruption":
             raise found.error()
         spares = settle_names(disk, directory, options.segment_bytes, options.bytes_max, found, log_id)
         writer = take_over(disk, directory, options.segment_bytes, options.sync_seconds, found, spares, log_id)

@@ -89,7 +89,7 @@ def read_batches(disk: Disk, path: str) -> Iterator[Batch]:
     for item in _walk(survey):
         if isinstance(item, tuple):
             yield item[1]
-    if survey.verdict == "corruption":
+    if survey.judgement.verdict == "corruption":
         raise survey.error()
 
 
@@ -265,12 +265,12 @@ def _look(disk: Disk, path: str) -> Verification:
         damage = Corruption(segment=name, location=error.location, expected=error.expected, found=error.found)
     return Verification(
         path=path,
-        verdict=survey.verdict if survey is not None else "corruption",
+        verdict=survey.judgement.verdict if survey is not None else "corruption",
         segments=len(survey.segments) if survey is not None else 0,
         batches=survey.batches if survey is not None else 0,
         records=survey.records if survey is not None else 0,
-        first_index=survey.first_index if survey is not None else 1,
-        last_index=survey.end - 1 if survey is not None else 0,
+        first_index=survey.judgement.first_index if survey is not None else 1,
+        last_index=survey.judgement.end - 1 if survey is not None else 0,
         torn_bytes=survey.judgement.torn_bytes if survey is not None else 0,
         damage=() if damage is None else (damage,),
     )

@@ -89,25 +89,10 @@ class Survey:
     _term_before: int = 0
 
     @property
-    def verdict(self) -> LogVerdict:
-        """The verdict of the table."""
-        return self.judgement.verdict
-
-    @property
     def judgement(self) -> LogJudgement:
         """What the files mean, after the walk."""
         assert self.judged is not None, "walk comes first"
         return self.judged
-
-    @property
-    def first_index(self) -> int:
-        """The index of the first record, or of the one that comes next where there is none."""
-        return self.judgement.first_index
-
-    @property
-    def end(self) -> int:
-        """The index after the last intact record."""
-        return self.judgement.end
 
     def recovery(self) -> Recovery:
         """Return the result as a value."""
@@ -169,7 +154,7 @@ class Survey:
             self.state.number = max(self.state.number, mark.group)
             self.state.generation = max(self.state.generation, mark.generation)
         self.judged = judge(scan, self.known)
-        if self.verdict == "corruption":
+        if self.judged.corruption is not None:
             self._check_log_ids()
 
     def _walk_segments(self) -> Iterator[Found]:
@@ -354,7 +339,9 @@ def take_over(
         assert fresh is not None, "a log has a segment"
         generation += 1
         path = f"{directory}/{segment_name(fresh)}"
-        segments.append(Segment(number=fresh, generation=generation, path=path, first_index=found.end, length=0))
+        segments.append(
+            Segment(number=fresh, generation=generation, path=path, first_index=found.judgement.end, length=0)
+        )
     if found.judgement.torn_number is not None:
         spares.give(_cut(disk, f"{directory}/{segment_name(found.judgement.torn_number)}", 0))
     if found.segments:
@@ -365,13 +352,13 @@ def take_over(
         directory,
         segment_bytes,
         sync_seconds,
-        Catalogue(segments, found.end),
+        Catalogue(segments, found.judgement.end),
         spares,
         file,
         allocated=file.size(),
         group=found.state.number,
         generation=generation,
-        end=found.end,
+        end=found.judgement.end,
         term=(found.state.term or 0) if found.segments else found.previous_term,
         closed=True,
         log_id=log_id,
@@ -379,7 +366,9 @@ def take_over(
     writer.commit_hint = found.state.commit_hint
     if found.segments and fresh is not None:
         writer.enter(fresh)
-    elif found.segments and (found.last_group is None or not found.last_group.is_empty or found.verdict != "clean"):
+    elif found.segments and (
+        found.last_group is None or not found.last_group.is_empty or found.judgement.verdict != "clean"
+    ):
         writer.close_group()
     _fill(disk, directory, segment_bytes, writer)
     return writer
@@ -414,7 +403,7 @@ def _settle(disk: Disk, segment: Segment, found: Survey) -> int:
     file = disk.open(segment.path)
     try:
         before = file.size()
-        if segment.sealed or (found.verdict == "torn-tail" and found.judgement.torn_number is None):
+        if segment.sealed or (found.judgement.verdict == "torn-tail" and found.judgement.torn_number is None):
             file.truncate(segment.length)
         start = found.last_group.durable if found.last_group is not None else 0
         file.write(start, [file.read(start, segment.length - start)])

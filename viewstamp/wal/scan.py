@@ -69,7 +69,7 @@ class Rest(Enum):
     BYTES = "bytes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The first byte that is not understood, behind the last intact batch or group header, or the end of the file.
 
@@ -323,19 +323,18 @@ class SegmentScanner:
             state.enter(header)
         return not wrong
 
-    def stop_at(self, location: int) -> Stop:
-        """Return the stop of a pass that ends at ``location`` without having read up to there."""
+    def stop_at(
+        self,
+        location: int,
+        *,
+        complete: bool = True,
+        contradicts: bool = False,
+        expected: str = "a group or the end",
+        found: str = Rest.NOTHING.value,
+    ) -> Stop:
+        """Return the stop of a pass that ends at ``location``, read up to there or not."""
         state = self.state
-        return Stop(
-            location=location,
-            complete=True,
-            contradicts=False,
-            expected="a group or the end",
-            found=Rest.NOTHING.value,
-            end=state.end,
-            term=state.term,
-            group=state.number,
-        )
+        return Stop(location, complete, contradicts, expected, found, state.end, state.term, state.number)
 
     def items(self, start: int = SEGMENT_HEADER_SIZE) -> Iterator[ScanItem]:
         """Yield each group header, then each of its batches with its location.
@@ -488,19 +487,10 @@ class SegmentScanner:
 
     def _set_stop(self, at: int, complete: bool, expected: str, found: str, *, contradicts: bool = False) -> None:
         """Note the first place that is not understood, and what stands behind it; later ones are not noted."""
-        scan, state = self.scan, self.state
+        scan = self.scan
         if scan.stop is not None:
             return
-        scan.stop = Stop(
-            location=at,
-            complete=complete,
-            contradicts=contradicts,
-            expected=expected,
-            found=found,
-            end=state.end,
-            term=state.term,
-            group=state.number,
-        )
+        scan.stop = self.stop_at(at, complete=complete, contradicts=contradicts, expected=expected, found=found)
         scan.rest, scan.used = rest_of(self._file, at, scan.size)
         if scan.rest is Rest.BYTES:
             scan.later = self._later_durable(at)
