@@ -30,7 +30,7 @@ def log_before_failed() -> AbstractContextManager[None]:
     original = Node._on_failed
 
     def on_failed(self: Node, failure: Failure) -> None:
-        self._log.error("! node failed", part=failure.actor, error=repr(failure.error))
+        self._logger.error("! node failed", part=failure.actor, error=repr(failure.error))
         original(self, failure)
 
     return patched(Node, _on_failed=on_failed)
