@@ -140,7 +140,7 @@ class Appends:
         atomic: bool,
         expected_position: int | None,
     ) -> Any:
-        """Append by the long way: with checks, a place in the line, and a timer where one is needed."""
+        """Append by the long way: with checks, through the queue, and with a timer if one is needed."""
         self._router.start()
         check_topic(topic)
         if expected_position is not None and as_whole(expected_position, "a position") < 1:

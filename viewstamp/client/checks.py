@@ -114,7 +114,7 @@ def as_whole(value: object, what: str) -> int:
 
 
 def check_topic(name: str) -> str:
-    """Return the name of a topic, which must be none that would stand in the waiting line as an actor.
+    """Return the name of a topic, which must not be one that stands for an actor in the send queue.
 
     Raises:
       UnknownTopicError: it is.

@@ -295,12 +295,12 @@ async def open_connection(
       WrongClusterError, PeerError, FrameError: somebody else answers there.
       WrongNodeError: not the node that is ``expected``.
     """
-    link = NodeConnection(runtime, address, request_ids, frame_bytes_max=frame_bytes_max)
+    connection = NodeConnection(runtime, address, request_ids, frame_bytes_max=frame_bytes_max)
 
     async def greet() -> None:
-        await network.connect(address, link.accept)
+        await network.connect(address, connection.accept)
         try:
-            await link.greet(cluster_id, expected, challenge)
+            await connection.greet(cluster_id, expected, challenge)
         except PeerError:
             on_answer()
             raise
@@ -309,20 +309,20 @@ async def open_connection(
     try:
         await runtime.within(timeout, greet())
     except TimeoutError:
-        link.abort()
+        connection.abort()
         raise UnavailableError(
             f"{address} did not answer within {timeout:g} s", remedy="check that the node runs and can be reached"
         ) from None
     except OSError as error:
-        link.abort()
+        connection.abort()
         raise UnavailableError(
             f"cannot connect to {address}: {error.strerror or error}",
             remedy="check that the node runs and that the address is right",
         ) from error
     except BaseException:
-        link.abort()
+        connection.abort()
         raise
-    return link
+    return connection
 
 
 def too_large(size: int) -> ResultTooLargeError:
