@@ -74,23 +74,33 @@ class Member:
         """Whether it was removed, and is never started again."""
         self.is_stopping = False
         """Whether its present process was asked to stop cleanly."""
-        self.foreign: tuple[str, bytes, bytes] | None = None
-        """Path, own bytes, and header of the segment of another member that was put there; None = there is none."""
+        self.foreign: tuple[str, bytes, bytes, bytes] | None = None
+        """Path, own bytes, header and log id of another member's segment that was put there; None = there is none."""
 
     @property
     def foreign_path(self) -> str | None:
         """Where a segment of another member stands in this one's log; None = nowhere, or it was set aside since."""
         if self.foreign is not None:
-            path, _, header = self.foreign
+            path, _, header, _ = self.foreign
             volume = self.disk.volume
             if not volume.exists(path) or bytes(volume.find(path).data[: len(header)]) != header:
                 self.foreign = None  # The node lost its control file too, and set the whole directory aside.
         return self.foreign[0] if self.foreign is not None else None
 
+    def complains_of_foreign(self, error: ConfigError) -> bool:
+        """Say whether an error is about the foreign segment: it names that one's log, as found or as expected.
+
+        A node that lost its control file cannot tell which of two logs in its directory is its own. It may name a
+        segment of its own as the one of another log.
+        """
+        if self.foreign_path is None or self.foreign is None:
+            return False
+        return self.data_dir in error.message and self.foreign[3].hex() in error.message
+
     def put_own_file_back(self) -> None:
         """Put the node's own segment back in the place of the foreign one."""
         assert self.foreign is not None, "there is none"
-        (path, data, _), self.foreign = self.foreign, None
+        (path, data, *_), self.foreign = self.foreign, None
         self.disk.volume.find(path).become(data)
 
     @property
@@ -265,7 +275,7 @@ class Cluster:
             failure = error
         if isinstance(failure, ClosedError) and member.is_stopping:
             return
-        if isinstance(failure, ConfigError) and member.foreign is not None and member.foreign[0] in failure.message:
+        if isinstance(failure, ConfigError) and member.complains_of_foreign(failure):
             member.put_own_file_back()
         elif not isinstance(failure, StorageError) and not (
             isinstance(failure, CorruptionError) and self.may_refuse(member)

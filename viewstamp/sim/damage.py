@@ -294,7 +294,7 @@ def _foreign_segment(member: Member, disks: DiskLogs, entropy: random.Random) ->
     """
     own, volume = disks.by_name[member.name].paths(), member.disk.volume
     others = [
-        (other.disk.volume, path)
+        (other.disk.volume, path, disks.by_name[other.name].log_id(path))
         for other in member.cluster.members
         if other is not member and other.name in disks.by_name
         for path in disks.by_name[other.name].paths()
@@ -303,10 +303,10 @@ def _foreign_segment(member: Member, disks: DiskLogs, entropy: random.Random) ->
     if not own or not others or volume.possible(f"{member.data_dir}/wal/{MARK_NAME}"):
         return False
     path = entropy.choice(own)
-    source, other_path = entropy.choice(others)
+    source, other_path, log_id = entropy.choice(others)
     inode = volume.find(path)
     own_bytes, foreign_bytes = bytes(inode.data), bytes(source.find(other_path).data)
-    member.foreign = path, own_bytes, foreign_bytes[:SEGMENT_HEADER_SIZE]
+    member.foreign = path, own_bytes, foreign_bytes[:SEGMENT_HEADER_SIZE], log_id
     inode.become(foreign_bytes)
     return True
 

@@ -225,6 +225,13 @@ class DiskLog:
         """Return the segments that were written, in order."""
         return [f"{self._wal}/{segment_name(number)}" for number, each in self._segments.items() if each.header]
 
+    def log_id(self, path: str) -> bytes:
+        """Return the id that a segment of :meth:`paths` carries."""
+        number = parse_segment_name(posixpath.basename(path))
+        header = self._segments[number].header if number is not None else None
+        assert header is not None, "it is one of its own"
+        return header.log_id
+
     @property
     def newest(self) -> tuple[str, int] | None:
         """The last segment that was written, and how many bytes of it hold groups; None = there is none."""

@@ -108,7 +108,7 @@ def _replayed(world: World, machines: Sequence[Member]) -> Contents | None:
     except NoQuorumError:
         return None
     except ConfigError as error:
-        if any(path in error.message for path in foreign):
+        if any(machine.complains_of_foreign(error) for machine in machines):
             return None
         raise
     if foreign:
