@@ -20,10 +20,20 @@ def test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_an
     (tmp_path / "n1").mkdir()
     control = ControlFile.open(RealDisk(), str(tmp_path / "n1"))
     control.write(ControlState(cluster_id=cluster.id, node_id="n1", incarnation="aa"))
-    assert cluster.target.expected == {
-        cluster.node("n1").address: ExpectedNode(node="n1", incarnation="aa", file=str(tmp_path / "n1.toml")),
-        cluster.node("n2").address: ExpectedNode(node="n2", file=str(tmp_path / "n2.toml")),
+    expected = cluster.target.expected
+    assert expected == {
+        cluster.node("n1").address: ExpectedNode(
+            node="n1",
+            incarnation="aa",
+            file=str(tmp_path / "n1.toml"),
+            directory=str(tmp_path / "n1"),
+            directory_id=expected[cluster.node("n1").address].directory_id,
+        ),
+        cluster.node("n2").address: ExpectedNode(
+            node="n2", file=str(tmp_path / "n2.toml"), directory=str(tmp_path / "n2")
+        ),
     }
+    assert expected[cluster.node("n1").address].directory_id, "a copy of the directory has another one"
     for name in ("control-a", "control-b"):
         (tmp_path / "n1" / name).write_bytes(b"damaged")
     assert cluster.node("n1").identity.incarnation == ""  # The doctor has to be able to ask all the same.
