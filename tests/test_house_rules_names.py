@@ -1,8 +1,4 @@
-"""House rules about names: one name means one thing, and each module is found from its package's docstring.
-
-``STILL_UNNAMED`` lists what broke a rule when it was written. It only shrinks: an entry that is mended fails its test
-until it is removed.
-"""
+"""House rules about names: one name means one thing, and each module is found from its package's docstring."""
 
 from __future__ import annotations
 
@@ -20,19 +16,6 @@ TWO_FACES = {
     "EmbeddedNode": "the same node for asyncio and for trio",
 }
 """Class names that stand in several modules on purpose, and why."""
-
-STILL_UNNAMED = {
-    "streams": {
-        "machine",
-        "session",
-        "sessions",
-        "settings",
-        "staging",
-        "state",
-        "topic",
-    },
-}
-"""For each package the modules that its docstring does not name yet; never add one."""
 
 
 def test_no_public_class_name_stands_twice() -> None:
@@ -60,11 +43,8 @@ def test_each_package_names_its_modules() -> None:
     A name stands in backticks, alone or at the end of a path: ``format``, ``wal/format.py``, ``viewstamp.wal.format``.
     """
     packages = {place(path.parent) if path.parent != PACKAGE else "viewstamp": path.parent for path in MODULES}
-    unnamed = {package: unnamed_modules(path) for package, path in packages.items()}
-    missing = {package: sorted(found - STILL_UNNAMED.get(package, set())) for package, found in unnamed.items()}
-    assert {package: found for package, found in missing.items() if found} == {}
-    mended = {package: sorted(listed - unnamed.get(package, set())) for package, listed in STILL_UNNAMED.items()}
-    assert {package: found for package, found in mended.items() if found} == {}, "mended: remove from STILL_UNNAMED"
+    unnamed = {package: sorted(unnamed_modules(path)) for package, path in packages.items()}
+    assert {package: found for package, found in unnamed.items() if found} == {}
 
 
 def test_the_error_tree_in_the_docstring_is_the_tree_of_classes() -> None:

@@ -23,6 +23,12 @@ What it promises
   * A cut is the whole state at one index, whatever is applied while it is handed out; a machine that adopts it
     goes on exactly as the one it was taken of.
 
+The modules
+  * ``machine``: :class:`Streams`, which a node runs. ``ledger``: what each batch does to topics and sinks.
+    ``admission``: the state as it will be once the leader's whole log is applied.
+  * ``state``: what all members have alike. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks): its parts.
+    ``settings``: what a topic's own records say. ``cut``: the state at one index, in pieces for a snapshot.
+
 What it assumes
   * ``apply`` gets every committed batch once, in log order; ``admit`` is called between ``begin_leading`` and
     ``stop_leading``, by a leader that has applied all that earlier terms left in the log.
