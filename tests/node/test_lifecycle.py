@@ -496,7 +496,7 @@ async def test_requests_that_come_while_a_node_stops_are_answered_or_their_conne
 
 async def test_a_group_with_slow_elections_can_be_described(tmp_path: Path) -> None:
     """What a status shows of a group that runs: who leads, how far everybody is, who is connected."""
-    async with Group(tmp_path, 3, core=CoreOptions(election_timeout_ticks=30, heartbeat_ticks=5)) as group:
+    async with Group(tmp_path, 3, core=CoreOptions(election_timeout_ticks=300, heartbeat_ticks=5)) as group:
         await group.run()
         await fill(group)
         await group.caught_up()
