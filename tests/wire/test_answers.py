@@ -58,6 +58,12 @@ def test_every_class_of_error_is_sent_with_its_fields_or_known_not_to_be() -> No
         assert type(again(kind("no", remedy="r"))) is kind
 
 
+@pytest.mark.parametrize("body", [{}, {"message": ""}, {"message": None, "error": "OverloadedError"}])
+def test_an_error_without_a_message_still_says_something(body: dict[str, object]) -> None:
+    for name in ("NotLeaderError", "OutcomeUnknownError", "NoSuchError"):
+        assert "refused with" in str(error_from({"error": name} | body))
+
+
 def test_an_unknown_class_names_itself_and_promises_nothing() -> None:
     found = error_from({"error": "NewerError", "message": "no"})
     assert type(found) is errors.ViewstampError

@@ -116,7 +116,8 @@ def error_from(body: Mapping[str, Any]) -> ViewstampError:
 
     A class that this version does not know becomes a plain ViewstampError that names it: never "nothing was written".
     """
-    name, message, remedy = str(body.get("error", "")), str(body.get("message", "")), str(body.get("remedy") or "")
+    name, remedy = str(body.get("error", "")), str(body.get("remedy") or "")
+    message = str(body.get("message") or f"refused with {name or 'an error'}, and no message")
     if name == OutcomeUnknownError.__name__:
         return OutcomeUnknownError(message, token=None, remedy=remedy)
     if name in _DETAILED:
