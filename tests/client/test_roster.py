@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -107,14 +108,14 @@ async def test_a_leader_at_an_address_that_the_directory_does_not_have_is_sent_n
     client = cluster.client(*known, expected=expected)
     leader = cluster.nodes[0].address
     for call in (
-        client.create_topic("t"),
-        client.trim_topic("t", 1),
-        client.remove_member("n2"),
-        client.transfer_leadership("n2"),
-        client.list_snapshots(),
+        partial(client.create_topic, "t"),
+        partial(client.trim_topic, "t", 1),
+        partial(client.remove_member, "n2"),
+        partial(client.transfer_leadership, "n2"),
+        client.list_snapshots,
     ):
         with pytest.raises(WrongNodeError, match=leader):
-            await asyncio.wait_for(call, 5)
+            await asyncio.wait_for(call(), 5)
     assert not cluster.nodes[0].connections
     assert "n1" not in {node for node, _ in cluster.requests}
 
@@ -141,9 +142,9 @@ async def test_a_node_that_replays_its_log_is_sent_nothing_but_status_until_it_c
         node.incarnation = None
     client = cluster.client(expected=expect(cluster))
     assert all(status["reachable"] for status in await client.status())
-    for call in (client.list_topics(timeout=0.05), client.create_snapshot("n1", timeout=0.05)):
+    for call in (client.list_topics, partial(client.create_snapshot, "n1")):
         with pytest.raises(UnavailableError):
-            await call
+            await call(timeout=0.05)
     task = asyncio.create_task(client.create_topic("orders", timeout=10))
     await asyncio.sleep(0.05)
     assert {kind for _, kind in cluster.requests} == {FrameKind.STATUS}
