@@ -11,6 +11,7 @@ from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import Actors
 from viewstamp.embed.compose import compose_node, real_host, resolve
 from viewstamp.embed.run_node import run_on_fast_loop
+from viewstamp.host.blocking import to_the_end
 from viewstamp.host.logger import Logger
 from viewstamp.node.node import Node
 
@@ -145,4 +146,5 @@ class NodeThread:
             await loop.create_future()
         finally:
             self._task = None
-            await node.stop()
+            # In a task of its own: until Python 3.11.2 a timeout in a cancelled task raises CancelledError.
+            await to_the_end(node.stop())
