@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,8 @@ Version = tuple[int, int]
 def candidates() -> Iterator[Path]:
     """Yield interpreters that may be there: on the path, and those that pyenv keeps."""
     for directory in os.environ.get("PATH", "").split(os.pathsep):
-        yield from sorted(Path(directory).glob("python3.[1-9][0-9]"))
+        with suppress(PermissionError):  # A directory of another user, as `su` leaves it on the path.
+            yield from sorted(Path(directory).glob("python3.[1-9][0-9]"))
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     yield from sorted(pyenv.glob("versions/3.[1-9][0-9]*/bin/python3"))
 
