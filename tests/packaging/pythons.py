@@ -34,11 +34,11 @@ Version = tuple[int, int]
 
 def candidates() -> Iterator[Path]:
     """Yield interpreters that may be there: on the path, and those that pyenv keeps."""
-    for directory in os.environ.get("PATH", "").split(os.pathsep):
-        with suppress(PermissionError):  # A directory of another user, as `su` leaves it on the path.
-            yield from sorted(Path(directory).glob("python3.[1-9][0-9]"))
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(pyenv.glob("versions/3.[1-9][0-9]*/bin/python3"))
+    places = [(Path(each), "python3.[1-9][0-9]") for each in os.environ.get("PATH", "").split(os.pathsep)]
+    for directory, pattern in (*places, (pyenv, "versions/3.[1-9][0-9]*/bin/python3")):
+        with suppress(PermissionError):  # A directory of another user, as `su` leaves it in the environment.
+            yield from sorted(directory.glob(pattern))
 
 
 def interpreters() -> dict[Version, Path]:
