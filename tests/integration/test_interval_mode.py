@@ -185,7 +185,7 @@ async def test_a_slow_sync_stalls_neither_the_loop_nor_the_order(tmp_path: Path,
         await group.run()
         ledger = group.client().actor("ledger", Ledger)
         await ledger.enter("only", 1)
-        syncs.seconds = 0.2
+        syncs.seconds = 0.6
         told: list[int] = []
 
         async def call(caller: str) -> None:
@@ -200,5 +200,5 @@ async def test_a_slow_sync_stalls_neither_the_loop_nor_the_order(tmp_path: Path,
             stall = max(stall, time.monotonic() - before)
         await calling
         assert told == list(range(2, 152))
-        assert stall < 0.1, "the loop waited for the disk"
+        assert stall < syncs.seconds / 2, "the loop waited for the disk"
         syncs.seconds = 0.0
