@@ -107,3 +107,15 @@ def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None
     assert n1.starts > 3, "it refuses, and is started again like any service"
     assert world.leader is n2
     world.close()
+
+
+def test_before_the_first_record_no_voter_may_be_damaged() -> None:
+    """No record names a disk yet, so none of the three can help to elect (protocol rule 18): the budget is spent."""
+    world = World(1, Swarm(nodes=3, faults={}, sync_seconds=1.0))
+    for member in world.members:
+        world.bring_up(member)
+    assert world.loop.run_until(lambda: len(world.disks.by_name) == 3, seconds=1)
+    for member in world.members:
+        world.take_down(member, power=False)
+    assert [world.damages.lose_power(member) for member in world.members] == [False, False, False]
+    world.close()

@@ -188,6 +188,8 @@ class Damages:
             sets.append(frozenset((*(each for each in membership.voters if each not in replaced), *membership.joining)))
             if membership.is_joint:
                 sets.append(frozenset(membership.outgoing))
+        if not sets:  # Before the first record, and while nobody runs: the settings say who votes.
+            sets.append(frozenset(member.id for member in self._cluster.members))
         return sets
 
     def _current(self) -> list[Membership]:
