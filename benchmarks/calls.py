@@ -1,9 +1,17 @@
-"""How many Python calls does one append make: ``python -m benchmarks.calls [--functions N] [--only PACKAGE] [--json]``.
+"""How many Python calls does one append make: ``python -m benchmarks.calls [--functions N] [--role ROLE] [--json]``.
 
 A round costs what its distinct Python calls cost, and unlike a time their count depends on no other work. The cluster
 runs in the simulator without faults, and one client appends one record after the other. What is counted of each
-append, from its predecessor's answer to its own, is every start and every resumption of a function of the product, by
-package. Shown is the median, so that a heartbeat which falls into an append adds nothing.
+append, from its predecessor's answer to its own, is every start and every resumption of a Python function of the
+product, of the methods that the standard library generates for its classes (``__init__`` of a dataclass, ``__new__`` of
+a named tuple), and of ``typing.NewType``. It is counted by the process that makes the call: the leader, each follower,
+the client. A node's writer thread is part of the node. Shown are medians, so that a heartbeat which falls into an
+append adds nothing.
+
+Left out are the simulator and what it stands in for: the event loop, sockets, threads and files.
+
+``tests/benchmarks/test_calls.py`` fails when the counts grow. Python 3.12 and later make fewer calls than 3.11, because
+they run a comprehension without a call of its own.
 """
 
 from __future__ import annotations
@@ -12,39 +20,52 @@ import argparse
 import statistics
 import sys
 from collections import Counter
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import viewstamp
 from benchmarks.report import print_json
 from viewstamp.client.aio import Client
+from viewstamp.sim.loop import current_process
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.world import World
 
-__all__ = ["Counts", "calls_of_appends", "per_package"]
+__all__ = ["ROLES", "Counts", "calls_of_appends", "per_package", "per_role"]
 
-Counts = Counter[tuple[str, str]]
-"""Calls by module, a dotted name, and function."""
+Counts = Counter[tuple[str, str, str]]
+"""Calls by role, module and function."""
 
-_ROOT = Path(viewstamp.__file__).parent
-_SIMULATED = "sim"
+ROLES = ("leader", "follower", "client")
+"""Who makes calls; the count of ``follower`` is that of the follower that makes more."""
+
+_PRODUCT = "viewstamp."
+_SIMULATED = "viewstamp.sim."
+_GENERATED = "namedtuple_"
+"""How the module of the generated ``__new__`` of a named tuple is called."""
+_TYPING = "typing"
+_UNKNOWN = "world"
+"""The role of calls of the simulated world: nobody's."""
 
 
 def calls_of_appends(nodes: int = 3, appends: int = 100, warm_up: int = 20) -> list[Counts]:
-    """Return the calls of each append; those of the warm-up are left out."""
+    """Return the calls of each append, by role; those of the warm-up are left out.
+
+    The roles of the followers are ``follower-1``, ``follower-2`` and so on.
+    """
     modules: dict[str, str] = {}
     counts: Counts = Counter()
+    roles: dict[str, str] = {}
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event != "call":
             return
-        code = frame.f_code
-        module = modules.get(code.co_filename)
+        name = frame.f_globals.get("__name__", "")
+        module = modules.get(name)
         if module is None:
-            module = modules[code.co_filename] = _module_of(code.co_filename)
+            module = modules[name] = _shown(name)
         if module:
-            counts[module, code.co_qualname] += 1
+            process = current_process()
+            role = "client" if process is None else roles.get(process.name, _UNKNOWN)
+            counts[role, module, frame.f_code.co_qualname] += 1
 
     world = World(1, Swarm(nodes=nodes, faults={}))
     world.loop.after_event = None  # The checkers' calls are no append's.
@@ -56,6 +77,7 @@ def calls_of_appends(nodes: int = 3, appends: int = 100, warm_up: int = 20) -> l
         measured: list[Counts] = []
         async with Client(world.addresses, network=network, entropy=world.loop.entropy("client")) as client:
             await client.create_topic("orders")
+            roles.update(_roles(world))
             sys.setprofile(note)
             try:
                 for _ in range(warm_up + appends):
@@ -64,6 +86,7 @@ def calls_of_appends(nodes: int = 3, appends: int = 100, warm_up: int = 20) -> l
                     measured.append(counts.copy())
             finally:
                 sys.setprofile(None)
+        assert roles == _roles(world), "another member leads now"
         return measured[warm_up:]
 
     measured: list[Counts] = world.loop.run_until_complete(measure())
@@ -71,48 +94,72 @@ def calls_of_appends(nodes: int = 3, appends: int = 100, warm_up: int = 20) -> l
     return measured
 
 
-def _module_of(path: str) -> str:
-    """Return the dotted name of a module of the product, without the first part; "" for all other code."""
-    try:
-        return ".".join(Path(path).relative_to(_ROOT).with_suffix("").parts)
-    except ValueError:
-        return ""
+def _roles(world: World) -> dict[str, str]:
+    """Return the role of each process by its name."""
+    roles: dict[str, str] = {}
+    for member in world.members:
+        assert member.node is not None, "every member runs"
+        assert member.node.replica is not None, "every member has replayed its log"
+        assert member.process is not None, "every member has a process"
+        followers = len(roles) - ("leader" in roles.values())
+        roles[member.process.name] = "leader" if member.node.replica.is_leading else f"follower-{followers + 1}"
+    return roles
 
 
-def per_package(measured: list[Counts]) -> dict[str, int]:
-    """Return the median number of calls for each package, the most expensive first; the simulator is left out."""
+def _shown(name: str) -> str:
+    """Return how the calls of a module are shown: without the first part of its name; "" if they are not counted."""
+    if name.startswith(_PRODUCT):
+        return "" if name.startswith(_SIMULATED) else name.removeprefix(_PRODUCT)
+    return name if name.startswith(_GENERATED) or name == _TYPING else ""
+
+
+def _medians(measured: list[Counts], part: int) -> dict[str, int]:
+    """Return the median of an append's calls by one part of their keys: 0 = the role, 1 = the package."""
     sums: list[Counter[str]] = []
     for counts in measured:
         sums.append(Counter())
-        for (module, _), calls in counts.items():
-            sums[-1][module.split(".", maxsplit=1)[0]] += calls
-    packages = {package for each in sums for package in each} - {_SIMULATED}
-    medians = {package: int(statistics.median(each[package] for each in sums)) for package in packages}
+        for key, calls in counts.items():
+            if key[0] != _UNKNOWN:
+                sums[-1][key[part].split(".", maxsplit=1)[0]] += calls
+    names = {name for each in sums for name in each}
+    medians = {name: int(statistics.median(each[name] for each in sums)) for name in names}
     return dict(sorted(medians.items(), key=lambda item: (-item[1], item[0])))
 
 
+def per_package(measured: list[Counts]) -> dict[str, int]:
+    """Return the median number of calls for each package, the most expensive first."""
+    return _medians(measured, 1)
+
+
+def per_role(measured: list[Counts]) -> dict[str, int]:
+    """Return the median number of calls for each of ``ROLES``."""
+    medians = _medians(measured, 0)
+    followers = [calls for role, calls in medians.items() if role.startswith("follower")]
+    return {"leader": medians["leader"], "follower": max(followers, default=0), "client": medians["client"]}
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="print also the N most called functions")
-    parser.add_argument("--only", default="", metavar="PACKAGE", help="print functions of this package alone")
+    parser.add_argument("--role", default="", help="print functions of this role alone: leader, follower-1, client")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     measured = calls_of_appends(options.nodes)
-    table = per_package(measured)
+    packages, roles = per_package(measured), per_role(measured)
+    total = sum(packages.values())
     if options.json:
-        print_json({**table, "sum": sum(table.values())})
+        print_json({"packages": packages, "roles": roles, "sum": total})
         return
-    for package, calls in [*table.items(), ("sum", sum(table.values()))]:
-        print(f"{package:<12}{calls:>6}")
+    for name, calls in [*packages.items(), ("sum", total), *roles.items()]:
+        print(f"{name:<24}{calls:>6}")
     functions = {
         name: int(statistics.median(counts[name] for counts in measured)) for counts in measured for name in counts
     }
-    chosen = [(calls, *name) for name, calls in functions.items() if calls and name[0].startswith(options.only)]
-    for calls, module, function in sorted(chosen, key=lambda item: (-item[0], item[1:]))[: options.functions]:
-        if not module.startswith(_SIMULATED):
-            print(f"{calls:>6}  {module}.{function}")
+    chosen = [(calls, *name) for name, calls in functions.items() if calls and name[0].startswith(options.role)]
+    for calls, role, module, function in sorted(chosen, key=lambda item: (-item[0], item[1:]))[: options.functions]:
+        print(f"{calls:>6}  {role:<12}{module}.{function}")
 
 
 if __name__ == "__main__":
