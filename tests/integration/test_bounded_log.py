@@ -326,6 +326,38 @@ class NoSnapshots:
         return HookedDisk(RealDisk(), hook)
 
 
+async def test_a_log_that_grew_while_no_snapshot_could_be_taken_goes_on_by_itself(tmp_path: Path) -> None:
+    """A topic keeps its newest records, and the base is the last snapshot before them.
+
+    Had the log grown to its bound without a snapshot, the next one would lie behind the kept records and be no base:
+    the log would stay full, although little of it is held, until an operator trimmed the whole topic.
+    """
+    device = NoSnapshots()
+    async with ActorGroup(tmp_path, 1, wal=ROOMY, snapshots=OFTEN, disks=device.disk) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders", retain_bytes=100_000)
+        device.is_full = False
+        await client.append("orders", VALUE)
+        await client.create_snapshot()
+        device.is_full = True
+
+        async def append_until_refused() -> None:
+            for _ in range(10_000):
+                await client.append("orders", 4 * VALUE)
+
+        with pytest.raises(StorageFullError, match="no room for a snapshot") as refused:
+            await append_until_refused()
+        assert "viewstamp snapshot create" in refused.value.remedy
+        (status,) = await client.status()
+        assert "no room for a snapshot" in status["full"][0]
+        assert device.refused
+        device.is_full = False
+        for _ in range(200):
+            await as_soon_as_there_is_room(lambda: client.append("orders", 4 * VALUE))
+        assert (await client.status())[0]["full"] is None
+
+
 async def enter_until_full(ledger: type[Ledger]) -> tuple[int, StorageFullError]:
     """Enter until it is refused; return how many were taken, and the refusal."""
     for number in range(10_000):

@@ -656,6 +656,12 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "read-anything-first", Case("tests/node/test_crowd.py::test_before_a_hello_nothing_larger_than_a_hello_is_read")
     ),
+    Record(
+        "grow-without-snapshot",
+        Case(
+            "tests/integration/test_bounded_log.py::test_a_log_that_grew_while_no_snapshot_could_be_taken_goes_on_by_itself"
+        ),
+    ),
     Record("log-before-failed", Case("tests/node/test_fail_stop.py::test_failed_is_set_before_anything_is_logged")),
     Record(
         "ask-anybody",

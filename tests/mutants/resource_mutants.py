@@ -12,6 +12,7 @@ from viewstamp.actors.replicated import ActorHost
 from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import Position
 from viewstamp.node.node import Node
+from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.commands import Command
 from viewstamp.wire.frame import FrameDecoder
@@ -59,12 +60,29 @@ def read_anything_first() -> AbstractContextManager[None]:
     return patched(FrameDecoder, __init__=init)
 
 
+def grow_without_snapshot() -> AbstractContextManager[None]:
+    """A bounded log grows to its bound while no snapshot can be taken."""
+    original = Snapshotter.is_behind.fget
+    assert original is not None
+
+    def is_behind(self: Snapshotter) -> bool:
+        return original(self) and self._clock.monotonic() >= self._not_before
+
+    return patched(Snapshotter, is_behind=property(is_behind))
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("log-that-raises", "a line that cannot be logged raises", log_that_raises, rule="§10"),
         Mutant("limit-by-oneself", "a member limits results by its own setting", limit_by_oneself, rule="§6"),
         Mutant("read-anything-first", "before a HELLO as much is read as behind it", read_anything_first, rule="§10"),
+        Mutant(
+            "grow-without-snapshot",
+            "a bounded log grows to its bound while no snapshot can be taken",
+            grow_without_snapshot,
+            rule="§8",
+        ),
         Mutant("log-before-failed", "a failure is logged before it is final", log_before_failed, rule="§10"),
     )
 }

@@ -81,18 +81,28 @@ class LogSpace:
 
         Raises:
           OverloadedError: a bounded log has to wait for a snapshot.
-          StorageFullError: there is no room; pass it to :meth:`note_full`.
+          StorageFullError: there is no room, or the snapshot could not be taken; pass it to :meth:`note_full`.
         """
         is_urgent = batch.kind in _URGENT
         if not self._is_bounded:
             self._wal.check_room(self.turn_bytes + batch.size, urgent=is_urgent)
             return
-        if not is_urgent and self._snapshots.is_behind:
-            raise OverloadedError(
-                f"{self._raft.core.me} has to take a snapshot before its bounded log grows further",
-                remedy="try again in a moment",
-            )
+        if not is_urgent:
+            self._check_snapshot()
         self._wal.check_room(self.turn_bytes + batch.size, urgent=is_urgent, spared=self._headroom.spared_bytes)
+
+    def _check_snapshot(self) -> None:
+        """Raise if the bounded log has to wait for a snapshot: StorageFullError if the last one failed."""
+        if not self._snapshots.is_behind:
+            return
+        message = f"{self._raft.core.me} has to take a snapshot before its bounded log grows further"
+        failure = self._snapshots.failure
+        if failure is None:
+            raise OverloadedError(message, remedy="try again in a moment")
+        raise StorageFullError(
+            f"{message}, and could not: {failure.message}",
+            remedy=f"{failure.remedy}; the node tries again every few seconds, or at once: `viewstamp snapshot create`",
+        )
 
     def admitted(self, size: int) -> None:
         """Count a client's batch of ``size`` bytes that has just entered the log."""
@@ -127,5 +137,7 @@ class LogSpace:
         if self.full is not None:
             with suppress(StorageFullError):
                 self._wal.check_room(_LEADING_BYTES)
+                with suppress(OverloadedError):
+                    self._check_snapshot()
                 self.full = None
         return None if self.full is None else [self.full.message, self.full.remedy]

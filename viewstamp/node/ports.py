@@ -10,7 +10,7 @@ from typing import Protocol
 
 from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.ready import Fetch
-from viewstamp.errors import CorruptionError, LostDiskError
+from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import NodeId
 
 __all__ = ["LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "SnapshotPort"]
@@ -54,6 +54,11 @@ class SnapshotPort(Protocol):
     @property
     def is_behind(self) -> bool:
         """Whether a bounded log has to wait for a snapshot before it may grow."""
+        ...
+
+    @property
+    def failure(self) -> ViewstampError | None:
+        """Why the last snapshot could not be taken; None = it was."""
         ...
 
     def explain_full(self) -> str:

@@ -122,6 +122,8 @@ class Snapshotter(AsyncActor[None]):
         self._suspected: dict[StoredSnapshot, float] = {}
         """When somebody last asked for what it had been sent already."""
         self._not_before = 0.0
+        self.failure: ViewstampError | None = None
+        """Why the last snapshot could not be taken; None = it was, or none has been tried."""
         self._remove_not_before = 0.0
         self._reported_stuck: set[str] = set()
         """Files that could not be removed, and of which the log has a line."""
@@ -264,10 +266,10 @@ class Snapshotter(AsyncActor[None]):
 
         A topic may hold the log from any record on, and the base is the snapshot before it: were snapshots far apart,
         a log could be full although little of it is held, and nothing could be dropped, since nothing can be added.
+        That holds just as much while no snapshot can be taken, for example because the disk is full.
         """
         total = self._wal.bytes_max
-        is_far = total > 0 and self._applier.unsaved_bytes > total // _FAR
-        return is_far and self._clock.monotonic() >= self._not_before
+        return total > 0 and self._applier.unsaved_bytes > total // _FAR
 
     @property
     def _phase(self) -> float:
@@ -307,9 +309,10 @@ class Snapshotter(AsyncActor[None]):
                 self._applier.unsaved_bytes -= covered[0]
                 self._applier.unsaved_seconds -= covered[1]
         except (StorageFullError, RequestError) as error:
-            # No room for it, or an actor holds what cannot be packed: the log has to grow meanwhile.
+            # No room for it, or an actor holds a value that cannot be packed.
             self._logger.error("! no snapshot", reason=error.message, remedy=error.remedy)
             self._not_before = self._clock.monotonic() + _RETRY_SECONDS
+            self.failure = error
             result = error
         except UnavailableError as error:
             result = error
@@ -320,6 +323,7 @@ class Snapshotter(AsyncActor[None]):
             cut.close()
             self._cut = None
         if isinstance(result, StoredSnapshot):
+            self.failure = None
             seconds = round(self._clock.monotonic() - started, 3)
             self._logger.info("= snapshot", index=result.end - 1, bytes=result.size, seconds=seconds)
             self._wal.drop_replaced()  # What this node holds now is its own again, and applied.
