@@ -112,9 +112,9 @@ RULES = {
         "consensus/test_rules.py::test_rule_17_a_recovering_member_answers_no_vote",
     ),
     18: (
-        "node/test_lifecycle.py::test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_votes_under_its_old_name",
+        "node/test_lifecycle.py::test_a_wiped_member_is_refused_by_members_that_met_its_old_disk_and_never_votes_under_its_old_id",
         "node/test_pool.py::test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already",
-        "node/test_pool.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one",
+        "node/test_pool.py::test_the_disk_of_a_peer_that_connected_before_it_was_a_member_is_recorded",
     ),
     19: (
         "consensus/test_snapshots.py::test_the_log_is_reset_before_the_history_of_the_snapshot_is_stored",
@@ -124,7 +124,7 @@ RULES = {
     ),
     20: (
         "consensus/test_replication.py::test_an_append_whose_previous_term_is_wrong_is_refused",
-        "node/test_recovery.py::test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed",
+        "node/test_recovery.py::test_a_history_that_contradicts_the_log_is_corruption_and_nothing_is_guessed",
     ),
 }
 """Rule → the tests that fail where it is not kept."""

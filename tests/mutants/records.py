@@ -107,7 +107,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "install-by-header",
         Case(
-            "tests/node/test_recovery.py::test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history"
+            "tests/node/test_recovery.py::test_an_empty_log_behind_a_snapshot_is_accepted_only_with_the_snapshots_history"
         ),
         "",
         Seed("short logs", 1),
@@ -230,14 +230,14 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "read-by-index",
-        Case("tests/node/test_log_reader.py::test_a_topics_batches_come_in_order_and_nobody_elses"),
+        Case("tests/node/test_log_reader.py::test_a_topics_batches_come_in_order_and_without_those_of_others"),
         "",
         Seed("late commits", 1),
         "PositionsStay",
     ),
     Record(
         "read-at-the-staged-time",
-        Case("tests/node/test_log_reader.py::test_a_topics_batches_come_in_order_and_nobody_elses"),
+        Case("tests/node/test_log_reader.py::test_a_topics_batches_come_in_order_and_without_those_of_others"),
         "",
         Seed("late commits", 1),
         "PositionsStay",
@@ -452,24 +452,26 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "forget-disks",
-        Case("tests/node/test_pool.py::test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one"),
+        Case("tests/node/test_pool.py::test_the_disk_of_a_peer_that_connected_before_it_was_a_member_is_recorded"),
     ),
     Record(
-        "reborn-beside-the-old", Case("tests/node/test_pool.py::test_a_reborn_node_takes_the_place_of_who_it_was_last")
+        "reborn-beside-the-old", Case("tests/node/test_pool.py::test_a_reborn_node_takes_the_place_of_its_latest_id")
     ),
     Record(
         "cut-before-the-pair",
-        Case("tests/node/test_silent_pair.py::test_the_pair_is_stored_before_anything_of_the_log_changes"),
+        Case("tests/node/test_recovering_pair.py::test_the_pair_is_stored_before_any_log_file_changes"),
     ),
     Record(
         "pair-of-what-is-left",
-        Case("tests/node/test_refetch.py::test_a_pair_that_is_stored_stays_whatever_is_lost_afterwards"),
+        Case("tests/node/test_refetch.py::test_a_stored_pair_survives_later_losses"),
     ),
     Record(
         "unknown-end-as-known", Case("tests/node/test_refetch.py::test_the_pair_is_what_the_node_may_have_advertised")
     ),
-    Record("take-any-term", Case("tests/node/test_refetch.py::test_what_is_not_what_was_here_is_refused")),
-    Record("take-any-range", Case("tests/node/test_refetch.py::test_what_is_not_what_was_here_is_refused")),
+    Record("take-any-term", Case("tests/node/test_refetch.py::test_batches_that_contradict_the_lost_ones_are_refused")),
+    Record(
+        "take-any-range", Case("tests/node/test_refetch.py::test_batches_that_contradict_the_lost_ones_are_refused")
+    ),
     Record("skip-last-sealed", Case("tests/node/test_scrub.py::test_every_sealed_segment_is_read")),
     Record(
         "sync-again",
@@ -496,7 +498,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "install-unmarked",
         Case(
-            "tests/node/test_recovery.py::test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history"
+            "tests/node/test_recovery.py::test_an_empty_log_behind_a_snapshot_is_accepted_only_with_the_snapshots_history"
         ),
     ),
     Record(
@@ -533,21 +535,23 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "believe-the-history",
         Case(
-            "tests/node/test_recovery.py::test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed"
+            "tests/node/test_recovery.py::test_a_history_that_contradicts_the_log_is_corruption_and_nothing_is_guessed"
         ),
     ),
     Record(
         "deny-when-deposed",
-        Case("tests/node/test_deposed.py::test_who_waits_for_a_leader_that_is_deposed_is_told_neither_yes_nor_no"),
+        Case("tests/node/test_deposed.py::test_callers_of_a_deposed_leader_get_outcome_unknown"),
     ),
     Record(
         "give-uncommitted",
-        Case("tests/node/test_refetch.py::test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be"),
+        Case(
+            "tests/node/test_refetch.py::test_only_committed_batches_are_sent_and_trimmed_ones_are_reported_as_trimmed"
+        ),
     ),
     Record(
-        "remains-not-committed", Case("tests/node/test_salvage.py::test_what_is_not_known_to_be_committed_is_not_given")
+        "remains-not-committed", Case("tests/node/test_salvage.py::test_batches_not_known_to_be_committed_are_not_sent")
     ),
-    Record("take-rot", Case("tests/node/test_refetch.py::test_a_peer_that_lies_is_passed_over_for_one_that_does_not")),
+    Record("take-rot", Case("tests/node/test_refetch.py::test_a_repair_skips_a_peer_that_sends_wrong_batches")),
     Record(
         "call-it-synced",
         Case("tests/wal/test_wal.py::test_the_order_of_reservation_is_the_order_on_disk_and_of_completion"),
@@ -571,12 +575,12 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "age-by-last-word",
         Case(
-            "tests/node/test_staleness.py::test_who_hears_a_leader_and_is_not_heard_does_not_know_that_it_is_up_to_date"
+            "tests/node/test_staleness.py::test_a_member_that_receives_heartbeats_but_cannot_answer_does_not_count_as_up_to_date"
         ),
     ),
     Record(
         "age-from-the-answer",
-        Case("tests/node/test_staleness.py::test_an_age_counts_from_when_the_leader_was_asked_and_not_from_its_answer"),
+        Case("tests/node/test_staleness.py::test_an_age_counts_from_the_request_to_the_leader_and_not_from_its_answer"),
     ),
     Record(
         "stamp-unbounded",
@@ -695,7 +699,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "start-anywhere",
         Case(
-            "tests/node/test_address_check.py::test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was"
+            "tests/node/test_address_check.py::test_a_voter_at_an_unrecorded_address_is_refused_and_continues_at_the_recorded_one"
         ),
     ),
     Record("take-from-anybody", Case("tests/sim/test_stranger.py::test_what_a_stranger_sends_changes_nothing")),
@@ -707,10 +711,8 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_pool.py::test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member"),
     ),
     Record("leap-terms", Case("tests/consensus/test_refused.py::test_a_term_that_leaps_is_not_taken")),
-    Record(
-        "join-while-heard", Case("tests/node/test_pool.py::test_nobody_takes_the_place_of_a_member_that_still_answers")
-    ),
-    Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_nobody")),
+    Record("join-while-heard", Case("tests/node/test_pool.py::test_a_member_that_still_answers_keeps_its_place")),
+    Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_no_node")),
     Record(
         "no-running-mark",
         Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody"),

@@ -1,4 +1,4 @@
-"""A connection to a node by hand: any bytes in, frames out. What a real client or peer would never send."""
+"""A hand-made connection to a node, which sends arbitrary bytes and reads frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELLO: dict[str, object] = {"cluster": CLUSTER, "node": "", "incarnation": "", "
 
 
 class Caller:
-    """One connection. Every wait is bounded."""
+    """One connection to a node. Every wait is bounded."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -32,7 +32,7 @@ class Caller:
         self.write(b"".join(encode_frame(kind, body, [payload])))
 
     async def frame(self) -> Frame:
-        """Return the next frame. Raises EOFError: the node has ended the connection."""
+        """Return the next frame. Raises EOFError if the node has closed the connection."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not self._frames:
                 data = await self._reader.read(65536)
@@ -42,7 +42,7 @@ class Caller:
             return self._frames.pop(0)
 
     async def is_ended(self) -> bool:
-        """Wait for the end of the connection; False where a frame comes instead."""
+        """Wait for the end of the connection; return False if a frame arrives instead."""
         try:
             await self.frame()
         except (EOFError, ConnectionResetError):
@@ -50,12 +50,12 @@ class Caller:
         return False
 
     async def hello(self, **changes: object) -> Frame:
-        """Shake hands; return the answer."""
+        """Send a HELLO and return the answer."""
         self.send(FrameKind.HELLO, {**HELLO, **changes})
         return await self.frame()
 
     async def ask(self, kind: int, payload: Buffer = b"", **fields: object) -> Frame:
-        """Send a request, and return the answer, which must be its own."""
+        """Send a request and return the answer, after checking that it carries the request's id."""
         self._requests += 1
         self.send(kind, {"id": self._requests, **fields}, payload)
         answer = await self.frame()
@@ -63,7 +63,7 @@ class Caller:
         return answer
 
     async def refusal(self, kind: int, payload: Buffer = b"", **fields: object) -> str:
-        """Send a request that must be refused; return the name of the error."""
+        """Send a request that the node must refuse; return the name of the error."""
         answer = await self.ask(kind, payload, **fields)
         assert answer.kind == FrameKind.ERROR, answer.body
         assert answer.body["message"]
@@ -72,7 +72,7 @@ class Caller:
 
 @asynccontextmanager
 async def call(group: Group, name: str = "n1", *, greet: bool = True) -> AsyncIterator[Caller]:
-    """Connect to a member, as a client that has shaken hands unless ``greet`` is False."""
+    """Connect to a member. Unless ``greet`` is False, the handshake of a client is done first."""
     host, port = group.board.ports[group.members[NodeId(name)]].rsplit(":", 1)
     reader, writer = await asyncio.open_connection(host, int(port))
     caller = Caller(reader, writer)
@@ -86,7 +86,7 @@ async def call(group: Group, name: str = "n1", *, greet: bool = True) -> AsyncIt
 
 
 def body_of(frame: Frame) -> dict[str, Any]:
-    """Return the body of an OK."""
+    """Return the body of an OK frame."""
     assert frame.kind == FrameKind.OK, frame.body
     body: dict[str, Any] = frame.body
     return body

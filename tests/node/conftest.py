@@ -1,4 +1,4 @@
-"""Nodes on asyncio's own loop in debug mode, on which nothing may go unheard."""
+"""Runs the node tests on asyncio's own loop in debug mode, and fails a test that leaves an unhandled error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 async def loop_errors() -> AsyncIterator[list[dict[str, Any]]]:
-    """What nobody handled; a test that expects some takes them out of the list."""
+    """Unhandled errors of the event loop; a test that expects some removes them from the list."""
     errors: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_debug(True)

@@ -1,4 +1,4 @@
-"""Breaking the files of members that are stopped, and comparing what they hold."""
+"""Damages the files of stopped members and compares the contents of their logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from viewstamp.wal.offline import inspect, read_batches
 
 
 def segments(directory: Path) -> list[Path]:
-    """The written segments of a member, in order."""
+    """Return the written segments of a member, in order."""
     found = sorted(path for path in (directory / "wal").iterdir() if parse_segment_name(path.name) is not None)
     return [path for path in found if any(path.read_bytes())]
 
@@ -34,12 +34,15 @@ def lose_log(directory: Path) -> None:
 
 
 def batches_of(directory: Path) -> dict[int, bytes]:
-    """Every batch that the log of a member holds, by its first index."""
+    """Return every batch in a member's log, keyed by its first index."""
     return {int(batch.first_index): bytes(batch.buffer) for batch in read_batches(RealDisk(), str(directory))}
 
 
 def check_same_bytes(group: Group, *, from_index: int = 1) -> None:
-    """Members that are stopped hold the same batches, byte for byte, from an index on that all still keep."""
+    """Check that stopped members hold the same batches, byte for byte.
+
+    The comparison begins at ``from_index``, or at the first index that all members still keep if that is higher.
+    """
     logs = {name: batches_of(group.directory / name) for name in group.members}
     first = max([from_index, *(min(log) for log in logs.values())])
     end = min(max(log) for log in logs.values())

@@ -29,18 +29,18 @@ FoundT = TypeVar("FoundT")
 CLUSTER = ClusterId("c1")
 POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must come; a healthy group needs a small part of it."""
+"""How long a test waits for an event before it fails; a healthy group needs a small part of it."""
 
 QUICK = RaftOptions(election_timeout_ticks=12, heartbeat_ticks=3)
-"""Elections within a quarter of a second: tests wait for them."""
+"""Elections take less than a quarter of a second, because tests wait for them."""
 
 
 SMALL = WalOptions(segment_bytes=64 * 1024, reserve_bytes=0, margin_bytes=8 * 1024)
-"""Segments that are quickly made, and quickly full."""
+"""Small segments: quick to create and quick to fill."""
 
 
 class Journal:
-    """The log lines of all nodes of a test, kept: they say what happened when a test fails."""
+    """Keeps the log lines of all nodes of a test; they are added to the error when a test fails."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -66,16 +66,16 @@ class Journal:
 
 
 def not_on_the_loop(call: str, path: str, caller: str) -> bool:
-    """See to it that no call that may block is made on the event loop: a slow disk would stop the whole node."""
+    """Check that no blocking call is made on the event loop, because a slow disk would then stop the whole node."""
     is_on_loop = asyncio._get_running_loop() is not None and not call.startswith("async ")
     assert not is_on_loop or call == "make_directory", f"{caller} calls {call} of {path} on the event loop"
     return True
 
 
 class Group:
-    """Members n1, n2, ... with their directories below one; those in ``nodes`` run.
+    """Members n1, n2, ... with one directory each; ``nodes`` holds the running ones.
 
-    Use it by ``async with``: what runs at the end is stopped.
+    Use it with ``async with``: members that still run at the end are stopped.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Group:
         seed: int = 1,
         **options: Any,
     ) -> None:
-        """Describe a group; nothing runs yet.
+        """Describe a group; no member is started.
 
         Args:
-          directory: each member's data directory lies in it, by its name.
-          size: how many members; the first is the hinted leader.
-          disks: each member's disk; None = real ones that must not be used on the event loop.
-          seed: of elections and clients.
-          options: of every node, instead of a test's usual ones.
+          directory: the parent of the members' data directories, which are named after the members.
+          size: number of members; the first one is the hinted leader.
+          disks: returns each member's disk; None = real disks that fail when they are used on the event loop.
+          seed: seeds elections and clients.
+          options: node options that replace the tests' defaults, for every node.
         """
         self.directory = directory
         self.members = {NodeId(f"n{number}"): f"127.0.0.1:{number}" for number in range(1, size + 1)}
@@ -149,7 +149,7 @@ class Group:
         return Streams()
 
     async def start(self, *names: str, **changes: Any) -> None:
-        """Start members, all of them where none is named; they may not be RUNNING yet."""
+        """Start the named members, or all of them; returns before they are RUNNING."""
         for name in names or self.members:
             node = self.make(name, **changes)
             await node.start()
@@ -166,7 +166,7 @@ class Group:
         await asyncio.gather(*(self.nodes.pop(NodeId(name)).stop() for name in list(names)))
 
     async def leader(self, *, not_: str = "") -> Node:
-        """Wait for a member that leads and takes appends, and is not ``not_``; return it."""
+        """Wait for a member other than ``not_`` that leads and accepts appends; return it."""
 
         def find() -> Node | None:
             leading = [node for node in self.nodes.values() if node.replica is not None and node.replica.is_leading]
@@ -176,7 +176,7 @@ class Group:
         return await wait_for(find, lambda: f"no leader\n{self.journal.tail()}")
 
     async def caught_up(self) -> None:
-        """Wait until every running member has applied the same."""
+        """Wait until all running members have applied the same records."""
 
         def is_level() -> bool:
             ends = {
@@ -187,7 +187,7 @@ class Group:
         await wait_for(is_level, lambda: f"not level: {self.status()}\n{self.journal.tail()}")
 
     async def caught_up_with_leader(self, name: str) -> None:
-        """Wait until a member follows, and has all that the leader had when this was called."""
+        """Wait until a member follows a leader and has applied everything that the leader's log held at the call."""
         leader = await self.leader()
         assert leader.replica is not None
         end = leader.replica.raft.core.log.end
@@ -204,18 +204,18 @@ class Group:
     # -- Links -----------------------------------------------------------------------------------------------
 
     def isolate(self, name: str) -> None:
-        """Cut a member off from all the others; clients reach it."""
+        """Cut a member off from all other members; clients can still reach it."""
         for other, address in self.members.items():
             if other != name:
                 self.board.cut(name, address)
                 self.board.cut(other, self.members[NodeId(name)])
 
     def heal(self) -> None:
-        """Let every member reach every other one again."""
+        """Restore the links between all members."""
         self.board.heal()
 
     def client(self, *names: str, seed: int = 1, **options: Any) -> Client:
-        """Return a client that knows the named members, or all; it is closed with the group."""
+        """Return a client that is given the addresses of the named members, or of all; it is closed with the group."""
         values: dict[str, Any] = {"back_off_max": 0.1, **options}
         client = Client(
             [self.members[NodeId(name)] for name in names or self.members],
@@ -229,13 +229,13 @@ class Group:
 
 
 def term(node: Node) -> int:
-    """Return the term that a member is in."""
+    """Return the current term of a member."""
     assert node.replica is not None, f"{node.options.node} is still starting"
     return node.replica.raft.core.term
 
 
 async def wait_for(look: Callable[[], FoundT | None], complaint: Callable[[], str]) -> FoundT:
-    """Wait until ``look`` finds something; what a group does by itself can only be looked for."""
+    """Poll until ``look`` finds something, because a group reports its own changes to no caller."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         found = look()

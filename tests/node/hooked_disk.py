@@ -1,4 +1,4 @@
-"""A disk in front of a disk, that a test has asked to be told of every call: to leave it out, refuse it, or look on."""
+"""A disk that passes each call to a test's hook first; the hook can skip the call, fail it or only observe it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from viewstamp.host.forwarding import ForwardingAsyncFile, ForwardingDisk, Forwa
 from viewstamp.host.interfaces import AsyncFile, Buffer, Disk, File
 
 Hook = Callable[[str, str, str], bool]
-"""Told of a call before it is done: its name ("async " before it where it is awaited), the path, the calling function.
+"""Called before each disk call with its name, the path and the calling function.
 
-False: leave it out (only of a sync is nobody the wiser). What it raises, the caller gets.
+The names of awaited calls begin with "async ". If it returns False, the call is skipped; only a skipped sync goes
+unnoticed by the caller. The caller gets any error that the hook raises.
 """
 
 
 class HookedDisk(ForwardingDisk):
-    """Passes every call on, unless the hook says otherwise."""
+    """Forwards every call for which the hook returns True."""
 
     def __init__(self, disk: Disk, hook: Hook, *, free_bytes: Callable[[int], int] = lambda free: free) -> None:
-        """Stand before ``disk``; ``free_bytes`` turns what it says of its free space into what is told."""
+        """Wrap ``disk``; ``free_bytes`` maps the disk's free space to the value that is reported."""
         super().__init__(disk)
         self._hook = hook
         self._free_bytes = free_bytes

@@ -28,7 +28,7 @@ def make_meta(end: int, term: int = 1, *, cluster: str = CLUSTER, created_us: in
 
 
 def make_pieces(end: int, count: int = 3, size: int = 5000) -> list[bytes]:
-    """Pieces that say whose they are, of different lengths."""
+    """Return pieces of different lengths whose bytes show the snapshot and the piece that they belong to."""
     return [b"%d:%d;" % (end, number) * (size // (number + 5)) for number in range(count)]
 
 
@@ -53,7 +53,7 @@ async def send(
     chunk: int = 1000,
     chunks_max: int = -1,
 ) -> None:
-    """Ask for chunk after chunk, as a transfer does, until all are there or ``chunks_max`` were sent."""
+    """Send chunk after chunk, as a transfer does, until the snapshot is complete or ``chunks_max`` chunks are sent."""
     while not incoming.is_complete and chunks_max:
         chunks_max -= 1
         offset = incoming.offset

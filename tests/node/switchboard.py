@@ -1,7 +1,8 @@
-"""Real sockets behind addresses that stay: no port is fixed, and links between members can be cut.
+"""Real sockets behind stable addresses: no port is fixed, and links between members can be cut.
 
-Members are known by addresses that are in the log for good; the port that the system gave a node today is known here
-only. So a cluster's directory can be started anywhere, any number of times, also twice at once on two switchboards.
+The log stores the addresses of members permanently. The port that the system assigned to a node today is stored here
+only. So a cluster's directory can be started on any machine, any number of times, and even twice at once on two
+switchboards.
 """
 
 from __future__ import annotations
@@ -10,32 +11,32 @@ from viewstamp.host.interfaces import Connection, ConnectionHandler, Listener, N
 from viewstamp.host.network import Accept, RealNetwork
 
 CLIENT = "client"
-"""Who connects for the clients of a test."""
+"""The source of the connections that a test's clients open."""
 
 
 class Switchboard:
-    """Where everybody really listens, and who cannot reach whom."""
+    """Maps stable addresses to real ones, and cuts links."""
 
     def __init__(self) -> None:
         self.ports: dict[str, str] = {}
         """The real address behind each address."""
         self.open: list[tuple[str, str, Connection]] = []
-        """Who connected to which address; also those that have ended since."""
+        """Every connection with its source and its address; closed ones stay in the list."""
         self._cut: set[tuple[str, str]] = set()
 
-    def network(self, who: str) -> Network:
-        """Return the network as ``who`` sees it."""
-        return _Line(self, who)
+    def network(self, source: str) -> Network:
+        """Return the network as the member or client ``source`` sees it."""
+        return _Line(self, source)
 
     def cut(self, source: str, address: str) -> None:
-        """End the connections that ``source`` opened to ``address``, and let it open no new ones."""
+        """Close the connections from ``source`` to ``address``, and refuse new ones."""
         self._cut.add((source, address))
         for who, where, connection in self.open:
             if (who, where) == (source, address):
                 connection.abort()
 
     def heal(self) -> None:
-        """Let everybody connect to everybody."""
+        """Allow all connections again."""
         self._cut.clear()
 
     def is_cut(self, source: str, address: str) -> bool:

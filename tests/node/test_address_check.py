@@ -1,4 +1,4 @@
-"""A node whose settings name another address than the membership record may be a copy: it starts nothing."""
+"""A node refuses to start at an address other than the recorded one, because its directory may be a copy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_the_only_member_refuses_another_address_and_moves_by_a_record(tmp
         assert group.nodes[NodeId("n1")].membership.voters == {"n1": NEW}
 
 
-async def test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_voter_at_an_unrecorded_address_is_refused_and_continues_at_the_recorded_one(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
         await group.stop("n3")
@@ -44,7 +44,7 @@ async def test_a_voter_that_nobody_has_moved_is_refused_and_goes_on_where_it_was
         await group.run("n3")
 
 
-async def test_a_voter_that_was_moved_while_it_was_down_starts_where_it_is_although_its_own_log_is_older(
+async def test_a_voter_moved_while_it_was_down_starts_at_the_new_address_despite_its_older_log(
     tmp_path: Path,
 ) -> None:
     async with Group(tmp_path) as group:
@@ -53,13 +53,13 @@ async def test_a_voter_that_was_moved_while_it_was_down_starts_where_it_is_altho
         await (await group.leader()).change_members("add", "n3", NEW, "")
         await group.run("n3", listen=NEW)
         await group.stop("n2")
-        await group.client().create_topic("t")  # n3 counts: there is no majority without it.
+        await group.client().create_topic("t")  # Without n3 there is no majority.
         await group.stop("n3")
         await group.start("n2")
-        await group.run("n3", listen=NEW)  # By its own log now.
+        await group.run("n3", listen=NEW)  # Now its own log contains the new address.
 
 
-async def test_where_all_were_moved_nobody_starts_until_the_addresses_are_put_back(tmp_path: Path) -> None:
+async def test_no_member_starts_when_all_were_moved_until_the_old_addresses_are_restored(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
         await group.stop(*group.nodes)

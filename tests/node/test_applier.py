@@ -1,4 +1,4 @@
-"""The applier: in order, once, and whoever waits is told once."""
+"""The applier applies batches in order and once, and answers each waiting caller once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch
 
 
-class Told:
-    """Keeps what it is told."""
+class Answers:
+    """Records the answers that it is called with."""
 
     def __init__(self) -> None:
         self.answers: list[Result | ViewstampError] = []
@@ -25,13 +25,13 @@ class Told:
 
 
 def run(applier: Applier, batches: list[Batch]) -> None:
-    """Hand over what is committed, and let one turn apply it."""
+    """Queue committed batches and run one turn of the applier."""
     applier.pending.extend(batches)
     applier.apply_turn()
 
 
 def a_log() -> list[Batch]:
-    """Index 1: a topic, 2: a session, 3 to 5: three records, 6: one more."""
+    """Return a log with a topic at index 1, a session at 2, three records at 3 to 5 and one at 6."""
     log = Log(Streams())
     log.run(create_topic("orders"))
     log.run(open_session())
@@ -41,7 +41,7 @@ def a_log() -> list[Batch]:
 
 
 def test_a_proposal_is_answered_when_its_batch_is_applied_and_only_then() -> None:
-    applier, told = Applier(Streams(), RealClock()), Told()
+    applier, told = Applier(Streams(), RealClock()), Answers()
     batches = a_log()
     applier.answer_when_applied(Index(3), told)
     run(applier, batches[:2])
@@ -54,7 +54,7 @@ def test_a_proposal_is_answered_when_its_batch_is_applied_and_only_then() -> Non
 
 
 def test_a_retry_is_answered_as_the_batch_that_it_repeats() -> None:
-    applier, original, retries = Applier(Streams(), RealClock()), Told(), [Told(), Told()]
+    applier, original, retries = Applier(Streams(), RealClock()), Answers(), [Answers(), Answers()]
     batches = a_log()
     run(applier, batches[:2])
     applier.answer_when_applied(Index(3), original)
@@ -66,8 +66,8 @@ def test_a_retry_is_answered_as_the_batch_that_it_repeats() -> None:
 
 
 def test_a_refusal_by_the_state_machine_is_a_result_and_the_log_goes_on() -> None:
-    """Deterministic, so all members refuse the same: it is nobody's failure."""
-    applier, told = Applier(Streams(), RealClock()), Told()
+    """A refusal by the state machine is deterministic: all members refuse the same command and none has failed."""
+    applier, told = Applier(Streams(), RealClock()), Answers()
     batches = a_log()
     forbidden = create_topic("not allowed!")
     last = batches[-1]
@@ -84,7 +84,7 @@ def test_a_refusal_by_the_state_machine_is_a_result_and_the_log_goes_on() -> Non
     assert applier.applied_end == forbidden.end
 
 
-def test_who_waits_for_an_index_is_called_in_the_order_of_the_log_and_then_of_asking() -> None:
+def test_waiters_for_an_index_are_called_in_log_order_then_in_order_of_registration() -> None:
     applier = Applier(Streams(), RealClock())
     batches = a_log()
     calls: list[str] = []
@@ -101,8 +101,8 @@ def test_who_waits_for_an_index_is_called_in_the_order_of_the_log_and_then_of_as
     assert calls[-1] == "six"
 
 
-def test_who_gives_up_is_forgotten_and_the_others_are_still_called() -> None:
-    """An idle log applies nothing for days, while readers come, wait for the next record, and go."""
+def test_a_cancelled_waiter_is_dropped_and_the_others_are_still_called() -> None:
+    """An idle log applies nothing for days, while readers come, wait for the next record and leave."""
     applier = Applier(Streams(), RealClock())
     batches = a_log()
     calls: list[int] = []
@@ -121,9 +121,9 @@ def test_who_gives_up_is_forgotten_and_the_others_are_still_called() -> None:
     assert calls == [1, 2, 5, 6]
 
 
-def test_after_a_failure_nobody_is_answered_a_second_time() -> None:
-    """A leader that steps down tells its callers that it does not know; its log may still be applied here."""
-    applier, proposal, retry, reader = Applier(Streams(), RealClock()), Told(), Told(), Told()
+def test_after_a_failure_no_caller_is_answered_a_second_time() -> None:
+    """A deposed leader answers its callers with OutcomeUnknownError, but may still apply its log later."""
+    applier, proposal, retry, reader = Applier(Streams(), RealClock()), Answers(), Answers(), Answers()
     batches = a_log()
     run(applier, batches[:2])
     applier.answer_when_applied(Index(3), proposal)
@@ -134,7 +134,7 @@ def test_after_a_failure_nobody_is_answered_a_second_time() -> None:
     applier.fail(unknown)
     run(applier, batches[2:])
     assert proposal.answers == retry.answers == [unknown]
-    assert reader.answers == [None], "who only waits for an index still gets it"
+    assert reader.answers == [None], "a call that waits only for an index is still made"
 
 
 def test_a_batch_out_of_order_is_a_defect() -> None:
@@ -148,7 +148,7 @@ def test_a_batch_out_of_order_is_a_defect() -> None:
 
 
 def test_a_batch_that_contradicts_the_state_stops_the_node() -> None:
-    """Members have diverged: going on would answer from a state that nobody else has."""
+    """Members have diverged: a node that continued would serve a state that differs from the group's."""
     applier = Applier(Streams(), RealClock())
     batches = a_log()
     run(applier, batches[:3])

@@ -1,4 +1,4 @@
-"""A member that was away gets what it missed, also what nobody has in memory any more."""
+"""A member that was away gets the records that it missed, even after they have left the leader's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORGETFUL = CoreOptions(
     in_flight_bytes_max=64 * 1024,
     cache_bytes_max=32 * 1024,
 )
-"""A core that keeps almost nothing in memory: followers that are behind are fed from disk, in small pieces."""
+"""A core with a tiny cache, so that lagging followers are fed from disk, in small pieces."""
 
 
 def is_in_memory(group: Group, name: str, index: int) -> bool:
@@ -50,7 +50,7 @@ async def test_a_member_that_was_away_for_longer_than_the_cache_is_fed_from_disk
 
 
 async def test_a_member_catches_up_while_appends_go_on_and_the_leader_changes(tmp_path: Path) -> None:
-    """What a deposed leader had asked its disk for is of no use any more, and does no harm."""
+    """Disk reads of a deposed leader are dropped when they complete, because it no longer feeds followers."""
     async with Group(tmp_path, 3, core=FORGETFUL) as group:
         await group.run()
         client = group.client()
@@ -85,7 +85,7 @@ def leader_of(group: Group) -> str:
 
 @pytest.mark.parametrize("name", ["n1", "n2", "n3"])
 async def test_a_reader_gets_the_oldest_records_from_any_member_and_follows_the_end(tmp_path: Path, name: str) -> None:
-    """From disk, from memory, and what is appended while it waits: without a seam."""
+    """The records come from disk, from memory and from appends during the wait, without gaps or repetitions."""
     async with Group(tmp_path, 3, core=FORGETFUL) as group:
         await group.run()
         client, reader = group.client(), group.client(name, read_bytes=20_000)
@@ -103,8 +103,8 @@ async def test_a_reader_gets_the_oldest_records_from_any_member_and_follows_the_
         assert found == list(range(62))
 
 
-async def test_what_a_member_is_sent_at_once_is_bounded(tmp_path: Path) -> None:
-    """A member that takes nothing must not make the leader hold what it owes it."""
+async def test_the_bytes_in_flight_to_one_member_are_bounded(tmp_path: Path) -> None:
+    """A member that accepts no data must not make the leader hold all of it in memory."""
     async with Group(tmp_path, 3, core=FORGETFUL) as group:
         await group.run()
         client = group.client()

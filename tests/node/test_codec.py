@@ -1,4 +1,4 @@
-"""Consensus messages travel unharmed, and nothing else comes out of a frame: what arrives is checked at the gate."""
+"""Consensus messages survive encoding unchanged, and a frame with other contents is rejected when it is decoded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from viewstamp.wire.batch import Batch, build_batch
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 
 SENT = [kind for kind in MESSAGES if kind is not BatchesRead]
-"""BatchesRead goes from a node to its own core and has no business on a connection."""
+"""All messages except BatchesRead, which a node sends only to its own core."""
 
 numbers = st.integers(min_value=0, max_value=NUMBER_END - 1)
 names = st.text(min_size=1, max_size=20).map(NodeId)
@@ -61,7 +61,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 def shown(message: Message) -> dict[str, object]:
-    """Return the fields of a message, batches by their bytes."""
+    """Return the fields of a message, with batches as bytes."""
     fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
     if isinstance(message, AppendRequest):
         fields["batches"] = [bytes(batch.buffer) for batch in message.batches]
@@ -84,7 +84,7 @@ def test_every_message_arrives_as_it_was_sent(message: Message) -> None:
 
 @pytest.mark.parametrize("kind", SENT, ids=lambda kind: kind.__name__)
 def test_every_kind_of_message_can_be_sent(kind: type[Message]) -> None:
-    """The property above draws kinds; this says which one is missing if one is."""
+    """The property above draws kinds at random; this test names the kind that fails."""
     values: dict[str, object] = {
         "NodeId": NodeId("n1"),
         "Term": Term(1),
@@ -100,7 +100,7 @@ def test_every_kind_of_message_can_be_sent(kind: type[Message]) -> None:
 
 @given(messages(), st.data())
 def test_a_field_of_another_type_is_no_message(message: Message, data: st.DataObject) -> None:
-    """It must not reach the core, where comparing a text with a number would stop the node."""
+    """Such a field must not reach the core, because comparing a string with a number there would stop the node."""
     body = list(sent(message).body)
     at = data.draw(st.integers(0, len(body) - 1))
     right = body[at]
@@ -133,7 +133,7 @@ def test_anything_else_is_no_message(body: object) -> None:
     assert shown(decode_message(sent(message))) == shown(message)
 
 
-def test_what_a_node_says_to_itself_does_not_come_from_outside() -> None:
+def test_a_message_that_a_node_sends_to_itself_is_rejected_from_a_connection() -> None:
     message = BatchesRead(
         source=NodeId("n1"),
         target=NodeId("n1"),

@@ -1,4 +1,4 @@
-"""What strangers and clients may take of a node together, before a HELLO and behind it."""
+"""Limits on the resources that all connections of a node may hold together, before and after a HELLO."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def server_of(group: Group) -> Server:
 
 
 def header(kind: int, body_size: int, payload_size: int) -> bytes:
-    """The header of a frame, of which nothing has to follow."""
+    """Return the header of a frame; the tests need not send the rest."""
     checked = kind.to_bytes(4, "little") + body_size.to_bytes(4, "little") + payload_size.to_bytes(4, "little")
     return b"VSF\x01" + crc32c(checked).to_bytes(4, "little") + checked
 
 
 @pytest.mark.parametrize("size", [5000, 30_000_000])
 async def test_before_a_hello_nothing_larger_than_a_hello_is_read(group: Group, size: int) -> None:
-    """Thirty megabytes of empty maps took two gigabytes."""
+    """Without the limit, 30 MB of empty maps took 2 GB of memory when decoded."""
     async with call(group, greet=False) as caller:
         caller.write(header(FrameKind.HELLO, size, 0))
         assert await caller.is_ended()
@@ -101,7 +101,7 @@ async def test_too_many_clients_are_refused_by_name_and_a_place_that_is_left_is_
             body_of(await caller.ask(FrameKind.STATUS))
 
 
-async def test_unfinished_frames_have_a_total_and_who_holds_most_is_cut_off(group: Group) -> None:
+async def test_unfinished_frames_have_a_total_and_the_largest_holder_is_disconnected(group: Group) -> None:
     frame = b"".join(encode_frame(FrameKind.STATUS, {"id": 1}, [bytes(80_000)]))
     async with call(group) as large, call(group) as small, call(group) as other:
         large.write(frame[:70_000])
@@ -114,16 +114,16 @@ async def test_unfinished_frames_have_a_total_and_who_holds_most_is_cut_off(grou
     await wait_for(lambda: server_of(group).crowd._bytes == 0, lambda: "not given back")
 
 
-async def test_answers_that_are_not_taken_have_a_total(group: Group) -> None:
+async def test_unread_answers_have_a_total(group: Group) -> None:
     async with AsyncExitStack() as stack:
         callers = [await stack.enter_async_context(call(group)) for _ in range(3)]
         status = b"".join(encode_frame(FrameKind.STATUS, {"id": 1}))
         for number, caller in enumerate(callers):
-            # What the system's buffers take is not counted.
+            # The bytes in the system's socket buffers do not count.
             while server_of(group).crowd._bytes < 30_000 * (number + 1) and not group.journal.of("! connection ended"):
                 caller.write(status * 200)
                 await asyncio.sleep(0)
-        ended = await wait_for(lambda: group.journal.of("! connection ended"), lambda: "nobody was cut off")
+        ended = await wait_for(lambda: group.journal.of("! connection ended"), lambda: "no connection was closed")
         assert "over the limit of" in ended[0]["reason"] or "not taken" in ended[0]["reason"]
         assert server_of(group).crowd._bytes <= CROWD.buffered_bytes_max
 
@@ -140,7 +140,7 @@ async def test_requests_that_wait_have_a_total(group: Group) -> None:
 
 
 async def test_of_too_many_connections_of_one_peer_the_oldest_ends(group: Group) -> None:
-    """What is left of a broken network looks like a connection that lives."""
+    """A connection that a broken network left behind looks like a live one, so the limit must not block the new one."""
     joining = {"node": "n1~00000001", "incarnation": "x"}
     async with AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(call(group, greet=False)) for _ in range(CROWD.one_peer_max + 1)]

@@ -1,4 +1,4 @@
-"""A leader whose process ends is replaced at once: its connections say so, and no timeout is waited for."""
+"""A leader whose process ends is replaced at once, because its closed connections show its death."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameKind, encode_frame
 
 PATIENT = RaftOptions(election_timeout_ticks=100_000, heartbeat_ticks=3)
-"""Nobody stands because it has waited."""
+"""No member campaigns because of a timeout."""
 
 
 class PatientGroup(Group):
-    """Its nodes hand over to nobody when they stop: that too is waited for as long as an election timeout."""
+    """Nodes that do not transfer leadership when they stop, because that too would wait for an election timeout."""
 
     async def stop(self, *names: str) -> None:
         for name in names:
@@ -44,7 +44,10 @@ async def test_the_others_do_not_wait_for_a_leader_whose_process_has_ended(tmp_p
 
 @pytest.mark.slow
 async def test_a_member_that_alone_has_lost_the_leader_follows_it_again(tmp_path: Path) -> None:
-    """It hears the leader, whom it cannot reach: its pre-vote is refused, as the others hear it too."""
+    """n3 cannot reach the leader but still receives its heartbeats.
+
+    The others refuse its pre-vote, as they receive them too.
+    """
     async with PatientGroup(tmp_path, core=PATIENT) as group:
         await group.run()
         leader = await group.leader()
@@ -66,7 +69,7 @@ LIMITS = {"record_bytes_max": 1, "batch_bytes_max": 1}
 
 
 class Peer:
-    """Who answers a link: welcomes it, and can be made to end and to come back."""
+    """The far end of a link: accepts it, and can be stopped and restarted."""
 
     def __init__(self) -> None:
         self.open: list[Connection] = []
@@ -87,7 +90,7 @@ class _Deaf:
 
 
 class Counted(RealNetwork):
-    """Counts how often it was tried to connect, and in vain."""
+    """Counts the attempts to connect, and those that failed."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -101,8 +104,11 @@ class Counted(RealNetwork):
 
 
 @pytest.mark.slow
-async def test_a_peer_is_lost_when_its_connection_ends_and_nobody_answers_any_more() -> None:
-    """One that was never reached is not lost, nor is one that is back at once; and it is told a few times only."""
+async def test_a_peer_is_lost_when_its_connection_ends_and_its_port_refuses_connections() -> None:
+    """A peer that was never reached or that is back at once is not reported.
+
+    A lost peer is reported a bounded number of times.
+    """
     network, peer, lost = Counted(), Peer(), []
     listener = await network.listen("127.0.0.1:0", peer.accept)
     address = listener.address

@@ -1,4 +1,4 @@
-"""What those are told who wait for a leader when it is deposed (protocol rule 12)."""
+"""The answers to callers that wait for a leader when it is deposed (protocol rule 12)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from viewstamp.wire.frame import FrameKind
 
 
 @pytest.mark.slow
-async def test_who_waits_for_a_leader_that_is_deposed_is_told_neither_yes_nor_no(tmp_path: Path) -> None:
-    """What it had put into its log may be on other disks, and may win."""
+async def test_callers_of_a_deposed_leader_get_outcome_unknown(tmp_path: Path) -> None:
+    """The records that it appended may be on other disks, and the next leader may commit them."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         await group.client().create_topic("orders")

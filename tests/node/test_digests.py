@@ -1,4 +1,7 @@
-"""Comparing states: who is found to differ, who stops, what is said about it. The rules, without network or disk."""
+"""Rules for comparing states, without network or disk.
+
+The member that differs is found, stops and reports the first differing command.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from viewstamp.wire.commands import encode_command
 
 
 class Counter(ReplicatedActor):
-    """Counts; one whose class attribute is set counts otherwise from some moment on."""
+    """Counts; while its class attribute is set, it counts differently, which simulates a diverged member."""
 
     skew = 0
 
@@ -57,7 +60,7 @@ def commands(session: int, sequence: int, *amounts: int) -> Batch:
 
 @dataclass
 class Members:
-    """Three members' states and comparers; n1 leads. Frames are passed on by hand."""
+    """The states and comparers of three members; n1 leads. The test delivers the frames."""
 
     group: Group = field(default_factory=lambda: Group(3))
     time: Time = field(default_factory=Time)
@@ -67,7 +70,7 @@ class Members:
     frames: list[tuple[NodeId, NodeId, dict[str, object]]] = field(default_factory=list)
     failures: dict[NodeId, DivergedError] = field(default_factory=dict)
     left: dict[NodeId, int | None] = field(default_factory=lambda: defaultdict(lambda: None))
-    """What each has left of its bounded log."""
+    """The bytes that each member has left of its bounded log."""
 
     def __post_init__(self) -> None:
         self.group.elect("n1")
@@ -92,7 +95,7 @@ class Members:
         )
 
     def run(self, sequence: int, *amounts: int, skewed: tuple[str, ...] = ()) -> None:
-        """Apply one batch everywhere; ``skewed`` members count otherwise."""
+        """Apply one batch on every member; ``skewed`` members count differently."""
         for me, log in self.logs.items():
             Counter.skew = int(me in skewed)
             log.run(commands(1, sequence, *amounts))
@@ -100,12 +103,12 @@ class Members:
         Counter.skew = 0
 
     def note(self, me: NodeId, log: Log) -> None:
-        """Remember the chain after a batch, as an applier does in its turns."""
+        """Record the chain after a batch, as an applier does in its turns."""
         machine = log.machine
         self.appliers[me].chains.append((log.applied[-1].end, machine.chain, machine.lineage))
 
     def compare(self, *silent: str) -> None:
-        """Let the followers report, and the leader judge; what is said about it is passed on until nobody speaks."""
+        """Let the followers report and the leader compare; deliver the verdicts until no frames are left."""
         for me, digests in self.digests.items():
             if me != "n1" and me not in silent:
                 digests.report(NodeId("n1"))
@@ -150,8 +153,8 @@ def test_a_leader_that_disagrees_with_a_majority_stops_itself() -> None:
     assert members.failures[NodeId("n1")].index == 3
 
 
-def test_a_leader_that_disagrees_stops_itself_however_much_is_going_on() -> None:
-    """Under load no two members report the same end; those who are right must not be stopped for that."""
+def test_a_leader_that_disagrees_stops_itself_under_load() -> None:
+    """Under load no two members report the same end. Members with the right state must not be stopped for that."""
     members = Members()
     members.run(1, 10)
     members.run(2, 20, skewed=("n1",))
@@ -168,7 +171,7 @@ def test_a_leader_that_disagrees_stops_itself_however_much_is_going_on() -> None
 
 
 def test_members_that_run_different_versions_of_a_class_are_not_compared() -> None:
-    """During an upgrade the same state has other bytes: a healthy member must not be stopped for that."""
+    """During an upgrade the same state has other bytes, so a comparison would stop a healthy member."""
     members = Members()
     members.run(1, 10, skewed=("n3",))
     for me, digests in members.digests.items():
@@ -179,8 +182,8 @@ def test_members_that_run_different_versions_of_a_class_are_not_compared() -> No
     assert members.failures == {}
 
 
-def test_where_no_majority_speaks_the_leaders_state_counts_after_a_while() -> None:
-    """Its answers are what clients have had; a member that is away must not keep a wrong one alive."""
+def test_without_reports_of_a_majority_the_leaders_state_counts_after_a_timeout() -> None:
+    """Clients have been given the leader's answers, and an absent member must not keep a wrong state alive."""
     members = Members()
     members.run(1, 10, skewed=("n3",))
     members.compare("n2")
@@ -191,7 +194,7 @@ def test_where_no_majority_speaks_the_leaders_state_counts_after_a_while() -> No
     assert list(members.failures) == ["n3"]
 
 
-def test_a_report_of_what_is_not_applied_here_yet_waits() -> None:
+def test_a_report_about_records_not_yet_applied_here_waits() -> None:
     members = Members()
     members.run(1, 10)
     ahead = members.logs[NodeId("n2")]
@@ -202,7 +205,7 @@ def test_a_report_of_what_is_not_applied_here_yet_waits() -> None:
 
 
 def test_after_a_snapshot_nothing_old_is_compared() -> None:
-    """The chain comes with the snapshot; what was remembered belongs to the state that was replaced."""
+    """A snapshot brings its own chain; the recorded ends belong to the state that it replaced."""
     members = Members()
     members.run(1, 10, skewed=("n3",))
     for applier in members.appliers.values():
@@ -221,7 +224,7 @@ def test_a_frame_that_is_no_digest_ends_the_connection(body: object) -> None:
 
 
 def test_ends_rise() -> None:
-    """What is looked up by halves has to be in order."""
+    """The lookup is a binary search, so the list has to be sorted."""
     members = Members()
     members.run(1, 1)
     members.run(2, 1)

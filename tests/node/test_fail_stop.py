@@ -1,4 +1,4 @@
-"""A node either works or fails: whatever cannot be written, and whatever raises on the way, no half a node is left."""
+"""Fail-stop: a node works or fails as a whole. No failed write and no exception may leave it half alive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from viewstamp.node import Node
 
 
 class BrokenLog:
-    """A log whose stream is on the failing disk: every line raises."""
+    """A log whose stream is on the failing disk: each line raises an error."""
 
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
         self._look = look
@@ -37,12 +37,12 @@ class BrokenLog:
 
 
 class Broken(Group):
-    """A group whose members log to a stream that cannot be written, and n1 of which has a disk that a test breaks."""
+    """A group whose members log to an unwritable stream; tests can make the disk of n1 fail."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
         super().__init__(directory, size, disks=self.disk_of)
         self.refuses: tuple[str, str, type[StorageError]] | None = None
-        """Which call of n1's disk fails, of which paths, and with what."""
+        """The failing call of n1's disk, the paths for which it fails, and the error."""
 
     def disk_of(self, name: NodeId) -> HookedDisk:
         return HookedDisk(RealDisk(), self.hook if name == "n1" else not_on_the_loop)
@@ -77,7 +77,7 @@ async def test_a_group_works_with_a_log_stream_that_cannot_be_written(tmp_path: 
 async def test_a_node_whose_disk_and_log_stream_fail_fails_as_a_whole(
     tmp_path: Path, call: str, path: str, error: type[StorageError]
 ) -> None:
-    """It frees its port and its directory, so that another one leads and it can be started again."""
+    """A failed node releases its port and directory, so that another member can lead and the node can be restarted."""
     async with Broken(tmp_path) as group:
         await group.run()
         client = group.client()
@@ -96,7 +96,7 @@ async def test_a_node_whose_disk_and_log_stream_fail_fails_as_a_whole(
 
 
 async def load(group: Group, node: Node) -> None:
-    """Append, and change the leader, until ``node`` has failed: each of its files is written by that."""
+    """Append and transfer leadership until ``node`` has failed; this writes each of its files."""
     client = group.client(timeout=1.0)
     while not node.failed.done():
         try:
@@ -138,7 +138,9 @@ async def test_failed_is_set_before_anything_is_logged(tmp_path: Path) -> None:
         await node.stop()
 
 
-async def test_a_node_whose_replica_has_ended_silently_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_fails_when_its_replica_has_ended_without_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("viewstamp.node.health.watchdog._LOOK_SECONDS", 0.01)
     async with Group(tmp_path, 1) as group:
         await group.run()
@@ -152,7 +154,7 @@ async def test_a_node_whose_replica_has_ended_silently_fails(tmp_path: Path, mon
 async def test_a_fetch_that_fails_for_an_unforeseen_reason_fails_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its task would end alone, and the member that needs those batches would wait for ever."""
+    """Otherwise only the task would end, and the member that needs those batches would wait for ever."""
     async with Group(tmp_path, 1) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]

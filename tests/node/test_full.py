@@ -1,4 +1,7 @@
-"""A disk or a log that is full: refused before anything is harmed, the others go on, and there is a way back."""
+"""A full disk or log refuses writes before they do harm.
+
+The other members continue, and the node recovers when there is room.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ VALUE = b"." * 32_000
 
 
 async def append_until_full(client: Client, count: int = 80) -> tuple[int, StorageFullError | None]:
-    """Append one record after the other; return how many were acknowledged, and why there are no more."""
+    """Append record after record; return the number of acknowledged ones and the error that ended the loop, if any."""
     for number in range(count):
         try:
             await client.append("orders", f"{number} ".encode() + VALUE)
@@ -40,7 +43,7 @@ async def numbers(client: Client, node: str | None = None) -> list[int]:
 
 
 async def test_a_follower_whose_log_is_full_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    """It says so, stays a member, and goes on when it is given room."""
+    """The full follower reports it, stays a member, and catches up once it has room."""
     async with Group(tmp_path, 3) as group:
         await group.run("n1", "n2")
         await group.run("n3", wal=THREE_SEGMENTS)
@@ -75,16 +78,16 @@ async def test_a_leader_whose_log_is_full_refuses_clearly_and_loses_nothing(tmp_
         for node in group.nodes.values():
             assert not node.failed.done(), group.journal.tail()
         for name in group.members:
-            assert await numbers(client, name) == list(range(count)), "reads are served as ever"
+            assert await numbers(client, name) == list(range(count)), "a full member still serves reads"
         await group.stop("n1", "n2", "n3")
         await group.run(wal=SMALL)
         receipt = await client.append("orders", f"{count} ".encode())
-        assert receipt.position == count + 1, "nothing that was refused is there"
+        assert receipt.position == count + 1, "no refused record is in the topic"
         assert await numbers(client) == list(range(count + 1))
 
 
 async def test_a_full_group_starts_again_full_and_can_still_elect(tmp_path: Path) -> None:
-    """Terms, votes and the membership record of a new leader need room too: it is kept for them."""
+    """Terms, votes and the membership record of a new leader need room, too; a part of the log is reserved for them."""
     async with Group(tmp_path, 3, wal=THREE_SEGMENTS) as group:
         await group.run()
         client = group.client()
@@ -99,7 +102,7 @@ async def test_a_full_group_starts_again_full_and_can_still_elect(tmp_path: Path
 
 
 async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_room(tmp_path: Path) -> None:
-    """Full ones take nothing, not even the trim behind it that would make room: nobody would come out of that."""
+    """Full followers accept nothing, not even the trim that would make room, so the group could never recover."""
     wal = replace(SMALL, bytes_max=1024 * 1024)
     async with Group(tmp_path, 3, wal=replace(wal, bytes_max=768 * 1024)) as group:
         await asyncio.gather(group.run("n1", wal=wal), group.run("n2", "n3"))
@@ -109,7 +112,9 @@ async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_
         leader = group.nodes[NodeId("n1")].parts
         assert leader is not None
         assert leader.replica.is_leading
-        await wait_for(lambda: leader.headroom.spared_bytes > 0, lambda: f"nobody told: {group.status()}")
+        await wait_for(
+            lambda: leader.headroom.spared_bytes > 0, lambda: f"no follower reported its room: {group.status()}"
+        )
         count, error = await append_until_full(client)
         assert count > 15
         assert error is not None
@@ -117,14 +122,14 @@ async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_
         for _ in range(100):
             if await append_until_full(client, 5) == (5, None):
                 break
-            await asyncio.sleep(0.1)  # Snapshots are taken, and what they cover is dropped.
+            await asyncio.sleep(0.1)  # Wait for snapshots, after which the covered prefix is dropped.
         else:
             pytest.fail(f"still full: {group.journal.tail()}")
 
 
 @pytest.mark.parametrize("size", [4_000, 32_000, 90_000])
 async def test_a_flood_on_a_log_that_is_nearly_full_does_not_bring_the_leader_down(tmp_path: Path, size: int) -> None:
-    """Batches that are admitted in one turn are all written in it: together they must not need more than there is."""
+    """Batches that are admitted in one turn are written in the same turn, so the check must sum their sizes."""
     async with Group(tmp_path, 1, wal=THREE_SEGMENTS) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]
@@ -159,7 +164,7 @@ async def test_a_flood_on_a_log_that_is_nearly_full_does_not_bring_the_leader_do
 
 
 class FullDevice:
-    """A device on which there is no room for another segment, for as long as the test says so."""
+    """A device without room for another segment, until the test changes that."""
 
     def __init__(self) -> None:
         self.is_full = False

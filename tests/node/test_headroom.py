@@ -1,4 +1,4 @@
-"""What a leader leaves free of a bounded log, by what its followers have told it."""
+"""How many bytes of a bounded log a leader keeps free, based on its followers' reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ N1, N2, N3 = NodeId("n1"), NodeId("n2"), NodeId("n3")
 
 
 def three(**left: int) -> Members:
-    """Members that have applied something, of which some have told what they have left."""
+    """Return members that have applied records, some of which report the given free bytes."""
     members = Members()
     members.run(1, 10)
     members.left |= {NodeId(name): count for name, count in left.items()}
@@ -19,12 +19,12 @@ def three(**left: int) -> Members:
 
 
 def spared(members: Members) -> int:
-    """Let all tell the leader; return what it leaves free."""
+    """Deliver all reports; return the number of bytes that the leader keeps free."""
     members.compare()
     return members.digests[N1]._headroom.spared_bytes
 
 
-def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_majority() -> None:
+def test_a_leader_keeps_free_the_bytes_lacked_by_the_follower_that_completes_its_majority() -> None:
     members = three(n1=1000, n2=700, n3=200)
     assert spared(members) == 300, "n2 and n1 are a majority"
     members.left[N2] = 100
@@ -33,7 +33,7 @@ def test_a_leader_leaves_free_what_the_follower_lacks_without_which_it_has_no_ma
     assert spared(members) == 0
 
 
-def test_what_was_admitted_since_a_member_told_is_reckoned_with_and_so_is_what_was_dropped_here() -> None:
+def test_bytes_admitted_or_dropped_since_a_members_report_are_taken_into_account() -> None:
     members = three(n1=1000, n2=700, n3=700)
     assert spared(members) == 300
     headroom = members.digests[N1]._headroom
@@ -42,10 +42,10 @@ def test_what_was_admitted_since_a_member_told_is_reckoned_with_and_so_is_what_w
     members.left[N1] = 900
     assert headroom.spared_bytes == 300, "both have got it"
     members.left[N1] = 1400
-    assert headroom.spared_bytes == 800, "this one has dropped a part of its log, of the others that is not known"
+    assert headroom.spared_bytes == 800, "n1 dropped a part of its log; the others may not have done so"
 
 
-def test_who_has_not_told_lacks_nothing() -> None:
+def test_a_member_without_a_report_lacks_nothing() -> None:
     members = three(n1=1000, n2=700)
     assert spared(members) == 0
     members.left[N3] = 10
@@ -59,7 +59,7 @@ def test_a_log_without_a_bound_leaves_nothing_free() -> None:
     assert spared(members) == 0
 
 
-def test_what_was_told_in_an_earlier_term_does_not_count() -> None:
+def test_reports_of_an_earlier_term_do_not_count() -> None:
     members = three(n1=1000, n2=700, n3=200)
     assert spared(members) == 300
     members.group.elect("n2")
@@ -69,22 +69,25 @@ def test_what_was_told_in_an_earlier_term_does_not_count() -> None:
     assert spared(members) == 300
 
 
-def test_what_was_admitted_in_an_earlier_term_and_was_cut_does_not_count() -> None:
+def test_records_admitted_in_an_earlier_term_and_cut_do_not_count() -> None:
     members = three(n1=1000, n2=700, n3=700)
     group, headroom = members.group, members.digests[N1]._headroom
     for _ in range(5):
         group.propose("n1", b"x")
         headroom.admit(100)
     group.elect("n2", "n2", "n3")
-    group.run(20)  # What was not committed is cut from the first one's log.
+    group.run(20)  # The first member's uncommitted records are cut.
     group.elect("n1")
     group.propose("n1", b"y")
     headroom.admit(100)
-    assert spared(members) == 400, "the last one is on its way to them; left is what it was"
+    assert spared(members) == 400, "the last batch is still on its way to them"
 
 
-def test_while_a_change_is_half_way_the_voters_before_it_need_room_too() -> None:
-    """Only a majority of them as well commits the record that ends the change: full, they would block it for ever."""
+def test_during_a_joint_membership_the_old_voters_need_room_too() -> None:
+    """The record that ends the change also needs a majority of the old voters.
+
+    If those were full, the change would never end.
+    """
     members = three(n1=1000, n2=700, n3=200)
     assert spared(members) == 300
     core = members.group[N1].core

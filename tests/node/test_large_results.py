@@ -1,4 +1,4 @@
-"""Answers that are too large settle the call that they answer, and nothing else."""
+"""A result that is too large fails its own call and no other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ KIB = 1024
 
 
 class Generous(Group):
-    """Members that let a result be as large as a frame."""
+    """Members that allow results as large as a frame."""
 
     def machine(self, node: NodeId) -> Streams:
         return Streams(CLASSES, call_result_bytes_max=64 * KIB * KIB)
 
 
-async def test_a_client_settles_a_call_whose_answer_it_cannot_take_and_goes_on(tmp_path: Path) -> None:
+async def test_a_client_fails_a_call_with_an_oversized_answer_and_continues(tmp_path: Path) -> None:
     async with Generous(tmp_path, 1) as group:
         await group.run()
         client = group.client(frame_bytes_max=64 * KIB)

@@ -1,4 +1,4 @@
-"""How late a member says that it is."""
+"""The write latency that a member reports to the leader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def told(gauge: LatencyGauge, now: float) -> tuple[object, object]:
     return status["loop_lag_ms"], status["write_ms"]
 
 
-def test_the_worst_of_the_last_seconds_is_told_and_then_forgotten() -> None:
+def test_the_worst_latency_of_the_last_seconds_is_reported_and_then_forgotten() -> None:
     gauge = LatencyGauge()
     gauge.ticked(100.0, 0.001)
     gauge.ticked(100.1, 0.25)
@@ -23,7 +23,7 @@ def test_the_worst_of_the_last_seconds_is_told_and_then_forgotten() -> None:
     assert told(gauge, 200.0) == (0.0, 0.0)
 
 
-def test_a_write_that_has_not_ended_counts_for_as_long_as_it_takes_so_far() -> None:
+def test_a_pending_write_counts_with_its_duration_so_far() -> None:
     gauge = LatencyGauge()
     gauge.writing.extend((10.0, 10.5))
     assert told(gauge, 13.0) == (0.0, 3000.0)

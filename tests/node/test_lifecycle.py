@@ -1,4 +1,7 @@
-"""A node's life: what it needs to start, when it takes requests, who is let in, and that nothing is left behind."""
+"""A node's life cycle.
+
+Requirements for a start, when it accepts requests, admission of peers, and a stop without leftovers.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from viewstamp.ids import ClusterId, NodeId
 from viewstamp.wire.frame import FrameKind
 
 ELECTION_SECONDS = 0.24
-"""The longest that a member of a test's group waits before it stands for election."""
+"""The longest time that a member of a test's group waits before it campaigns."""
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ async def single(tmp_path: Path) -> AsyncIterator[Group]:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """Return every file below ``directory`` but the lock."""
+    """Return the contents of every file below ``directory`` except the lock."""
     found = {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
     return {path: data for path, data in found.items() if not path.endswith("/lock")}
 
@@ -64,7 +67,7 @@ async def fill(group: Group, count: int = 5) -> None:
 
 
 class SlowReplay:
-    """Disks on which no segment can be read for as long as the test likes."""
+    """Disks whose segments cannot be read until the test allows it."""
 
     def __init__(self) -> None:
         self._may_read = threading.Event()
@@ -111,7 +114,7 @@ async def test_a_node_that_replays_its_log_is_bootstrapping_and_refuses_everythi
 
 
 async def test_a_member_that_replays_its_log_counts_as_absent(tmp_path: Path) -> None:
-    """With a majority of the group bootstrapping there is no group, and no leader."""
+    """While a majority of the group is BOOTSTRAPPING, there is no leader."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group)
@@ -140,7 +143,7 @@ async def test_a_lone_member_of_a_new_group_stays_configuring_and_refuses_client
 
 @pytest.mark.parametrize("again", [False, True], ids=["new group", "rebooted group"])
 async def test_a_group_runs_only_after_its_membership_is_committed_in_this_term(group: Group, again: bool) -> None:
-    """For a new group, a rebooted one and every new leader: the record of that very term."""
+    """This holds for a new group, a restarted one and every new leader: the record must be of the leader's own term."""
     if again:
         await group.run()
         await group.stop("n1", "n2", "n3")
@@ -161,13 +164,13 @@ async def test_a_group_runs_only_after_its_membership_is_committed_in_this_term(
 
 
 async def test_the_hinted_leader_of_a_new_group_leads_at_once(tmp_path: Path) -> None:
-    """Nobody waits for an election timeout, which here would be ten seconds or more."""
+    """No member waits for an election timeout, which would be 10 s or more here."""
     async with Group(tmp_path, 3, core=CoreOptions(election_timeout_ticks=1000, heartbeat_ticks=5)) as group:
         async with asyncio.timeout(8):
             await group.run()
         leader = await group.leader()
         assert leader.options.node == "n1"
-        leader.hands_over = False  # Nobody would take over before that timeout.
+        leader.hands_over = False  # No other member could take over before that timeout.
 
 
 async def test_without_the_hinted_leader_the_others_elect_one(group: Group) -> None:
@@ -179,7 +182,7 @@ async def test_without_the_hinted_leader_the_others_elect_one(group: Group) -> N
 
 
 async def test_the_settings_count_only_where_the_log_holds_no_membership(group: Group) -> None:
-    """One member that is told that it is the whole group must not go on alone."""
+    """A member whose settings name it as the whole group must not continue alone."""
     await group.run()
     await fill(group)
     await group.stop("n1", "n2", "n3")
@@ -200,7 +203,7 @@ async def test_the_settings_count_only_where_the_log_holds_no_membership(group: 
     [({"cluster": ClusterId("c2")}, "cluster c1"), ({"node": NodeId("n2")}, "node n1 of")],
     ids=["another cluster", "another node"],
 )
-async def test_a_directory_of_somebody_else_is_refused_unchanged(
+async def test_a_directory_of_another_node_or_cluster_is_refused_unchanged(
     single: Group, changes: dict[str, str], match: str
 ) -> None:
     await single.run()
@@ -215,7 +218,7 @@ async def test_a_directory_of_somebody_else_is_refused_unchanged(
 
 
 async def test_a_directory_is_used_by_one_node_at_a_time(single: Group) -> None:
-    """The second is told who has it, and does no harm to the first."""
+    """The second node's error names the process that has the directory, and the first node is unharmed."""
     await single.run()
     with pytest.raises(DirectoryInUseError, match=f"process {os.getpid()}"):
         await single.make("n1", listen="127.0.0.1:2").start()
@@ -224,7 +227,7 @@ async def test_a_directory_is_used_by_one_node_at_a_time(single: Group) -> None:
     await single.run("n1")
 
 
-async def test_a_port_in_use_is_an_error_that_says_so_and_the_directory_is_free_again(single: Group) -> None:
+async def test_a_port_in_use_is_a_clear_error_and_the_directory_is_released(single: Group) -> None:
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -278,10 +281,10 @@ def flip_control_file(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lose_control_file, lose_log, lose_segment, flip_control_file])
-async def test_what_is_missing_or_damaged_is_named_and_nothing_is_repaired_by_guessing(
+async def test_a_missing_or_damaged_file_is_named_and_nothing_is_repaired_by_guessing(
     single: Group, damage: Callable[[Path], None]
 ) -> None:
-    """A node without its vote, or without what it acknowledged, must not take part as if it were new."""
+    """A node without its vote or its acknowledged records must not take part as if it were new."""
     await single.run()
     await fill(single, 200)
     await single.stop("n1")
@@ -323,13 +326,13 @@ async def test_files_of_a_newer_format_are_left_alone(single: Group, change: Cal
     assert files(single.directory) == before
 
 
-# -- Who is let in ------------------------------------------------------------------------------------------------
+# -- Admission of peers -------------------------------------------------------------------------------------------
 
 
-async def test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_votes_under_its_old_name(
+async def test_a_wiped_member_is_refused_by_members_that_met_its_old_disk_and_never_votes_under_its_old_id(
     group: Group,
 ) -> None:
-    """Its log could be copied back, its forgotten vote could not: two leaders of one term could be elected."""
+    """The log could be copied back, but not the lost vote: two leaders of one term could be elected."""
     await group.run()
     await fill(group)
     await group.caught_up()
@@ -338,7 +341,7 @@ async def test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_vo
     await group.start("n3")
     await wait_for(
         lambda: any("another disk" in line["reason"] for line in group.journal.of("! refused")),
-        lambda: f"nobody refuses the wiped member\n{group.journal.tail()}",
+        lambda: f"no member refuses the wiped one\n{group.journal.tail()}",
     )
     leader = await group.leader()
     assert leader.options.node != "n3"
@@ -347,7 +350,7 @@ async def test_a_wiped_member_is_refused_by_those_who_knew_its_disk_and_never_vo
     await wait_for(lambda: leader.status["role"] != "leader", lambda: "it leads with the wiped member alone")
     await asyncio.sleep(2 * ELECTION_SECONDS)
     assert not any(node.status["role"] == "leader" for node in group.nodes.values()), group.journal.tail()
-    assert group.nodes[NodeId("n3")].me != "n3", "it waits, under another id, to be added: that takes a majority"
+    assert group.nodes[NodeId("n3")].me != "n3", "it waits under another id until a majority adds it"
     await group.run(other)
     values = [record.value async for record in group.client().read("orders")]
     assert values == [b"0", b"1", b"2", b"3", b"4"]
@@ -360,7 +363,7 @@ async def test_a_peer_of_another_cluster_is_refused(tmp_path: Path) -> None:
         await stranger.start("n3")
         await wait_for(
             lambda: any(f"belongs to cluster {CLUSTER}" in line["reason"] for line in group.journal.of("! refused")),
-            lambda: f"nobody refuses the stranger\n{group.journal.tail()}",
+            lambda: f"no member refuses the stranger\n{group.journal.tail()}",
         )
         assert stranger.nodes[NodeId("n3")].status["term"] == 0
 
@@ -392,7 +395,7 @@ async def test_stop_leaves_no_task_no_thread_no_lock_and_no_port_behind(tmp_path
     for node in nodes:
         assert node.failed.cancelled()
         RealDisk().lock(node.options.data_dir).release()
-        await node.stop()  # Once more does nothing.
+        await node.stop()  # A second stop does nothing.
 
 
 async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -422,7 +425,7 @@ async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_behind(tmp_path
 
 
 class FailingDisk:
-    """A disk whose writes and syncs fail from a moment on, as those of a broken device do."""
+    """A disk whose writes and syncs fail from a given moment on, like those of a broken device."""
 
     def __init__(self) -> None:
         self.is_broken = False
@@ -464,7 +467,7 @@ async def test_a_failed_disk_stops_its_node_and_nothing_that_was_acknowledged_is
             assert [record.value async for record in client.read("orders", node=name)] == [b"before", b"after"]
 
 
-async def test_a_node_that_fails_while_somebody_waits_for_it_says_why(tmp_path: Path) -> None:
+async def test_wait_running_raises_the_reason_when_the_node_fails(tmp_path: Path) -> None:
     device = FailingDisk()
     async with Group(tmp_path, 3, disks=lambda node: device.disk(node, "n1")) as group:
         await group.start("n1")
@@ -477,7 +480,7 @@ async def test_a_node_that_fails_while_somebody_waits_for_it_says_why(tmp_path: 
 
 
 async def test_requests_that_come_while_a_node_stops_are_answered_or_their_connection_ends(single: Group) -> None:
-    """None hangs, and none is told that it was written when it was not."""
+    """No request hangs, and none gets a receipt for a record that was not written."""
     await single.run()
     await fill(single)
     client = single.client(timeout=2.0)
@@ -495,7 +498,7 @@ async def test_requests_that_come_while_a_node_stops_are_answered_or_their_conne
 
 
 async def test_a_group_with_slow_elections_can_be_described(tmp_path: Path) -> None:
-    """What a status shows of a group that runs: who leads, how far everybody is, who is connected."""
+    """The status of a running group shows the leader, every member's progress and the connected members."""
     async with Group(tmp_path, 3, core=CoreOptions(election_timeout_ticks=300, heartbeat_ticks=5)) as group:
         await group.run()
         await fill(group)

@@ -18,8 +18,8 @@ from viewstamp.node.options import NodeOptions
 from viewstamp.streams.machine import Streams
 
 
-async def test_a_log_line_says_the_term_of_the_moment_in_which_it_was_written(tmp_path: Path) -> None:
-    """A logger is bound once, for the life of a node; the term rises meanwhile."""
+async def test_a_log_line_has_the_term_at_the_time_of_writing(tmp_path: Path) -> None:
+    """A logger is bound once for the life of a node, while the term rises."""
     out = io.StringIO()
     log: Any = structlog.wrap_logger(structlog.WriteLogger(out), processors=[structlog.processors.JSONRenderer()])
     options = NodeOptions(

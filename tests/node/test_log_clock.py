@@ -1,4 +1,4 @@
-"""Log time: within a bound of a majority's clocks, never at rest, never back."""
+"""Log time never stops, never goes back, and stays within a bound of a majority's clocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ N1, N2, N3 = (NodeId(f"n{number}") for number in (1, 2, 3))
 
 @dataclass
 class Machine(Clock):
-    """Clocks that are set by hand: ``off`` is how wrong the wall clock is."""
+    """Clocks that the test sets; ``off`` is the error of the wall clock."""
 
     now: float = 1000.0
     off: int = 0
@@ -39,7 +39,7 @@ class Machine(Clock):
 
 @dataclass
 class Leader:
-    """n1 leads; what it stamps is looked at, in seconds from the true time."""
+    """n1 leads; its time stamps are compared with the true time, in seconds."""
 
     voters: int = 3
     learners: int = 0
@@ -56,12 +56,12 @@ class Leader:
         self.clock = LogClock(self.machine, self.core, bound_seconds=10, log=self.journal.logger())
 
     def hear(self, **offsets: int) -> None:
-        """Let others report clocks that are off by so many microseconds."""
+        """Deliver reports of other members whose clocks are off by the given number of microseconds."""
         for member, off in offsets.items():
             self.clock.heard(NodeId(member), self.true_us + off)
 
     def pass_time(self, seconds: float, *, reports: Mapping[str, int] | None = None) -> None:
-        """Let time pass, in a few ticks; those of ``reports`` report meanwhile."""
+        """Let time pass in a few ticks; the members in ``reports`` report at each."""
         ticks = 20
         for _ in range(ticks):
             self.machine.now += seconds / ticks
@@ -69,7 +69,7 @@ class Leader:
             self.stamp()
 
     def stamp(self) -> float:
-        """Stamp a record; return how far it is ahead of the true time, in seconds."""
+        """Stamp a record; return its lead over the true time, in seconds."""
         time_us = self.clock.tick()
         if self.core.leader == self.core.me:
             assert time_us >= max(self.last, self.core.log_time), "log time never goes back"
@@ -109,7 +109,7 @@ def test_a_leader_whose_clock_is_behind_stamps_at_most_the_bound_behind_a_majori
 def test_a_majoritys_clock_is_counted_once_for_each_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A follower ticks as often as a leader, and nobody looks at its log time until it is elected."""
+    """A follower ticks as often as a leader, but its log time is used only after it is elected."""
     leader, count = Leader(), standing.majority_end
     counted: list[object] = []
 
@@ -140,7 +140,7 @@ def test_a_small_offset_is_the_leaders_own_affair() -> None:
 @pytest.mark.parametrize(
     ("offsets", "ahead"),
     [
-        ({"n2": 0}, 10.0),  # Of three, two are a majority: the later clock of both counts for nothing.
+        ({"n2": 0}, 10.0),  # Two of three are a majority: the later of both clocks does not count.
         ({"n2": YEARS}, YEARS / SECOND),  # A majority is wrong.
         ({"n2": YEARS, "n3": 0}, YEARS / SECOND),
         ({"n2": -YEARS, "n3": 0}, 10.0),
@@ -153,8 +153,8 @@ def test_the_reference_is_the_time_that_a_majority_has_reached(offsets: dict[str
     assert leader.stamp() == ahead
 
 
-def test_two_wrong_clocks_of_five_are_no_majority_whoever_else_is_heard() -> None:
-    """A median of those that were heard would be wrong: two of three."""
+def test_two_wrong_clocks_of_five_are_no_majority_even_if_few_others_report() -> None:
+    """A median over the reported clocks would be wrong here: two of the three are."""
     leader = Leader(voters=5)
     leader.machine.off = YEARS
     leader.hear(n2=YEARS, n3=0)
@@ -166,10 +166,10 @@ def test_learners_and_strangers_do_not_count() -> None:
     leader.machine.off = 2 * HOUR
     leader.hear(n2=0, n3=0, l0=2 * HOUR, l1=2 * HOUR, l2=2 * HOUR, x1=2 * HOUR, x2=2 * HOUR)
     assert leader.stamp() == 10
-    assert NodeId("x1") not in leader.clock._reports, "or strangers take memory"
+    assert NodeId("x1") not in leader.clock._reports, "strangers must not take memory"
 
 
-def test_a_report_is_extrapolated_while_its_member_is_silent() -> None:
+def test_the_last_report_of_a_member_is_extrapolated() -> None:
     leader = Leader()
     leader.hear(n2=0, n3=0)
     leader.machine.off = HOUR
@@ -199,8 +199,8 @@ def test_log_time_goes_on_at_half_the_rate_while_it_is_ahead_and_so_the_lead_shr
     assert leader.stamp() == pytest.approx(0, abs=0.01)
 
 
-def test_a_new_leader_that_has_heard_nobody_does_not_leap_and_trusts_itself_after_a_while() -> None:
-    """Its own clock counts in the end: the others may be of a version that reports none."""
+def test_a_new_leader_without_reports_does_not_jump_and_uses_its_own_clock_after_a_timeout() -> None:
+    """In the end its own clock counts, because the other members may run a version that does not report clocks."""
     leader = Leader()
     leader.machine.off = 2 * HOUR
     leader.pass_time(4.5)
@@ -228,7 +228,7 @@ def test_the_first_record_of_a_group_whose_members_report_nothing_has_the_leader
 
 
 def test_a_jump_of_an_only_voters_clock_counts_after_ten_minutes() -> None:
-    """Until then a person can set it right, before ages in the log mean nothing any more."""
+    """This leaves time to correct the clock before ages in the log lose their meaning."""
     leader = Leader(voters=1)
     leader.stamp()
     leader.machine.off = YEARS

@@ -1,4 +1,4 @@
-"""Reading batches back, from memory and from disk, with topics interleaved: it must make no difference to a reader."""
+"""Reading interleaved topics back gives a reader the same batches from memory and from disk."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ TOPICS = (TopicId(1), TopicId(2), TopicId(3))
 
 
 class Written:
-    """A log with batches of three topics in turn, of one to three records each, and what readers shall see of it.
+    """A log with batches of three topics in turn, of one to three records each, and the expected view of its readers.
 
-    Now and then a sink commits what it staged before: to two topics, its parts in another order than they lie in the
-    log; then the COMMIT is there a second time, or one that is refused, and has no effect.
+    From time to time a sink commits its staged batches to two topics, in another order than their order in the log.
+    Then the COMMIT is repeated, or a refused one follows; neither has an effect.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -36,7 +36,7 @@ class Written:
         self.machine = self.log.machine
         self.stager = Stager(self.log)
         self.shown: dict[TopicId, list[tuple[int, Batch]]] = {topic: [] for topic in TOPICS}
-        """For each topic, (where it became visible, the batch as readers see it), in order."""
+        """For each topic, in order: the index at which a batch became visible, and the batch as readers see it."""
         session = self.log.session()
         for topic in TOPICS:
             assert self.log.topic(f"topic-{topic}") == topic
@@ -90,7 +90,7 @@ class Map:
 
 
 class Store:
-    """A log on disk, of which the core remembers the newest batches only."""
+    """A log on disk; the core keeps only the newest batches in memory."""
 
     def __init__(self, directory: Path, remembered: int) -> None:
         self.written = Written(100)
@@ -119,14 +119,14 @@ class Store:
     async def read(
         self, topic: TopicId, position: int, *, end: int | None = None, bytes_max: int = 1 << 30, start: int = 0
     ) -> list[Batch]:
-        """Read from ``position`` on; ``start``: the scan begins at that index, where position 1 is the next."""
+        """Read from ``position`` on; with ``start``, the scan begins at that index, whose next position is 1."""
         topic_map = Map(self.written, topic, (start, 1) if start else None)
         upto = Index(end or self.batches[-1].end)
         buffers = await self.reader.read_topic(topic, topic_map, Position(position), upto, bytes_max)
         return Batch.decode_all(b"".join(buffers))
 
     def of(self, topic: TopicId, position: int, end: int | None = None) -> list[Batch]:
-        """Return the topic's batches that hold positions from ``position`` on, visible before index ``end``."""
+        """Return the topic's batches with positions from ``position`` on that became visible before index ``end``."""
         upto = end or self.batches[-1].end
         shown = self.written.shown[topic]
         return [batch for at, batch in shown if batch.first_position + batch.count > position and at < upto]
@@ -144,7 +144,7 @@ def shown(batches: list[Batch]) -> list[bytes]:
     return [bytes(batch.buffer) for batch in batches]
 
 
-async def test_a_topics_batches_come_in_order_and_nobody_elses(store: Store) -> None:
+async def test_a_topics_batches_come_in_order_and_without_those_of_others(store: Store) -> None:
     for topic in TOPICS:
         for position in (1, 2, 50, 51, 52, 53, 120, 199):
             assert shown(await store.read(topic, position)) == shown(store.of(topic, position))
@@ -159,12 +159,12 @@ async def test_positions_follow_on_each_other_over_records_and_commits(store: St
         assert expected == store.written.log.describe(f"topic-{topic}")["last_position"] + 1
 
 
-async def test_a_scan_may_begin_long_before_what_is_wanted(store: Store) -> None:
+async def test_a_scan_may_begin_long_before_the_wanted_position(store: Store) -> None:
     assert shown(await store.read(TOPICS[1], 100, start=1)) == shown(store.of(TOPICS[1], 100))
 
 
 async def test_nothing_beyond_the_end_is_returned(store: Store) -> None:
-    """What is in the log but not applied may yet be cut."""
+    """Records in the log that are not applied may still be cut."""
     for at in range(100, len(store.batches), 97):
         end = store.batches[at].first_index
         assert shown(await store.read(TOPICS[0], 1, end=end)) == shown(store.of(TOPICS[0], 1, end))
@@ -201,7 +201,10 @@ async def test_many_readers_at_once_and_one_that_gives_up(store: Store) -> None:
 
 
 async def test_a_read_whose_position_is_trimmed_meanwhile_says_so(tmp_path: Path) -> None:
-    """Once nothing below is kept, nobody remembers which COMMITs had no effect: a reader would take one for another."""
+    """Once the records below are trimmed, it is unknown which COMMITs had no effect.
+
+    A reader could then mistake one for another.
+    """
     store = Store(tmp_path, 0)
     await store.open()
     written, topic = store.written, TOPICS[0]
@@ -223,7 +226,7 @@ async def test_a_read_whose_position_is_trimmed_meanwhile_says_so(tmp_path: Path
 
 
 async def test_a_damaged_file_fails_the_read_and_not_the_reader(tmp_path: Path) -> None:
-    """It is the node that decides what to do about it."""
+    """The node decides how to treat the damage."""
     store = Store(tmp_path, 100)
     await store.open()
     path = min((tmp_path / "wal").glob("*.segment"))

@@ -1,4 +1,4 @@
-"""Members that lose their disks one after the other, over the years, while the settings stay as they were."""
+"""Members lose their disks one after another, over years, while the settings never change."""
 
 import shutil
 from pathlib import Path
@@ -11,8 +11,8 @@ from viewstamp.ids import NodeId, name_of
 pytestmark = pytest.mark.slow
 
 
-async def test_every_member_loses_its_disk_in_turn_and_each_joins_anew_whoever_leads(tmp_path: Path) -> None:
-    """The settings know nobody by the name that it has by now: neither the leader nor, in the end, any member."""
+async def test_every_member_loses_its_disk_in_turn_and_rejoins(tmp_path: Path) -> None:
+    """In the end the settings contain the current id of no member, not even the leader's."""
     async with Group(tmp_path) as group:
         await group.run()
         client = group.client()

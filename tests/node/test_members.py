@@ -1,4 +1,4 @@
-"""Members of a running group come and go, leadership moves, a lost disk joins anew: on real disks and sockets."""
+"""Membership changes, leadership transfer and lost disks in a running group, on real disks and sockets."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def voters(node: Node) -> set[str]:
-    """Return the voters that a member knows; empty while the membership is joint, or it is starting."""
+    """Return the voters in a member's membership; empty while the membership is joint or the node is starting."""
     if node.replica is None:
         return set()
     membership = node.replica.raft.core.membership
@@ -24,14 +24,15 @@ def voters(node: Node) -> set[str]:
 
 
 def is_reborn_voter(node: Node) -> bool:
-    """Say whether a node has joined anew, and votes."""
+    """Return whether a node has rejoined under a new id and votes."""
     return node.me.startswith("n2~") and node.me in voters(node)
 
 
 async def settled(group: Group) -> Node:
-    """Wait until no change of the members is under way, as while a leader notes whose disk is which; return who leads.
+    """Wait until no membership change is in progress; return the leader.
 
-    A disk is noted when its member is met, so those that run have all to be named.
+    A leader records the disk of each member that it meets by a change of its own, so all running members must be
+    recorded.
     """
 
     def is_settled() -> bool:
@@ -50,7 +51,7 @@ async def settled(group: Group) -> Node:
 
 
 async def add(group: Group, name: str, action: str = "add", replaces: str = "") -> None:
-    """Start a new node, and have the leader add it."""
+    """Start a new node and ask the leader to add it."""
     address = f"127.0.0.1:{name.removeprefix('n')}"
     await group.start(name, listen=address)
     await (await settled(group)).change_members(action, name, address, replaces)
@@ -73,10 +74,10 @@ async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_a_member_votes_for_one_that_it_has_never_heard_of(tmp_path: Path) -> None:
-    """Protocol rules 14, 15: n2 lacks the record that made n4 a voter, and with one of three down n4 needs its vote.
+async def test_a_member_votes_for_a_voter_that_its_log_does_not_contain(tmp_path: Path) -> None:
+    """Protocol rules 14 and 15: n2 lacks the record that made n4 a voter, and with one of three down n4 needs its vote.
 
-    Nobody is there who could vouch for n4: it proves that it knows n2's disk, by a record that n2 does not have.
+    No other member can vouch for n4. It proves that it knows n2's disk, by a record that n2 does not have.
     """
     async with Group(tmp_path) as group:
         await group.run()
@@ -108,7 +109,7 @@ async def test_a_removed_leader_hands_over_and_is_refused_from_then_on(tmp_path:
         term = successor.replica.raft.core.term  # type: ignore[union-attr]
         await group.stop(leader.me)
         await group.start(leader.me)
-        await asyncio.sleep(1.0)  # It campaigns as often as it likes.
+        await asyncio.sleep(1.0)  # Let it campaign many times.
         assert (await group.leader()).replica.raft.core.term == term  # type: ignore[union-attr]
         assert "no member of this group" in " ".join(group.nodes[leader.me].status["refused_by"].values())  # type: ignore[attr-defined]
 
@@ -124,7 +125,7 @@ async def test_a_member_is_replaced_by_another_in_one_change(tmp_path: Path) -> 
 
 
 async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_and_takes_its_own_place(tmp_path: Path) -> None:
-    """Rule 18: it never votes under its old name, and what it had promised is not forgotten by the group."""
+    """Rule 18: it never votes under its old id, and the group keeps the votes and acknowledgements of that id."""
     async with Group(tmp_path) as group:
         await group.run()
         client = group.client()
@@ -139,7 +140,7 @@ async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_and_takes_
         assert voters(await group.leader()) == {"n1", "n3", node.me}
         assert node.lifecycle is Lifecycle.RUNNING
         await group.caught_up()
-        # It counts: with n3 gone, n1 and the reborn one go on; and after a restart it is who it was.
+        # It counts: with n3 gone, n1 and the reborn member continue; and after a restart it has the same id.
         await group.stop("n3")
         await client.append("t", b"30")
         await group.stop("n2")
@@ -148,8 +149,8 @@ async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_and_takes_
         assert [record.value async for record in client.read("t", 31)] == [b"30"]
 
 
-async def test_a_lost_disk_is_joined_anew_also_where_all_whom_the_settings_name_have_gone(tmp_path: Path) -> None:
-    """Who is asked then are those that still look for it at its address: they say where they listen."""
+async def test_a_member_with_a_lost_disk_rejoins_although_all_members_in_its_settings_are_gone(tmp_path: Path) -> None:
+    """It then asks the members that try to connect to its address, because their HELLO contains their own address."""
     async with Group(tmp_path) as group:
         await group.run()
         await add(group, "n4", "replace", "n1")
@@ -183,7 +184,7 @@ async def test_a_second_loss_is_joined_anew_too(tmp_path: Path) -> None:
 
 
 async def test_a_learner_that_lost_its_disk_learns_on_under_another_id(tmp_path: Path) -> None:
-    """Nobody can say of an id with two disks which of them had acknowledged what."""
+    """For an id with two disks it would be unclear which of them acknowledged a record."""
     async with Group(tmp_path) as group:
         await group.run()
         await group.client().create_topic("t")
@@ -203,7 +204,7 @@ async def test_a_learner_that_lost_its_disk_learns_on_under_another_id(tmp_path:
         await group.caught_up()
 
 
-async def test_a_new_node_whose_settings_name_members_of_long_ago_fetches_the_snapshot_of_who_leads_now(
+async def test_a_new_node_with_outdated_settings_fetches_the_snapshot_of_the_current_leader(
     tmp_path: Path,
 ) -> None:
     async with Group(tmp_path) as group:
@@ -225,7 +226,7 @@ async def test_a_new_node_whose_settings_name_members_of_long_ago_fetches_the_sn
 
 
 async def test_a_clean_stop_of_the_leader_costs_no_timeout(tmp_path: Path) -> None:
-    """It hands over first: the others do not have to find out that it is silent."""
+    """It transfers leadership first, so the others do not wait for an election timeout."""
     async with Group(tmp_path) as group:
         await group.run()
         leader = await group.leader()
@@ -235,7 +236,7 @@ async def test_a_clean_stop_of_the_leader_costs_no_timeout(tmp_path: Path) -> No
         assert (await group.leader()).me != leader.me
 
 
-async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> None:
+async def test_an_impossible_change_is_refused_with_a_remedy(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
         leader = await settled(group)
@@ -262,10 +263,12 @@ async def test_what_cannot_be_asked_is_refused_with_a_remedy(tmp_path: Path) -> 
             await leader.transfer_leadership(other.me)
 
 
-async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_under_its_name(tmp_path: Path) -> None:
-    """n1 and n2 commit; n1 is down, n2 is wiped; n3 has met neither of n2's disks: together they would lose it all.
+async def test_a_member_that_never_met_a_disk_does_not_trust_a_new_one_under_the_same_id(tmp_path: Path) -> None:
+    """n1 and n2 commit; n1 is down, n2 is wiped, and n3 has met neither of n2's disks.
 
-    They wait for n1 instead, which has the record, and then go on.
+    Together they would lose the record.
+
+    They wait for n1 instead, which has the record, and then continue.
     """
     async with Group(tmp_path) as group:
         group.board.cut("n2", group.members[NodeId("n3")])
@@ -280,7 +283,7 @@ async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_unde
         shutil.rmtree(tmp_path / "n2")
         group.heal()
         await group.start("n2")
-        await asyncio.sleep(1.5)  # Many election timeouts.
+        await asyncio.sleep(1.5)  # This is many election timeouts.
         assert not any(node.replica and node.replica.raft.core.role is Role.LEADER for node in group.nodes.values())
         await group.start("n1")
         node = group.nodes[NodeId("n2")]
@@ -288,8 +291,8 @@ async def test_a_member_that_never_met_a_disk_does_not_believe_the_next_one_unde
         assert [record.value async for record in client.read("t")] == [b"kept"]
 
 
-async def test_a_reborn_node_is_added_also_by_a_leader_that_its_settings_do_not_know(tmp_path: Path) -> None:
-    """It asks the members that it knows; who does not lead passes it on."""
+async def test_a_reborn_node_is_added_by_a_leader_that_its_settings_do_not_name(tmp_path: Path) -> None:
+    """It asks the members in its settings; one that does not lead forwards the request to the leader."""
     async with Group(tmp_path) as group:
         await group.run()
         await add(group, "n4")
@@ -307,7 +310,10 @@ async def test_a_reborn_node_is_added_also_by_a_leader_that_its_settings_do_not_
 
 
 async def test_a_control_file_that_rots_before_anything_was_written_is_a_lost_disk(tmp_path: Path) -> None:
-    """Its vote may have been given: it is not believed under its old name, and does not refuse to start for ever."""
+    """A vote may have been given before.
+
+    So the node does not start under its old id, but it does not refuse to start, either.
+    """
     async with Group(tmp_path) as group:
         await group.run("n1", "n2")
         await group.start("n3")

@@ -1,4 +1,4 @@
-"""Whom a member lets in: by its name and its disk, which belong together for ever."""
+"""Admission of peers by id and disk, which belong together permanently."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ def meet(pool: PeerPool, peer: NodeId, said: dict[str, Any]) -> bool:
 
 
 class Remembering(Inbox):
-    """Puts what a pool wants remembered into a dict, at once."""
+    """Stores the pool's records in a dict, immediately."""
 
     def __init__(self, known: dict[str, str]) -> None:
         super().__init__()
@@ -41,8 +41,8 @@ class Remembering(Inbox):
             self.known[item.peer] = item.incarnation
 
 
-class Nobody:
-    """A node that nothing is reported to."""
+class IgnoringNode:
+    """A node that ignores all reports."""
 
     def on_change(self) -> None:
         raise AssertionError
@@ -58,7 +58,7 @@ class Nobody:
 
 
 def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
-    """Return the pool of a member; what it wants remembered is put into ``known``."""
+    """Return the pool of a member; it stores its records in ``known``."""
     raft = cores[me].raft
     assert raft is not None
     return PeerPool(
@@ -66,7 +66,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
         System(me),
         greeting=dict,
         inbox=Remembering(known),
-        node=Nobody(),
+        node=IgnoringNode(),
         hello={"cluster": "c", "node": me, "incarnation": f"disk-of-{me}", "address": me},
         network=Switchboard().network(me),
         entropy=random.Random(1),
@@ -76,7 +76,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
 
 
 async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsewhere_already() -> None:
-    """n2 lacks the promotion, which the connection of the new disk would outlast: votes in the old one's name."""
+    """n2 lacks the promotion. The connection of the new disk would outlive it and vote in the name of the old disk."""
     cores = started()
     cores.add("n4")
     cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
@@ -91,21 +91,21 @@ async def test_a_learner_with_another_disk_is_refused_as_it_may_be_a_voter_elsew
 
 
 async def test_of_two_disks_that_come_at_once_the_second_is_refused() -> None:
-    """Both come before the disk of the first has been noted on this member's own."""
+    """Both connect before the disk of the first is recorded on this member's own disk."""
     pool = at(started(), "n2", {})
-    pool._inbox = Inbox()  # The replica's turn has not come.
+    pool._inbox = Inbox()  # The replica has not had a turn yet.
     meet(pool, N1, hello(N1, "a"))
     with pytest.raises(LostDiskError, match=f"fingerprint {fingerprint('b')}, known {fingerprint('a')}"):
         meet(pool, N1, hello(N1, "b"))
 
 
-async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_is_one() -> None:
-    """It would come back with another one and be taken for the same, as its first connection is not made again."""
+async def test_the_disk_of_a_peer_that_connected_before_it_was_a_member_is_recorded() -> None:
+    """Otherwise it could come back with another disk unnoticed, because its first connection is not made again."""
     cores = Cores(3)
     cores.elect("n1")
     known: dict[str, str] = {}
     pool = at(cores, "n2", known)
-    cores["n2"].core.ticks_since_leader = 99  # It does not know who leads, so it lets a stranger in.
+    cores["n2"].core.ticks_since_leader = 99  # It sees no leader, so it accepts a stranger.
     meet(pool, N4, hello(N4, "a"))
     assert pool.address(N4) == "at-n4"
     assert known == {}
@@ -119,7 +119,7 @@ async def test_who_connects_before_it_is_a_member_is_known_by_its_disk_once_it_i
 
 
 def named() -> Cores:
-    """Return a group that n1 leads, in which each member's log names all three disks."""
+    """Return a group led by n1 in which each member's log names all three disks."""
     cores = started()
     for me in ("n1", "n2", "n3"):
         knowing(cores, me, "n1", "n2", "n3")
@@ -128,23 +128,23 @@ def named() -> Cores:
 
 
 def introduction(cores: Cores, incarnation: str) -> dict[str, Any]:
-    """Return how n4, whose log names the disks of all, greets n2."""
+    """Return the HELLO that n4, whose log names all disks, sends to n2."""
     sender = at(cores, "n1", {})
     sender._hello |= {"node": N4, "incarnation": incarnation}
     return sender._hello_to(N2)
 
 
 async def test_a_peer_that_proves_that_it_knows_this_disk_is_taken_for_a_member() -> None:
-    """It belongs to the group by a record that this member lacks, and may need its vote (protocol rules 14, 15)."""
+    """A record that this member lacks makes it a member, and it may need this one's vote (protocol rules 14 and 15)."""
     cores = named()
     pool = at(cores, "n2", {})
-    cores["n2"].core.ticks_since_leader = 99  # It hears no leader: one may lead by such a record.
+    cores["n2"].core.ticks_since_leader = 99  # It sees no leader: one may lead by such a record.
     assert meet(pool, N4, introduction(cores, "a"))
     pool.check_source(N4, "a")
     assert pool.address(N4) == "n1"
 
 
-async def test_without_a_proof_nobody_is_taken_for_a_member_that_this_one_does_not_know() -> None:
+async def test_an_unknown_peer_without_a_proof_is_not_taken_for_a_member() -> None:
     cores = named()
     pool = at(cores, "n2", {})
     cores["n2"].core.ticks_since_leader = 99
@@ -161,8 +161,8 @@ async def test_without_a_proof_nobody_is_taken_for_a_member_that_this_one_does_n
         pool.check_source(reborn, "a")
 
 
-async def test_whose_messages_need_no_other_check_follows_the_membership() -> None:
-    """A node looks at ``trusted`` alone for each message: a member that has left must not stay in it."""
+async def test_the_trusted_set_follows_the_membership() -> None:
+    """A node checks only ``trusted`` for each message, so a removed member must not stay in it."""
     cores = named()
     core = cores["n2"].core
     pool = at(cores, "n2", {})
@@ -190,8 +190,8 @@ async def test_a_leader_is_followed_until_its_term_ends_also_when_it_has_removed
 
 
 @pytest.mark.parametrize("member", ["n2~b", "n3~b", "n2"])
-def test_a_reborn_node_takes_the_place_of_who_it_was_last(member: str) -> None:
-    """A voter's when it has caught up; a learner's at once, with what that was to become."""
+def test_a_reborn_node_takes_the_place_of_its_latest_id(member: str) -> None:
+    """A voter's place once it has caught up; a learner's place at once, with the role that the learner was to get."""
     membership = Membership(
         {N1: "1", N2: "2"},
         {NodeId("n2~a"): "2", NodeId("n3"): "3"},
@@ -213,18 +213,18 @@ def test_a_reborn_node_takes_the_place_of_who_it_was_last(member: str) -> None:
         assert changed.joining == membership.joining
 
 
-def test_a_reborn_node_that_nobody_knows_is_added_by_people() -> None:
+def test_an_unknown_reborn_node_is_added_by_an_operator_only() -> None:
     assert joining_change(Membership({N1: "1"}), NodeId("n9~b"), "new", is_heard=lambda _: False) is None
 
 
 @pytest.mark.parametrize("heard", [N2, "n2~a"])
-def test_nobody_takes_the_place_of_a_member_that_still_answers(heard: str) -> None:
+def test_a_member_that_still_answers_keeps_its_place(heard: str) -> None:
     membership = Membership({N1: "1", N2: "2"}, {NodeId("n2~a"): "2"}, joining={NodeId("n2~a"): N2})
     assert joining_change(membership, NodeId("n2~b"), "new", is_heard=lambda member: member == heard) is None
 
 
 async def test_a_member_that_leaves_and_is_back_at_once_is_connected_anew() -> None:
-    """As it is in the log that a new member fetches: years of changes in a moment. The old link has just ended."""
+    """A new member that fetches the log sees years of changes in a moment, while the old link has only just ended."""
     cores = started()
     cores.add("n4")
     cores.change("n1", AddMember(N4, "at-n4", becomes_voter=False))

@@ -1,4 +1,4 @@
-"""Reads: linearizable on every member, stale only where it is asked for, and never a guess."""
+"""Reads are linearizable on every member; a stale answer is given only to a caller that allows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 @pytest.fixture
 async def impatient(tmp_path: Path) -> AsyncIterator[Group]:
-    """The same, of members that soon give up a request that cannot be answered."""
+    """The same group, with members that soon give up a request that cannot be answered."""
     async with Group(tmp_path, 3, request_seconds=0.2) as group:
         await group.run()
         await group.client().create_topic("orders")
@@ -52,7 +52,7 @@ async def test_every_member_sees_every_append_that_was_acknowledged_before_it_wa
             assert await asyncio.gather(*(last_position(caller) for caller in (one, two, three))) == [number] * 3
 
 
-async def test_a_member_that_is_cut_off_answers_only_who_asks_for_something_stale(impatient: Group) -> None:
+async def test_an_isolated_member_answers_only_stale_reads(impatient: Group) -> None:
     group, client = impatient, impatient.client()
     await client.append("orders", b"before")
     await group.caught_up()
@@ -68,8 +68,11 @@ async def test_a_member_that_is_cut_off_answers_only_who_asks_for_something_stal
         assert await last_position(caller) == 2
 
 
-async def test_a_deposed_leader_that_does_not_know_it_yet_answers_nothing_stale(group: Group) -> None:
-    """It asks its quorum before each answer; without one it waits, and is told by the next leader what it missed."""
+async def test_an_isolated_leader_with_a_successor_gives_no_stale_answer(group: Group) -> None:
+    """A leader asks its quorum before each answer.
+
+    Without a quorum it waits, and then catches up with the next leader.
+    """
     old = (await group.leader()).options.node
     async with call(group, old) as caller:
         group.isolate(old)
@@ -82,7 +85,7 @@ async def test_a_deposed_leader_that_does_not_know_it_yet_answers_nothing_stale(
         assert answer.kind == FrameKind.ERROR or answer.body["topic"]["last_position"] == 1
 
 
-async def test_a_question_that_comes_while_nobody_leads_is_answered_when_somebody_does(group: Group) -> None:
+async def test_a_read_without_a_leader_is_answered_once_there_is_one(group: Group) -> None:
     leader = await group.leader()
     follower = next(name for name in group.members if name != leader.options.node)
     async with call(group, follower) as caller:
@@ -90,8 +93,8 @@ async def test_a_question_that_comes_while_nobody_leads_is_answered_when_somebod
         assert await last_position(caller) == 0
 
 
-async def test_a_question_whose_answer_was_lost_is_asked_again_however_many_others_come(tmp_path: Path) -> None:
-    """A busy member must not forget those that came while the leader changed, until they give up."""
+async def test_a_read_whose_confirmation_was_lost_is_retried_however_many_others_arrive(tmp_path: Path) -> None:
+    """A busy member must keep the reads that arrived during a change of leader until they time out."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         await group.client().create_topic("orders")
@@ -121,14 +124,14 @@ async def test_a_read_waits_for_a_record_and_comes_with_it(group: Group) -> None
             assert b"at last" in bytes(answer.payload)
 
 
-async def test_a_read_that_waits_in_vain_says_that_there_is_nothing(group: Group) -> None:
+async def test_a_read_that_waits_in_vain_returns_nothing(group: Group) -> None:
     async with call(group) as caller:
         answer = await read(caller, 1, wait=0.03)
         assert (body_of(answer)["last_position"], len(answer.payload)) == (0, 0)
 
 
-async def test_reads_that_waited_in_vain_are_forgotten(group: Group) -> None:
-    """Readers follow the end of a log on which nothing happens, for days."""
+async def test_reads_that_waited_in_vain_are_dropped(group: Group) -> None:
+    """For days, readers may follow the end of a log that gets no records."""
     node = group.nodes[NodeId("n1")]
     assert node.replica is not None
     async with call(group) as caller:
@@ -137,8 +140,8 @@ async def test_reads_that_waited_in_vain_are_forgotten(group: Group) -> None:
         assert node.replica.applier.held_waiters <= 2
 
 
-async def test_questions_that_nobody_could_confirm_are_forgotten(tmp_path: Path) -> None:
-    """A member without a leader is asked again and again, for as long as that lasts."""
+async def test_reads_without_a_leader_to_confirm_them_are_dropped(tmp_path: Path) -> None:
+    """Clients keep asking a member that has no leader, for as long as that lasts."""
     async with Group(tmp_path, 3, request_seconds=0.01) as group:
         await group.start("n2")
         replica = group.nodes[NodeId("n2")].replica
@@ -149,8 +152,8 @@ async def test_questions_that_nobody_could_confirm_are_forgotten(tmp_path: Path)
             await wait_for(lambda: replica.held_readers < 20, lambda: f"{replica.held_readers} are held")
 
 
-async def test_many_that_wait_on_one_connection_are_each_answered(group: Group) -> None:
-    """And when the connection ends, nobody goes on waiting for it."""
+async def test_many_waiting_reads_on_one_connection_are_each_answered(group: Group) -> None:
+    """When the connection ends, no task waits for it any longer."""
     node = group.nodes[NodeId("n1")]
     async with call(group) as caller:
         tasks = len(asyncio.all_tasks())
@@ -168,7 +171,7 @@ async def test_many_that_wait_on_one_connection_are_each_answered(group: Group) 
 
 
 async def test_a_read_waits_until_the_member_has_applied_what_the_reader_has_seen(impatient: Group) -> None:
-    """So a reader that goes on at another member never goes back in time."""
+    """So a reader that continues at another member never goes back in time."""
     group, client = impatient, impatient.client()
     leader = (await group.leader()).options.node
     away = next(name for name in group.members if name != leader)
@@ -176,15 +179,15 @@ async def test_a_read_waits_until_the_member_has_applied_what_the_reader_has_see
     receipt = await group.client(leader).append("orders", b"x")
     async with call(group, away) as caller:
         answer = await read(caller, 1, applied_index=receipt.index)
-        assert answer.body["error"] == "UnavailableError", "it must not say that there is nothing"
+        assert answer.body["error"] == "UnavailableError", "an empty answer would mean that there is no record"
         group.heal()
         await group.caught_up()
         assert body_of(await read(caller, 1, applied_index=receipt.index))["last_position"] == 1
     assert await appended(client) == [b"x"]
 
 
-async def test_a_client_that_takes_no_answers_does_not_make_the_node_hold_them(tmp_path: Path) -> None:
-    """Reads push back: one answer is made, and the next one when most of it is taken."""
+async def test_a_node_does_not_buffer_answers_for_a_client_that_reads_none(tmp_path: Path) -> None:
+    """Reads have back-pressure: the next answer is built only when most of the previous one has been taken."""
     async with Group(tmp_path, 1, limits=Limits(frame_bytes_max=2_000_000)) as group:
         await group.run()
         client = group.client()
@@ -202,10 +205,12 @@ async def test_a_client_that_takes_no_answers_does_not_make_the_node_hold_them(t
                 await asyncio.sleep(0.002)
                 held += [connection.buffered_bytes for connection in server.connections]
             assert max(held) < 2_000_000
-            assert {(await caller.frame()).body["id"] for _ in range(100)} == set(range(100)), "late is not never"
+            assert {(await caller.frame()).body["id"] for _ in range(100)} == set(range(100)), (
+                "late answers still arrive"
+            )
 
 
-async def test_a_client_that_leaves_too_much_lying_is_disconnected(tmp_path: Path) -> None:
+async def test_a_client_with_too_many_unread_bytes_is_disconnected(tmp_path: Path) -> None:
     async with Group(tmp_path, 1, limits=Limits(frame_bytes_max=200_000)) as group:
         await group.run()
         client = group.client()

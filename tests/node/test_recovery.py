@@ -1,4 +1,4 @@
-"""What recovery demands of the files before a core may run on them."""
+"""Recovery checks the files before a core may run on them."""
 
 import os
 from dataclasses import replace
@@ -18,8 +18,8 @@ from viewstamp.wal.offline import verify
 
 
 @pytest.mark.slow
-async def test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is_guessed(tmp_path: Path) -> None:
-    """Rule 20: the log's headers say in which term each record was written, and so does the history."""
+async def test_a_history_that_contradicts_the_log_is_corruption_and_nothing_is_guessed(tmp_path: Path) -> None:
+    """Rule 20: the headers in the log and the term history both give the term of each record, so they must agree."""
     async with Group(tmp_path, 1) as group:
         await group.run()
         await group.client().create_topic("t")
@@ -34,10 +34,10 @@ async def test_a_history_that_does_not_describe_the_log_is_damage_and_nothing_is
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_marked", [True, False])
-async def test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_history(
+async def test_an_empty_log_behind_a_snapshot_is_accepted_only_with_the_snapshots_history(
     tmp_path: Path, is_marked: bool
 ) -> None:
-    """A death between the two last writes of an installation leaves it with the history of the log of before."""
+    """A crash between the last two writes of an installation leaves the history of the old log beside the new one."""
     directory = str(tmp_path / "n1")
     async with Group(tmp_path, 1) as group:
         await group.run()
@@ -69,7 +69,7 @@ async def test_an_empty_log_that_continues_a_snapshot_is_believed_only_with_its_
 async def test_an_only_voter_that_lost_the_end_of_its_log_below_its_snapshot_changes_nothing(
     tmp_path: Path, at: int
 ) -> None:
-    """Before: the log was reset to the snapshot, what was intact was dropped, and its records were gone."""
+    """A former bug: the log was reset to the snapshot, so intact records were dropped."""
     async with Group(tmp_path, 1) as group:
         await group.run()
         client = group.client()
@@ -89,7 +89,7 @@ async def test_an_only_voter_that_lost_the_end_of_its_log_below_its_snapshot_cha
 
 @pytest.mark.slow
 async def test_an_only_voter_whose_only_segment_is_emptied_after_a_clean_stop_refuses_to_start(tmp_path: Path) -> None:
-    """Before: it started empty and said that all was well."""
+    """A former bug: the voter started with an empty log and reported no error."""
     async with Group(tmp_path, 1) as group:
         await group.run()
         await group.client().create_topic("t")
@@ -102,6 +102,6 @@ async def test_an_only_voter_whose_only_segment_is_emptied_after_a_clean_stop_re
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    """What every file below a directory holds, but the two control files: opening one writes it again."""
+    """Return the contents of all files except the two control files, because opening those rewrites them."""
     paths = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("control-")]
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}

@@ -1,4 +1,4 @@
-"""What another member sends to a repair is believed only as far as it can be checked."""
+"""Batches that other members send to a repair are checked before they are used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HISTORY = TermHistory(((0, 1), (1, 1), (3, 20)))
 N9 = NodeId("n9")
 
 
-def test_what_fits_is_taken() -> None:
+def test_batches_that_fit_are_accepted() -> None:
     check_batches(make_batches(10, 5, count=2), 10, 20, HISTORY, N9)
     check_batches([make_batch(20, 4, term=3)], 20, 30, HISTORY, N9)
 
@@ -43,7 +43,7 @@ def test_what_fits_is_taken() -> None:
         ([make_batch(10, term=2)], "history says term 1"),
     ],
 )
-def test_what_is_not_what_was_here_is_refused(batches: list[Batch], reason: str) -> None:
+def test_batches_that_contradict_the_lost_ones_are_refused(batches: list[Batch], reason: str) -> None:
     with pytest.raises(PeerError, match=reason):
         check_batches(batches, 10, 20, HISTORY, N9)
 
@@ -66,14 +66,14 @@ def test_the_pair_is_what_the_node_may_have_advertised(end: int | None, pair: tu
     assert recovering_pair(state(), end) == pair
 
 
-def test_a_pair_that_is_stored_stays_whatever_is_lost_afterwards() -> None:
-    """A silent node promises nothing new; and what its cut log says is less than what it had promised."""
+def test_a_stored_pair_survives_later_losses() -> None:
+    """A recovering node promises nothing new, and its cut log shows less than it had promised."""
     assert recovering_pair(state(recovering_until=(3, 25)), 12) == (3, 25)
     assert recovering_pair(state(recovering_until=(3, 25)), None) == (3, 25)
 
 
 class LyingPeer:
-    """A member that answers READ_LOG with whatever it likes."""
+    """A member that answers READ_LOG with arbitrary data."""
 
     def __init__(self, answer: Callable[[dict[str, int]], bytes]) -> None:
         self._answer = answer
@@ -95,7 +95,7 @@ class LyingPeer:
                 self._connection.send(encode_frame(FrameKind.OK, {"id": frame.body["id"]}, [self._answer(frame.body)]))
 
     def on_closed(self, error: BaseException | None) -> None:
-        """It does not care."""
+        """Does nothing: the test ends the connection itself."""
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,7 @@ class LyingPeer:
     ],
     ids=["nothing", "rot", "another term", "a wrong bit"],
 )
-async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
-    tmp_path: Path, lie: Callable[[int, int], bytes]
-) -> None:
+async def test_a_repair_skips_a_peer_that_sends_wrong_batches(tmp_path: Path, lie: Callable[[int, int], bytes]) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group, 4)
@@ -119,7 +117,7 @@ async def test_a_peer_that_lies_is_passed_over_for_one_that_does_not(
         assert node.replica is not None
         history, end = node.replica.raft.core.history, node.replica.raft.core.log.commit_end
         await group.stop("n3")
-        network, term = RealNetwork(), history.term_at(Index(1))  # Above 1 where the first election had no winner.
+        network, term = RealNetwork(), history.term_at(Index(1))  # Above 1 if the first election had no winner.
         liar = LyingPeer(lambda body: lie(body["start"], term))
         listener = await network.listen("127.0.0.1:0", liar.accept)
         refetcher = Refetcher(
@@ -142,21 +140,21 @@ def forged(start: int, term: int) -> bytes:
 
 
 def rotten(start: int, term: int) -> bytes:
-    """Return a batch that fits, but for a bit of its value."""
+    """Return a batch that fits except for one flipped bit of its value."""
     data = bytearray(forged(start, term))
     data[-1] ^= 1
     return bytes(data)
 
 
 def hello_of(group: Group, name: str) -> dict[str, object]:
-    """What a member that was stopped would say of itself."""
+    """Return the HELLO fields of a stopped member."""
     leader = group.nodes[NodeId("n1")]
     assert leader.parts is not None
     incarnation = dict(leader.parts.log_store.state.peers)[name]
     return {"cluster": CLUSTER, "node": name, "incarnation": incarnation, "version": PROTOCOL_VERSION}
 
 
-async def test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be(tmp_path: Path) -> None:
+async def test_only_committed_batches_are_sent_and_trimmed_ones_are_reported_as_trimmed(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group, 4)
@@ -182,7 +180,7 @@ async def test_only_what_is_committed_is_given_and_what_is_trimmed_is_said_to_be
         session.close()
 
 
-async def test_when_everybody_has_dropped_it_that_is_said_and_not_waited_for(tmp_path: Path) -> None:
+async def test_a_repair_reports_and_does_not_wait_when_all_members_have_dropped_the_batches(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group, 2)

@@ -1,4 +1,4 @@
-"""Disks that lie: a member repairs itself from the others, loses and alters nothing, and says what it is doing."""
+"""A damaged member repairs itself from the others, loses and changes no record, and reports its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT = 18
 
 
 async def fill(group: Group, count: int = COUNT, start: int = 0) -> list[bytes]:
-    """Append records that take a few segments; return what was acknowledged."""
+    """Append records that fill a few segments; return the acknowledged ones."""
     client = group.client()
     if start == 0:
         await client.create_topic("orders")
@@ -40,7 +40,7 @@ async def stop_all(group: Group) -> None:
 
 
 async def check(group: Group, values: list[bytes]) -> None:
-    """Everybody has every acknowledged record, goes on, and the files hold the same bytes."""
+    """Check that all members have every acknowledged record and identical files, and that the group accepts appends."""
     await group.caught_up()
     client = group.client()
     await client.append("orders", b"more")
@@ -100,7 +100,7 @@ DAMAGES: list[tuple[Callable[[Path], None], bool]] = [
 ]
 if SOAK:
     DAMAGES += [(flip_header, False), (shorten, False), (lose_last_two, True)]
-"""What is done to a member's files, and whether it cannot know how much is missing."""
+"""Ways to damage a member's files, and whether the member cannot determine how much is missing."""
 
 
 @pytest.mark.parametrize(("damage", "is_recovering"), DAMAGES, ids=lambda value: getattr(value, "__name__", ""))
@@ -119,18 +119,18 @@ async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lo
         assert bool(group.journal.of("= silent until the log is what it was", node="n3")) == is_recovering
         assert (tmp_path / "n3" / "damaged-1").is_dir() or damage in (lose_middle, lose_first, lose_log)
         if is_recovering:
-            # An end that nobody knows is reached by a higher term only.
+            # Only a higher term ends a recovery whose target is unknown.
             assert group.nodes[NodeId("n3")].status["silent_until"] is not None
             leader = await group.leader()
             await leader.transfer_leadership("")
             await wait_for(
                 lambda: group.nodes[NodeId("n3")].status["silent_until"] is None,
-                lambda: f"still silent: {group.status()}\n{group.journal.tail()}",
+                lambda: f"still recovering: {group.status()}\n{group.journal.tail()}",
             )
         await check(group, values)
 
 
-async def test_the_leader_is_no_exception(tmp_path: Path) -> None:
+async def test_a_damaged_former_leader_repairs_itself_too(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group)
@@ -147,7 +147,7 @@ async def test_the_leader_is_no_exception(tmp_path: Path) -> None:
 async def test_members_damaged_at_different_places_below_the_commit_repair_each_other(
     tmp_path: Path, one_is_whole: bool
 ) -> None:
-    """A majority need not be whole; nor anybody, as long as somebody has each record."""
+    """No member needs a whole log, not even a majority, as long as each record is intact somewhere."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group)
@@ -161,8 +161,11 @@ async def test_members_damaged_at_different_places_below_the_commit_repair_each_
         await check(group, values)
 
 
-async def test_what_all_members_have_lost_is_waited_for_and_goes_on_with_one_copy(tmp_path: Path) -> None:
-    """What each still has is no help, and is not taken for more than it is; each says so in a sentence of its own."""
+async def test_a_record_lost_by_all_members_blocks_them_until_one_copy_returns(tmp_path: Path) -> None:
+    """The remains that each member has are not enough, and are not overrated.
+
+    Each member reports its loss in a sentence.
+    """
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group)
@@ -174,9 +177,9 @@ async def test_what_all_members_have_lost_is_waited_for_and_goes_on_with_one_cop
             lose_middle(tmp_path / name)
         starting = [await start_in_background(group, name) for name in ("n1", "n2", "n3")]
         for node, task in starting:
-            # Until each has looked through its log, the others only know that it repairs.
+            # Until each has scanned its log, the others only know that it is being repaired.
             sentence = await repair_sentence(node, "repairing its log as well", times=2)
-            assert sentence.count("has lost index") == 2, "that of both others, once"
+            assert sentence.count("has lost index") == 2, "the losses of both others, once each"
             assert len(sentence) < 400
             assert not task.done()
         node, task = starting[1]
@@ -205,8 +208,8 @@ async def repair_sentence(node: Node, part: str, *, times: int = 1) -> str:
     return await wait_for(look, lambda: f"no sentence with {times} times {part!r}: {node.status}")
 
 
-async def test_on_a_majority_the_group_stalls_with_a_sentence_and_invents_nothing(tmp_path: Path) -> None:
-    """And goes on by itself when a member that is whole comes back."""
+async def test_with_a_damaged_majority_the_group_stalls_with_a_message_and_invents_nothing(tmp_path: Path) -> None:
+    """The group continues without intervention when an undamaged member returns."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group)
@@ -251,7 +254,7 @@ async def test_a_repair_that_waits_can_be_given_up_and_begun_again(tmp_path: Pat
         await check(group, values)
 
 
-async def test_two_members_that_lost_their_logs_elect_nobody_and_the_third_cannot_alone(tmp_path: Path) -> None:
+async def test_two_members_that_lost_their_logs_elect_no_leader_and_the_third_cannot_alone(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group)
@@ -268,7 +271,7 @@ async def test_two_members_that_lost_their_logs_elect_nobody_and_the_third_canno
         assert all(node.replica is not None and not node.replica.is_leading for node in group.nodes.values())
 
 
-async def test_a_single_node_is_refused_as_nobody_has_a_copy(tmp_path: Path) -> None:
+async def test_a_damaged_single_node_refuses_to_start_because_there_is_no_copy(tmp_path: Path) -> None:
     async with Group(tmp_path, 1) as group:
         await group.run()
         await fill(group)
@@ -314,7 +317,7 @@ async def test_a_member_without_term_and_vote_joins_anew_under_another_id(
 
 
 async def test_a_majority_without_control_files_begins_no_group_of_its_own(tmp_path: Path) -> None:
-    """Two empty members would elect a leader, and acknowledge other records in the place of those that are there."""
+    """Otherwise two empty members would elect a leader and acknowledge other records at existing positions."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group)
@@ -360,8 +363,8 @@ async def test_a_member_whose_snapshots_rotted_takes_one_that_reaches_its_log(tm
 
 
 @pytest.mark.parametrize("away", [["n3"], ["n4", "n5"]], ids=["one", "two that lost the same"])
-async def test_what_the_others_have_dropped_is_not_waited_for(tmp_path: Path, away: list[str]) -> None:
-    """Their logs were behind; nobody can give back the gap, so they begin anew, silent, from a snapshot."""
+async def test_a_member_does_not_wait_for_batches_that_the_others_have_dropped(tmp_path: Path, away: list[str]) -> None:
+    """Their logs were behind and no member keeps the gap. So they begin anew from a snapshot, as recovering members."""
     async with Group(tmp_path, 2 * len(away) + 1) as group:
         await group.run()
         values = await fill(group, 10)

@@ -22,7 +22,7 @@ def membership_record(index: int) -> Batch:
 
 
 def test_a_replay_applies_what_was_committed_as_it_goes_and_keeps_only_the_rest() -> None:
-    """However long the log is: what is held is what had not been known to be committed when it was written."""
+    """However long the log is, the replay holds only the batches that were uncommitted when later ones were written."""
     applier = Applier(Streams(), RealClock())
     replay = _Replay(applier)
     for index in range(1, 501):
@@ -36,7 +36,7 @@ def test_a_replay_applies_what_was_committed_as_it_goes_and_keeps_only_the_rest(
 
 
 def test_the_tail_of_a_replay_stands_in_buffers_of_its_own() -> None:
-    """A batch read from disk is a view that keeps the whole piece alive."""
+    """A batch read from disk is a view, which would keep the whole piece in memory."""
     replay = _Replay(Applier(Streams(), RealClock()))
     piece = bytes(membership_record(1).buffer) + bytes(1024 * 1024)
     batch = membership_record(1)

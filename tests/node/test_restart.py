@@ -1,4 +1,4 @@
-"""A node that begins again in its process: what must not outlive the parts that it stops."""
+"""A node that restarts its parts within its process: nothing of the stopped parts may outlive them."""
 
 import asyncio
 import threading
@@ -21,18 +21,21 @@ pytestmark = pytest.mark.slow
 
 
 def has_begun_again(node: Node, before: object) -> bool:
-    """Say whether a node runs, and with other parts than before."""
+    """Return whether a node runs, with other parts than before."""
     return node.replica not in (None, before) and node.lifecycle is Lifecycle.RUNNING
 
 
 async def test_a_sync_that_fails_while_a_node_begins_again_stops_it_for_good(tmp_path: Path) -> None:
-    """Read again, what was not synced may come from the system's memory: a node that went on would vouch for it."""
+    """Unsynced bytes may be read back from the system's cache.
+
+    A node that continued would vouch for records that are not on its disk.
+    """
     is_broken = False
 
     def hook(called: str, path: str, caller: str) -> bool:
         nonlocal is_broken
         if is_broken and called in ("sync", "sync_data") and path.endswith(".segment"):
-            is_broken = False  # Once: the next one would succeed, with the bytes lost.
+            is_broken = False  # Only once: the next sync would succeed although the bytes are lost.
             raise StorageError(f"cannot {called} {path}: input/output error", remedy="replace the device")
         return not_on_the_loop(called, path, caller)
 
@@ -50,8 +53,10 @@ async def test_a_sync_that_fails_while_a_node_begins_again_stops_it_for_good(tmp
         assert group.board.ports == {}
 
 
-async def test_who_connects_while_the_parts_stop_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that stop would welcome a peer and forget its disk, and its connection would outlast them."""
+async def test_a_peer_that_connects_while_the_parts_stop_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that are stopping would accept a peer and forget its disk, and the connection would outlive them."""
     stops, may_go_on = asyncio.Event(), asyncio.Event()
     close_files = Node._close_files
 
@@ -111,8 +116,8 @@ async def test_a_stop_anywhere_in_a_new_beginning_leaves_nothing_behind(tmp_path
     assert group.board.ports == {}
 
 
-async def test_who_waits_for_an_answer_is_let_go(tmp_path: Path) -> None:
-    """Its question was asked of parts that are no more."""
+async def test_a_caller_that_waits_for_an_answer_gets_an_error(tmp_path: Path) -> None:
+    """Its request went to parts that no longer exist."""
     async with Group(tmp_path, 3, request_seconds=PATIENCE_SECONDS) as group:
         await group.run()
         await group.stop("n2", "n3")

@@ -1,4 +1,4 @@
-"""The scrubber: rot in what nobody reads is found and repaired while the node runs, at no cost that shows."""
+"""The scrubber finds and repairs rot in cold files while the node runs, without a noticeable cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 async def passed(node: Node) -> dict[str, object]:
-    """Wait for a whole pass that begins from now on."""
+    """Wait for a whole pass that begins after the call."""
     scrubber = node.parts.scrubber if node.parts is not None else None
     assert scrubber is not None
     for _ in range(2):
@@ -52,7 +52,7 @@ async def test_a_healthy_node_is_read_and_nothing_happens(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["n1", "n3"])
 async def test_rot_in_a_sealed_segment_is_found_and_repaired_in_the_same_process(tmp_path: Path, name: str) -> None:
-    """n1 leads: it hands over before it begins again."""
+    """n1 leads, so it transfers leadership before it restarts its parts."""
     async with Group(tmp_path, 3, scrub=QUICK_SCRUB) as group:
         await group.run()
         values = await fill(group)
@@ -100,7 +100,7 @@ async def test_a_lost_segment_is_found_too(tmp_path: Path) -> None:
         check_same_bytes(group)
 
 
-async def test_who_reads_rot_does_not_wait_for_the_scrubber(tmp_path: Path) -> None:
+async def test_a_read_that_meets_rot_does_not_wait_for_the_scrubber(tmp_path: Path) -> None:
     async with Group(tmp_path, 3, scrub=NEVER) as group:
         await group.run()
         values = await fill(group)
@@ -130,7 +130,7 @@ async def test_a_damaged_snapshot_is_set_aside_and_a_new_one_taken(tmp_path: Pat
         )
 
 
-async def test_rot_on_a_single_node_is_told_and_the_node_goes_on(tmp_path: Path) -> None:
+async def test_rot_on_a_single_node_is_reported_and_the_node_goes_on(tmp_path: Path) -> None:
     async with Group(tmp_path, 1, scrub=QUICK_SCRUB) as group:
         await group.run()
         await fill(group)
@@ -144,7 +144,10 @@ async def test_rot_on_a_single_node_is_told_and_the_node_goes_on(tmp_path: Path)
 
 
 async def test_a_log_that_lost_its_beginning_below_a_snapshot_gets_it_back(tmp_path: Path) -> None:
-    """The log alone cannot tell this from a trim; the state refers to the records, and the others have them."""
+    """The log alone looks the same as after a trim.
+
+    But the state refers to the missing records, and the others have them.
+    """
     async with Group(tmp_path, 3, scrub=NEVER) as group:
         await group.run()
         values = await fill(group)
@@ -165,8 +168,8 @@ async def test_a_log_that_lost_its_beginning_below_a_snapshot_gets_it_back(tmp_p
         check_same_bytes(group)
 
 
-async def test_a_log_that_lost_what_only_a_new_member_needs_gets_it_back(tmp_path: Path) -> None:
-    """No topic keeps the lost records, but the log cannot follow the only snapshot that a new member may start from."""
+async def test_a_log_that_lost_records_needed_only_by_a_new_member_gets_them_back(tmp_path: Path) -> None:
+    """No topic keeps the lost records, but without them the log cannot follow the only snapshot for a new member."""
     async with Group(tmp_path, 3, scrub=NEVER) as group:
         await group.run()
         await fill(group, 2)
@@ -190,7 +193,7 @@ async def test_a_log_that_lost_what_only_a_new_member_needs_gets_it_back(tmp_pat
 
 
 async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_the_rest_too(tmp_path: Path) -> None:
-    """No number is left before the first file, so what is in use below the snapshot goes into it."""
+    """There is no number left before the first file, so the records in use below the snapshot go into that file."""
     async with Group(tmp_path, 3, scrub=NEVER) as group:
         await group.run()
         values = await fill(group, 2)
@@ -204,7 +207,9 @@ async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_
         assert group.journal.of("! the beginning of the log is lost", node="n3")
         node = group.nodes[NodeId("n3")]
         assert node.wal is not None
-        assert node.wal.first_index == 1, "no snapshot ends before what the topic keeps: a new member needs all"
+        assert node.wal.first_index == 1, (
+            "no snapshot ends below the oldest record of the topic: a new member needs the whole log"
+        )
         client = group.client()
         assert [record.value async for record in client.read("orders", node="n3")] == values
         await stop_all(group)
@@ -212,7 +217,7 @@ async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_
 
 
 async def test_a_pass_keeps_its_pace(tmp_path: Path) -> None:
-    """Half a megabyte a second: a log of 200 kB takes 0.4 s at least."""
+    """The limit is 512 KiB/s, so a log of 200 kB takes at least 0.4 s."""
     slowly = ScrubOptions(bytes_per_second=512 * 1024, first_seconds=0.0, period_seconds=0.0)
     async with Group(tmp_path, 1, scrub=NEVER) as group:
         await group.run()

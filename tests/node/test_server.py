@@ -1,4 +1,4 @@
-"""What comes through a node's port, from friends and others: nothing that anybody sends brings a node down."""
+"""Input from a node's port, well-formed or not: no input from clients or strangers brings a node down."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.READ: {"topic": 1, "position": 1, "bytes_max": 1000, "applied_index": 0, "wait": 0},
     FrameKind.STATUS: {},
 }
-"""Every request, with fields that fit it."""
+"""Every request, with valid fields."""
 
 LIMITS = Limits(batch_bytes_max=10_000, frame_bytes_max=100_000, in_flight_bytes_max=12_000)
 
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
-    """One node that is RUNNING, and has a topic (1) and a session."""
+    """One RUNNING node with a topic (id 1) and a session."""
     async with Group(tmp_path, 1, limits=LIMITS, request_seconds=0.05) as group:
         await group.run()
         async with call(group) as caller:
@@ -45,7 +45,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 
 async def works(group: Group) -> None:
-    """See that the node still serves others."""
+    """Check that the node still serves other connections."""
     async with call(group) as caller:
         assert body_of(await caller.ask(FrameKind.STATUS))["status"]["lifecycle"] == "running"
 
@@ -54,10 +54,10 @@ def records(session: int, sequence: int, size: int = 10) -> Batch:
     return build_batch([b"x" * size], topic=TopicId(1), session=SessionId(session), sequence=Sequence(sequence))
 
 
-async def test_who_was_welcomed_under_another_name_has_to_connect_again(group: Group) -> None:
-    """Else it would look for the new name in vain for as long as the connection lasts.
+async def test_a_client_that_was_welcomed_under_an_old_node_id_has_to_reconnect(group: Group) -> None:
+    """A node that lost its disk gets a new id after its log is replayed, but it listens before that.
 
-    A node that has lost its disk is called otherwise once its log is replayed, and listens before that.
+    Without the reconnect, the client would look for the new id in vain for as long as the connection lasts.
     """
     server = group.nodes[NodeId("n1")].server
     assert server is not None
@@ -95,7 +95,7 @@ async def test_bytes_that_are_no_frame_end_the_connection_at_once(group: Group, 
 
 
 async def test_a_frame_over_the_limit_is_refused_by_its_header(group: Group) -> None:
-    """Not one byte of the rest is waited for, let alone held."""
+    """The node neither waits for the rest of the frame nor holds any of it."""
     async with call(group) as caller:
         frame = b"".join(encode_frame(FrameKind.APPEND, {"id": 1}, [bytes(LIMITS.frame_bytes_max)]))
         caller.write(frame[:20])
@@ -137,7 +137,7 @@ async def test_half_a_frame_and_the_end_of_the_connection_change_nothing(group: 
 # -- The handshake ----------------------------------------------------------------------------------------------
 
 
-async def test_the_welcome_says_who_answers_and_what_it_takes(group: Group) -> None:
+async def test_the_welcome_contains_the_nodes_identity_and_limits(group: Group) -> None:
     async with call(group, greet=False) as caller:
         welcome = await caller.hello(cluster="")
         assert welcome.kind == FrameKind.WELCOME
@@ -164,7 +164,9 @@ async def test_the_welcome_says_who_answers_and_what_it_takes(group: Group) -> N
     ],
     ids=str,
 )
-async def test_who_does_not_fit_is_refused_with_the_reason(group: Group, changes: dict[str, Any], error: str) -> None:
+async def test_a_hello_that_does_not_fit_is_refused_with_the_reason(
+    group: Group, changes: dict[str, Any], error: str
+) -> None:
     async with call(group, greet=False) as caller:
         refused = await caller.hello(**changes)
         assert refused.kind == FrameKind.REFUSED
@@ -234,7 +236,7 @@ async def test_a_request_that_does_not_exist_is_refused_and_the_connection_goes_
 
 
 async def test_a_request_without_an_id_ends_the_connection(group: Group) -> None:
-    """There is nobody to answer to."""
+    """Without an id there is no request to answer."""
     bodies: list[object] = [None, 1, "x", [1], [], b"x", {}, {"id": None}, {"id": "x"}, {"id": [1]}, {"id": 1.5}]
     for kind in (FrameKind.STATUS, FrameKind.APPEND, FrameKind.READ):
         for body in bodies:
@@ -253,7 +255,10 @@ async def test_a_request_that_lacks_a_field_is_refused(group: Group) -> None:
 
 
 async def test_no_body_brings_a_node_down(group: Group) -> None:
-    """Whatever a field holds, there is one answer with the request's id, or the connection ends; and the node lives."""
+    """Whatever a field holds, the client gets one answer with the request's id or the connection ends.
+
+    The node stays alive.
+    """
     entropy = random.Random(1)
     junk: list[object] = [
         None,
@@ -294,13 +299,13 @@ async def test_no_body_brings_a_node_down(group: Group) -> None:
     "fields", [{"position": 0}, {"position": -1}, {"bytes_max": 0}, {"bytes_max": -5}, {"wait": -1}], ids=str
 )
 async def test_a_read_that_can_bring_nothing_is_refused(group: Group, fields: dict[str, Any]) -> None:
-    """An empty answer means that there is nothing yet: a client would ask for ever."""
+    """An empty answer means that there is no record yet, so a client would ask for ever."""
     async with call(group) as caller:
         assert await caller.refusal(FrameKind.READ, **{**REQUESTS[FrameKind.READ], **fields}) == "RequestError"
 
 
 async def test_a_read_is_bounded_however_much_is_asked_for(group: Group) -> None:
-    """Its answer is a frame, and held in memory until the reader takes it."""
+    """The answer is one frame, and is held in memory until the reader takes it."""
     client = group.client()
     for _ in range(30):
         await client.append("orders", b"x" * 9000)
@@ -312,8 +317,8 @@ async def test_a_read_is_bounded_however_much_is_asked_for(group: Group) -> None
 
 async def test_an_unknown_topic_is_a_wrong_request(group: Group) -> None:
     async with call(group) as caller:
-        assert await caller.refusal(FrameKind.DESCRIBE_TOPIC, name="nobody's", stale=False) == "UnknownTopicError"
-        assert await caller.refusal(FrameKind.DESCRIBE_TOPIC, name="nobody's", stale=True) == "UnknownTopicError"
+        assert await caller.refusal(FrameKind.DESCRIBE_TOPIC, name="missing", stale=False) == "UnknownTopicError"
+        assert await caller.refusal(FrameKind.DESCRIBE_TOPIC, name="missing", stale=True) == "UnknownTopicError"
         fields = {**REQUESTS[FrameKind.READ], "topic": 99}
         assert await caller.refusal(FrameKind.READ, **fields) == "UnknownTopicError"
         batch = build_batch([b"x"], topic=TopicId(99), session=SessionId(3), sequence=Sequence(1))
@@ -350,13 +355,13 @@ async def test_a_payload_that_is_not_one_clients_batch_is_refused_and_not_writte
         )
         assert await caller.refusal(FrameKind.APPEND, records(0, 1).buffer) == "StaleSessionError"
         receipt = body_of(await caller.ask(FrameKind.APPEND, good))["receipt"]
-        assert receipt[0] == 1, "the first position: nothing was written before"
+        assert receipt[0] == 1, "position 1: no earlier batch was written"
         again = body_of(await caller.ask(FrameKind.APPEND, good))["receipt"]
         assert again == receipt
 
 
 async def test_the_bytes_that_wait_for_an_answer_are_bounded(tmp_path: Path) -> None:
-    """Over the bound a batch is refused at once, and is not in the log; those before it are answered in the end."""
+    """A batch over the bound is refused at once and is not in the log; the earlier ones are answered in the end."""
     async with Group(tmp_path, 3, limits=LIMITS) as group:
         await group.run()
         leader = await group.leader()
@@ -365,7 +370,7 @@ async def test_the_bytes_that_wait_for_an_answer_are_bounded(tmp_path: Path) -> 
             body_of(await caller.ask(FrameKind.CREATE_TOPIC, name="orders"))
             session = body_of(await caller.ask(FrameKind.OPEN_SESSION))["session"]
             for follower in set(group.members) - {name}:
-                await group.stop(follower)  # Nothing can be committed now; it leads for a while yet.
+                await group.stop(follower)  # Nothing can be committed now, and n1 keeps leading for a while.
             caller.send(FrameKind.APPEND, {"id": 100}, records(session, 1, 7000).buffer)
             assert await caller.refusal(FrameKind.APPEND, records(session, 2, 7000).buffer) == "OverloadedError"
             assert leader.server is not None
@@ -388,7 +393,7 @@ async def test_an_append_goes_on_when_its_connection_ends(group: Group) -> None:
         answer = body_of(await caller.ask(FrameKind.OUTCOME, session=session, sequence=1))
         assert answer["receipt"] is None or answer["receipt"][0] == 1
         again = body_of(await caller.ask(FrameKind.OUTCOME, session=session, sequence=1))
-        assert again["receipt"] == answer["receipt"], "an outcome is final"
+        assert again["receipt"] == answer["receipt"], "a retry gets the first receipt"
     assert server.in_flight_bytes == 0
 
 
@@ -396,7 +401,7 @@ async def test_an_append_goes_on_when_its_connection_ends(group: Group) -> None:
 
 
 async def test_a_peer_must_speak_for_itself_and_to_this_node(tmp_path: Path) -> None:
-    """A message from or to somebody else shows that an address is wrong: it must not reach the core."""
+    """A message with a wrong source or target shows that an address is wrong, so it must not reach the core."""
     async with Group(tmp_path, 3) as group:
         await group.run("n1", "n2")
         term = 10**6

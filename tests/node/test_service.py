@@ -1,4 +1,4 @@
-"""Every row of the table of requests is handled, by clients' handlers, by peers', or as a JOIN."""
+"""Each row of the request table has a handler: the clients', the peers' or the one of JOIN."""
 
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS
 from viewstamp.wire.requests import REQUESTS, AskToJoin
@@ -7,7 +7,7 @@ FOR_PEERS = {"READ_LOG", "READ_SNAPSHOT", "LIST_SNAPSHOTS"}
 
 
 def test_every_request_has_a_handler_that_gets_what_its_row_decodes() -> None:
-    """A row without a handler would be refused as unknown by the node that lists it."""
+    """A node would refuse a request without a handler as unknown, although its table lists it."""
     assert set(FROM_CLIENTS) | set(FROM_PEERS) | {AskToJoin.kind} == set(REQUESTS)
     assert {REQUESTS[kind].kind.name for kind in FROM_PEERS} == FOR_PEERS
     assert {REQUESTS[kind].kind.name for kind in FROM_PEERS.keys() & FROM_CLIENTS.keys()} == {"LIST_SNAPSHOTS"}

@@ -1,4 +1,4 @@
-"""Sessions on real nodes: they end by a record that the leader writes, and clients are told."""
+"""Sessions on real nodes: the leader ends them by a record, and clients get an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDLE_SECONDS = 0.3
 
 
 class ForgetfulGroup(Group):
-    """Members that soon let idle sessions go."""
+    """Members that soon expire idle sessions."""
 
     def machine(self, node: NodeId) -> Streams:
         return Streams(session_seconds=IDLE_SECONDS)
@@ -34,7 +34,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 
 def sessions(group: Group) -> list[int]:
-    """Return how many sessions each member knows."""
+    """Return the number of open sessions on each member."""
     return [
         int(str(node.replica.applier.machine.status()["sessions"])) for node in group.nodes.values() if node.replica
     ]
@@ -62,7 +62,7 @@ async def test_an_idle_session_ends_on_all_members_and_its_client_goes_on_in_ano
         await client.append("orders", b"b")
     receipt = await client.append("orders", b"b")
     assert client._sender.session.id != token.session
-    assert not task.done(), "who uses a session keeps it"
+    assert not task.done(), "a session in use does not expire"
     task.cancel()
     values = [record.value async for record in client.read("orders")]
     assert values[receipt.position - 1] == b"b"
@@ -94,7 +94,7 @@ async def test_an_append_that_expects_a_position_goes_there_through_a_change_of_
     assert [record.value async for record in client.read("orders")] == [b"x"] * 4
 
 
-async def test_what_a_client_writes_into_its_batch_is_not_taken_for_a_position(group: Group) -> None:
+async def test_a_position_in_a_clients_batch_is_ignored(group: Group) -> None:
     await group.client().create_topic("orders")
     leader = (await group.leader()).options.node
     async with call(group, leader) as caller:

@@ -1,4 +1,4 @@
-"""Which snapshots are kept, and up to which the log may go: rules that hold for all numbers."""
+"""Rules for keeping snapshots and for the base of the log; they hold for all numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_second_newest_is_the_base_so_that_the_newest_may_be_damaged() -> No
 
 
 def test_the_base_never_goes_back_behind_the_beginning_of_the_log() -> None:
-    """Where the log was dropped under pressure, the second newest one leaves a gap."""
+    """If a full log was trimmed below the second-newest snapshot, using that one as the base would leave a gap."""
     ends = [Index(10), Index(20), Index(30)]
     assert choose_base(ends, None, log_begin=Index(20)) == 20
     assert choose_base(ends, None, log_begin=Index(21)) == 30
@@ -36,7 +36,7 @@ def test_the_base_never_goes_back_behind_the_beginning_of_the_log() -> None:
 
 
 @given(ENDS, LIMITS, st.booleans())
-def test_the_base_is_never_beyond_what_must_stay_and_a_second_one_is_behind_it(
+def test_the_base_is_never_beyond_the_needed_records_and_a_second_snapshot_follows_it(
     ends: list[Index], keep_from: Index | None, pressed: bool
 ) -> None:
     base = choose_base(ends, keep_from, pressed=pressed)
@@ -49,7 +49,7 @@ def test_the_base_is_never_beyond_what_must_stay_and_a_second_one_is_behind_it(
 
 
 @given(ENDS, LIMITS, st.integers(0, 12), st.booleans(), st.data())
-def test_what_is_needed_is_kept_and_no_more_than_allowed(
+def test_needed_snapshots_are_kept_and_no_more_than_allowed(
     ends: list[Index], keep_from: Index | None, kept_max: int, pressed: bool, choice: st.DataObject
 ) -> None:
     base = choose_base(ends, keep_from, pressed=pressed)
@@ -68,7 +68,7 @@ def test_what_is_needed_is_kept_and_no_more_than_allowed(
 
 
 def test_of_a_bounded_log_no_more_is_held_than_lies_between_two_that_are_near() -> None:
-    """However few should be kept: what holds the log goes on, and the base with it, by short steps."""
+    """Even if few should be kept: the oldest needed record moves on, and the base follows it in short steps."""
     kept: list[Index] = []
     for end in range(100, 10_100, 100):
         kept.append(Index(end))
@@ -81,8 +81,8 @@ def test_of_a_bounded_log_no_more_is_held_than_lies_between_two_that_are_near() 
     assert len(kept) <= 12
 
 
-def test_what_is_kept_lies_evenly() -> None:
-    """As the snapshots come, one after the other, while records of long ago hold the log."""
+def test_kept_snapshots_are_evenly_spaced() -> None:
+    """The snapshots arrive one by one while old records hold the log."""
     kept: list[Index] = []
     for end in range(100, 10_100, 100):
         kept.append(Index(end))
@@ -106,7 +106,7 @@ def test_the_one_that_leaves_the_smallest_gap_goes() -> None:
     assert choose_dropped(ends, base=None, kept_max=5) == [90]
 
 
-def test_a_log_lacks_what_the_state_refers_to_and_what_its_base_needs() -> None:
+def test_a_log_lacks_the_records_that_its_state_and_its_base_need() -> None:
     ends = [Index(37), Index(165), Index(177)]
     assert find_missing_beginnings(ends, Index(50), log_begin=Index(66)) == [37, 50]
     assert find_missing_beginnings(ends, Index(100), log_begin=Index(66)) == [37]

@@ -1,4 +1,4 @@
-"""The bytes of a snapshot: what is written is read, and no wrong bit passes."""
+"""The bytes of a snapshot: reading returns the written pieces, and every wrong bit is detected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_disk(data: bytes | None = None) -> SimulatedDisk:
 
 
 def encode(meta: SnapshotMeta, pieces: Sequence[bytes]) -> bytes:
-    """The bytes of a whole snapshot, by the writer itself."""
+    """Return the bytes of a whole snapshot, as its writer produces them."""
 
     async def work() -> int:
         file = await disk.open_async(PATH, create=True)
@@ -72,7 +72,7 @@ def _data() -> bytes:
 
 @settings(max_examples=50)
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.text("aé-1"), st.binary())
-def test_what_was_written_is_read(pieces: list[bytes], cluster: str, membership: bytes) -> None:
+def test_a_written_snapshot_is_read_back(pieces: list[bytes], cluster: str, membership: bytes) -> None:
     meta = SnapshotMeta(
         cluster=cluster,
         end=7,  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_pieces_that_are_left_out_swapped_or_of_another_file_do_not_pass(data: b
         read_trailer(file, read_header(file))
 
 
-def test_a_newer_format_is_told_from_damage(data: bytes) -> None:
+def test_a_newer_format_is_distinguished_from_damage(data: bytes) -> None:
     header = len(encode_header(make_meta(7, 2)))
     newer = bytearray(data)
     newer[3] = 2
@@ -204,7 +204,7 @@ def test_an_intact_header_that_describes_nothing_is_damage() -> None:
 
 
 def test_a_wrong_length_does_not_make_the_reader_ask_for_more_than_there_is() -> None:
-    """A gigabyte that is not there would be a gigabyte of memory."""
+    """A length of a gigabyte must not allocate a gigabyte of memory."""
     asked: list[int] = []
     data = bytearray(encode(make_meta(7), make_pieces(7)))
     header = len(encode_header(make_meta(7)))
@@ -219,7 +219,7 @@ def test_a_wrong_length_does_not_make_the_reader_ask_for_more_than_there_is() ->
     assert max(asked) < len(data)
 
 
-def test_what_is_intact_ends_at_the_last_whole_piece(data: bytes) -> None:
+def test_the_intact_part_ends_at_the_last_whole_piece(data: bytes) -> None:
     header = len(encode_header(make_meta(7, 2)))
     ends = [0, header, header + 11, header + 28, len(data) - 40]
     for size in range(len(data) + 1):

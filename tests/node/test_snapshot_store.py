@@ -1,4 +1,4 @@
-"""The directory of snapshots: what is listed is whole, whoever dies, whatever is full, damaged or sent twice."""
+"""The snapshot directory lists only whole snapshots, after any crash, full disk, damage or repeated transfer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ends(store: SnapshotStore) -> list[int]:
 # writing and opening
 
 
-def test_what_was_finished_is_found_again_newest_first(disk: SimulatedDisk, run: Run) -> None:
+def test_finished_snapshots_are_found_after_a_restart_newest_first(disk: SimulatedDisk, run: Run) -> None:
     store = open_store(disk)
     assert store.stored == []
     written = [run(write(store, end)) for end in (10, 30, 20)]
@@ -61,7 +61,7 @@ def test_what_was_finished_is_found_again_newest_first(disk: SimulatedDisk, run:
     assert again.find(20, 2) is None
 
 
-def test_nothing_is_left_of_what_was_abandoned_or_cancelled(disk: SimulatedDisk, run: Run, loop: SimulatedLoop) -> None:
+def test_an_abandoned_or_cancelled_snapshot_leaves_no_file(disk: SimulatedDisk, run: Run, loop: SimulatedLoop) -> None:
     store = open_store(disk)
 
     async def abandon() -> None:
@@ -82,7 +82,8 @@ def test_nothing_is_left_of_what_was_abandoned_or_cancelled(disk: SimulatedDisk,
         run(asyncio.wait([task]))
         loop.run_for(1)
         for path in disk.list_directory(DIRECTORY):
-            # Cancelled while it was created, it may leave the leftover; while it was renamed, it is whole and listed.
+            # A cancellation during creation may leave the temporary file; one during the rename leaves a listed
+            # snapshot.
             assert path.endswith(".temporary") or ends(store) == [10]
         open_store(disk)
         assert all(path.endswith(".snapshot") for path in disk.list_directory(DIRECTORY))
@@ -90,7 +91,7 @@ def test_nothing_is_left_of_what_was_abandoned_or_cancelled(disk: SimulatedDisk,
     assert task.done()
 
 
-def test_leftovers_are_removed_and_what_is_not_ours_is_left_alone(disk: SimulatedDisk) -> None:
+def test_leftovers_are_removed_and_foreign_files_are_left_alone(disk: SimulatedDisk) -> None:
     disk.make_directory(DIRECTORY)
     for name in ("00000000000000000010-1.temporary", "00000000000000000010-1.incoming", "notes.txt", "1-1.snapshot"):
         disk.open(f"{DIRECTORY}/{name}", create=True).write(0, [b"half"])
@@ -106,7 +107,7 @@ def test_a_damaged_one_is_listed_as_such_and_goes_when_a_newer_one_is_there(disk
     disk.flip(trailer.path, trailer.size - 3)
     disk.flip(middle.path, middle.size // 2)
     again = open_store(disk)
-    assert ends(again) == [30], "header and trailer are looked at"
+    assert ends(again) == [30], "the header and the trailer are checked"
     assert [(each.path, each.end) for each in again.damaged] == [(header.path, 10), (trailer.path, 20)]
     with pytest.raises(CorruptionError) as caught:
         list(again.load(again.stored[0]))
@@ -115,7 +116,7 @@ def test_a_damaged_one_is_listed_as_such_and_goes_when_a_newer_one_is_there(disk
     again.set_aside(again.stored[0], caught.value)
     assert again.stored == []
     assert run(again.prune(None, 6)) == []
-    assert len(disk.list_directory(DIRECTORY)) == 3, "the damaged ones are all there is: they stay"
+    assert len(disk.list_directory(DIRECTORY)) == 3, "damaged snapshots stay while there are no others"
     run(write(again, 40))
     assert sorted(run(again.prune(None, 6))) == [header.path, trailer.path, middle.path]
     assert again.damaged == []
@@ -150,10 +151,10 @@ def test_the_same_viewstamp_again_replaces_the_file(disk: SimulatedDisk, run: Ru
     assert open_store(disk).stored == [second]
 
 
-# what is kept
+# retention
 
 
-def test_pruning_removes_what_the_base_has_made_useless_but_nothing_that_is_held(disk: SimulatedDisk, run: Run) -> None:
+def test_pruning_removes_snapshots_below_the_base_except_those_in_use(disk: SimulatedDisk, run: Run) -> None:
     store = open_store(disk)
     for end in (10, 20, 30, 40):
         run(write(store, end))
@@ -217,7 +218,7 @@ def _source(loop: SimulatedLoop) -> SnapshotStore:
     return open_store(SimulatedDisk("n2", loop=loop))
 
 
-def test_what_was_received_in_parts_over_restarts_is_the_same_snapshot(
+def test_a_snapshot_received_in_parts_over_restarts_is_the_same_snapshot(
     disk: SimulatedDisk, run: Run, source: SnapshotStore
 ) -> None:
     stored = run(write(source, 10, pieces=make_pieces(10, count=30, size=50_000)))
@@ -227,7 +228,7 @@ def test_what_was_received_in_parts_over_restarts_is_the_same_snapshot(
 
         async def transfer(store: SnapshotStore, held: int) -> None:
             incoming = await store.receive(10, 1)
-            assert held - 50_000 <= incoming.offset <= held, "no more is lost than the piece in the middle"
+            assert held - 50_000 <= incoming.offset <= held, "at most the unfinished piece is lost"
             await send(source, stored, incoming, chunks_max=60)
             offsets.append(incoming.offset)
             if incoming.is_complete:
@@ -275,7 +276,7 @@ def test_bytes_that_come_twice_late_or_beyond_the_end_change_nothing(
 def test_another_members_snapshot_of_the_same_viewstamp_is_noticed_at_once(
     disk: SimulatedDisk, run: Run, source: SnapshotStore, loop: SimulatedLoop, restarts: bool
 ) -> None:
-    """The leader has changed during the transfer: its bytes are others."""
+    """The leader changed during the transfer, and the bytes of the new one's snapshot differ."""
     other = open_store(SimulatedDisk("n3", loop=loop))
     theirs = run(write(source, 10))
     others = run(write(other, 10, created_us=7))
@@ -373,7 +374,7 @@ def test_one_that_was_removed_cannot_be_sent_on(disk: SimulatedDisk, run: Run) -
     assert run(store.read_chunk(newest, newest.size - 10, 100)).endswith(b"VSNEND\0\0")
 
 
-# death at every call
+# crashes at every disk call
 
 
 LARGE = [b"x" * 150_000] * 4
@@ -381,13 +382,13 @@ Script = Callable[[SnapshotStore, SnapshotStore, list[int]], Coroutine[Any, Any,
 
 
 async def write_one(store: SnapshotStore, source: SnapshotStore, promised: list[int]) -> None:
-    """Over several writes."""
+    """Write one snapshot that takes several writes."""
     await write(store, 40, pieces=LARGE)
     promised.append(40)
 
 
 async def receive_one(store: SnapshotStore, source: SnapshotStore, promised: list[int]) -> None:
-    """With a break in the middle, as after a lost connection."""
+    """Receive a snapshot, interrupted in the middle as by a lost connection."""
     stored = source.stored[0]
     for chunks in (2, -1):
         incoming = await store.receive(stored.end, stored.term)
@@ -400,7 +401,7 @@ async def receive_one(store: SnapshotStore, source: SnapshotStore, promised: lis
 
 
 async def write_and_prune(store: SnapshotStore, source: SnapshotStore, promised: list[int]) -> None:
-    """The normal course: a new one, then those that it makes useless go."""
+    """Write a new snapshot and prune, as in normal operation."""
     await write(store, 40)
     promised.append(40)
     promised.remove(10)
@@ -415,9 +416,9 @@ SCRIPTS: list[Script] = [write_one, receive_one, write_and_prune]
 def run_until_dead(
     loop: SimulatedLoop, disk: SimulatedDisk, script: Script, call: int | None, *, cut: random.Random | None
 ) -> tuple[list[int], bool]:
-    """Run ``script`` on a store of three; die at disk call number ``call``.
+    """Run ``script`` on a store of three snapshots; crash at disk call number ``call``.
 
-    Return what must be there, and whether it died.
+    Return the snapshots that must be present, and whether the crash happened.
     """
     source = open_store(SimulatedDisk("n2", loop=loop))
     loop.run_until_complete(write(source, 40))
@@ -462,7 +463,7 @@ def test_after_death_at_any_call_the_store_holds_whole_snapshots_and_all_that_it
             for stored in store.stored:
                 assert list(store.load(stored)) in (make_pieces(stored.end), LARGE)
             assert not [name for name in names if name.endswith(".temporary")]
-            # What is left of a transfer is of use, or is found out: in either case the next attempt succeeds.
+            # The remains of a transfer are usable or rejected; in both cases the next attempt succeeds.
             source = open_store(SimulatedDisk("n2", loop=loop))
             fresh = loop.run_until_complete(write(source, 40, created_us=seed))
 
@@ -477,8 +478,11 @@ def test_after_death_at_any_call_the_store_holds_whole_snapshots_and_all_that_it
     assert call > 5
 
 
-def test_what_was_listed_after_a_death_is_there_after_a_power_cut(loop: SimulatedLoop) -> None:
-    """The process dies between the new name and its sync; what the next one builds on the name must find it again."""
+def test_a_snapshot_listed_after_a_crash_is_there_after_a_power_cut(loop: SimulatedLoop) -> None:
+    """The process dies between the rename and its sync.
+
+    Later work relies on the new name, so it must survive a power cut.
+    """
     for call in range(1, 12):
         for seed in range(5):
             disk = SimulatedDisk("n1", loop=loop)

@@ -1,4 +1,4 @@
-"""Answers that may be stale say how stale, and a bound is kept or the answer refused."""
+"""A stale answer contains its age; an answer older than the caller's bound is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from viewstamp.wire.frame import FrameKind
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
-    """Members that soon give up a request that cannot be answered, and a topic with one record."""
+    """A topic with one record, and members that soon give up a request that cannot be answered."""
     async with Group(tmp_path, 3, request_seconds=0.2) as group:
         await group.run()
         client = group.client()
@@ -36,17 +36,17 @@ async def follower(group: Group) -> str:
 
 
 async def asked(caller: Caller, max_staleness: float | None) -> tuple[int, float]:
-    """Return the topic's last position, stale, and the age of that."""
+    """Return the topic's last position from a stale read, and its age in seconds."""
     answer = await caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=True, max_staleness=max_staleness)
     body = body_of(answer)
     return body["topic"]["last_position"], body["age"]
 
 
-async def test_a_healthy_member_knows_that_it_is_up_to_date(group: Group) -> None:
+async def test_a_healthy_member_reports_a_small_age(group: Group) -> None:
     for name in group.members:
         async with call(group, name) as caller:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                # On a busy machine a heartbeat is late now and then, and the age with it; not every time.
+                # On a busy machine an occasional heartbeat is late, and so is the age; but not all of them.
                 answer = await asked(caller, None)
                 while answer[1] >= 0.2:
                     answer = await asked(caller, None)
@@ -63,7 +63,7 @@ async def test_no_staleness_at_all_is_linearizable_on_every_member(group: Group)
             assert await asked(caller, 0) == (number, 0)
 
 
-async def test_within_its_bound_an_answer_needs_nobody_and_beyond_it_is_refused(group: Group) -> None:
+async def test_an_answer_within_its_bound_needs_no_other_member_and_beyond_it_is_refused(group: Group) -> None:
     away = await follower(group)
     leader = (await group.leader()).options.node
     async with call(group, away) as caller:
@@ -79,14 +79,14 @@ async def test_within_its_bound_an_answer_needs_nobody_and_beyond_it_is_refused(
         assert answer.body["error"] == "NoQuorumError"
         assert f"{away} last knew 0." in answer.body["message"]
         assert "0.05 s are allowed" in answer.body["message"]
-        assert (await asked(caller, None))[0] == 1, "as it stands, it still answers"
+        assert (await asked(caller, None))[0] == 1, "a read without a bound is still answered"
         group.heal()
         await group.caught_up()
         assert await asked(caller, 0) == (2, 0)
 
 
-async def test_a_member_that_never_knew_says_so(tmp_path: Path) -> None:
-    """Having heard from somebody who says that it leads is not knowing."""
+async def test_a_member_that_was_never_up_to_date_reports_an_unknown_age(tmp_path: Path) -> None:
+    """A message from a node that claims to lead does not prove that this member is up to date."""
     async with Group(tmp_path, 3, request_seconds=0.1) as group:
         await group.run()
         await group.client().create_topic("orders")
@@ -101,7 +101,7 @@ async def test_a_member_that_never_knew_says_so(tmp_path: Path) -> None:
             assert math.isinf(body_of(await caller.ask(FrameKind.LIST_TOPICS, stale=True))["age"])
 
 
-async def test_a_client_is_served_by_whoever_is_fresh_enough(group: Group) -> None:
+async def test_a_client_is_served_by_any_member_that_is_fresh_enough(group: Group) -> None:
     away = await follower(group)
     group.isolate(away)
     client = group.client()
@@ -119,7 +119,7 @@ async def test_a_client_is_served_by_whoever_is_fresh_enough(group: Group) -> No
         await group.client(away, timeout=0.5).describe_topic("orders", max_staleness=0.01)
 
 
-async def test_what_is_no_bound_is_refused(group: Group) -> None:
+async def test_an_invalid_bound_is_refused(group: Group) -> None:
     requests: dict[FrameKind, dict[str, object]] = {
         FrameKind.LIST_TOPICS: {},
         FrameKind.DESCRIBE_TOPIC: {"name": "orders"},
@@ -132,8 +132,8 @@ async def test_what_is_no_bound_is_refused(group: Group) -> None:
 
 
 @pytest.mark.slow
-async def test_who_hears_a_leader_and_is_not_heard_does_not_know_that_it_is_up_to_date(group: Group) -> None:
-    """What it hears may have been on its way for long, and may come from who leads no more."""
+async def test_a_member_that_receives_heartbeats_but_cannot_answer_does_not_count_as_up_to_date(group: Group) -> None:
+    """The received messages may be old, or come from a leader that has been replaced."""
     deaf = (await group.leader()).options.node
     away = await follower(group)
     async with call(group, away) as caller:
@@ -142,12 +142,12 @@ async def test_who_hears_a_leader_and_is_not_heard_does_not_know_that_it_is_up_t
         await asyncio.sleep(0.3)
         replica = group.nodes[NodeId(away)].replica
         assert replica is not None
-        assert replica.raft.core.leader == deaf, "it hears it"
+        assert replica.raft.core.leader == deaf, "the leader's messages still arrive"
         assert (await asked(caller, 60))[1] >= 0.3
 
 
 @pytest.mark.slow
-async def test_an_age_counts_from_when_the_leader_was_asked_and_not_from_its_answer(tmp_path: Path) -> None:
+async def test_an_age_counts_from_the_request_to_the_leader_and_not_from_its_answer(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         await group.client().create_topic("orders")

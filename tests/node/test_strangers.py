@@ -1,4 +1,4 @@
-"""A message that breaks a rule ends its connection and is logged; the node goes on."""
+"""A message that breaks a protocol rule ends its connection and is logged; the node continues."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def term_of(node: Node) -> Term:
 
 
 async def greet(caller: Caller, group: Group, name: str) -> None:
-    """Shake hands as a member, with its own incarnation: nobody can tell the difference."""
+    """Shake hands with a member's own id and incarnation, so that the node cannot tell the difference."""
     incarnation = group.nodes[NodeId(name)].incarnation
     assert (await caller.hello(node=name, incarnation=incarnation)).kind == FrameKind.WELCOME
 
 
-async def test_a_second_leader_of_a_term_stops_nobody(tmp_path: Path) -> None:
+async def test_a_second_leader_of_a_term_stops_no_node(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         leader = await group.leader()
@@ -63,7 +63,7 @@ async def test_the_same_complaint_is_logged_once(tmp_path: Path) -> None:
 
 
 async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> None:
-    """A member by a record that this one lacks knows its incarnation by that record, and may need its vote."""
+    """A peer that became a member by a record missing here knows this node's incarnation, and may need its vote."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         leader = await group.leader()
@@ -90,7 +90,7 @@ async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> 
 
 
 async def test_a_stranger_reads_neither_log_nor_snapshots(tmp_path: Path) -> None:
-    """They hold the incarnations of all members."""
+    """The log and the snapshots contain the incarnations of all members."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         node = await group.leader()
@@ -109,7 +109,7 @@ async def test_a_stranger_reads_neither_log_nor_snapshots(tmp_path: Path) -> Non
                 assert await caller.is_ended(), kind
 
 
-async def test_a_verdict_of_a_stranger_stops_nobody(tmp_path: Path) -> None:
+async def test_a_verdict_of_a_stranger_stops_no_node(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         leader = await group.leader()

@@ -1,4 +1,4 @@
-"""A new leader admits nothing before it has applied what earlier terms left in its log."""
+"""A new leader admits no command before it has applied the records of earlier terms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from viewstamp.streams import Streams
 
 
 class Slow(ReplicatedActor):
-    """Takes longer to apply than a disk does to sync."""
+    """An actor that takes longer to apply a command than the disk takes to sync it."""
 
     @command
     def write(self, line: str) -> int:
@@ -25,7 +25,7 @@ class Slow(ReplicatedActor):
 
 
 class Watched(Streams):
-    """Notes up to where it had applied whenever it began to admit."""
+    """Records the applied index at each moment at which admission begins."""
 
     def __init__(self) -> None:
         super().__init__({"slow": Slow})
@@ -42,8 +42,8 @@ class WatchedGroup(ActorGroup):
 
 
 @pytest.mark.slow
-async def test_nothing_is_admitted_while_what_was_found_is_being_applied(tmp_path: Path) -> None:
-    """Admitted by an older state, the retry of a command that is being applied would enter the log again."""
+async def test_no_command_is_admitted_while_records_of_earlier_terms_are_being_applied(tmp_path: Path) -> None:
+    """Otherwise a retry would be checked against an older state and enter the log a second time."""
     async with WatchedGroup(tmp_path / "before", 1, wal=replace(SMALL, idle_seconds=60.0)) as group:
         await group.run()
         actors = [group.client(seed=seed).actor("slow", Slow) for seed in range(1, 9)]
@@ -52,7 +52,7 @@ async def test_nothing_is_admitted_while_what_was_found_is_being_applied(tmp_pat
         node = group.nodes[NodeId("n1")]
         assert node.replica is not None
         end = node.replica.raft.core.log.end
-        shutil.copytree(tmp_path / "before" / "n1", tmp_path / "after" / "n1")  # As after a kill, now.
+        shutil.copytree(tmp_path / "before" / "n1", tmp_path / "after" / "n1")  # As after a kill at this moment.
     async with WatchedGroup(tmp_path / "after", 1) as group:
         await group.run()
         machine = group.nodes[NodeId("n1")].machine

@@ -1,4 +1,4 @@
-"""What a damaged member may have advertised is on its disk before its log is touched (protocol rule 17)."""
+"""Before a damaged log is touched, the viewstamp that the member may have advertised is stored (protocol rule 17)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from viewstamp.wal.control_file import ControlFile
 
 
 @pytest.mark.slow
-async def test_the_pair_is_stored_before_anything_of_the_log_changes(tmp_path: Path) -> None:
-    """A death in between would leave a shorter log that knows of nothing lost, and its member would vote by it."""
+async def test_the_pair_is_stored_before_any_log_file_changes(tmp_path: Path) -> None:
+    """Otherwise a crash could leave a shorter log without a trace of the loss, by which the member would vote."""
     pairs: list[object] = []
 
     def look(call: str, path: str, _: str) -> bool:
