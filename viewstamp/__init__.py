@@ -1,19 +1,21 @@
 """viewstamp: a replicated log for async Python, in which nothing acknowledged is lost.
 
-Three ways in:
+There are three ways to use it::
 
-    async with viewstamp.connect("127.0.0.1:7001,127.0.0.1:7002") as client: ...     # a cluster elsewhere
-    async with viewstamp.open_node("node1.toml") as node: ...                        # a member in this process
-    async with viewstamp.local_cluster(nodes=3) as cluster: ...                      # a whole one, for tests
+    async with viewstamp.connect("127.0.0.1:7001,127.0.0.1:7002") as client: ...     # a client of a running cluster
+    async with viewstamp.open_node("node1.toml") as node: ...                        # a member inside this process
+    async with viewstamp.local_cluster(nodes=3) as cluster: ...                      # a whole cluster, for tests
 
-and one class to derive from, ``ReplicatedActor``, with ``command`` and ``query`` for its methods.
+All three give a :class:`Client`, whose ``append`` and ``read`` work on topics. Derive replicated state machines from
+:class:`ReplicatedActor`, and mark their methods with :func:`command` and :func:`query`. Every error is a
+:class:`ViewstampError`; its class shows whether the request may have happened (``docs/errors.md``).
 
-The packages, each of which may import only those after it: ``cli`` and ``pytest_plugin``; ``demo`` and ``bench``;
-``local`` (the processes of this machine); ``doctor``; ``terminal``; ``spark``; ``testing``; ``sim``; ``trio``;
-``embed``; ``replay``; ``streams`` and ``config``; ``client`` and ``node``; ``consensus``, ``wal`` and ``actors``;
-``host`` and ``wire``; ``errors``; ``enums`` and ``ids``.
+Each package may import only packages that come after it in this list: ``cli`` and ``pytest_plugin``; ``demo`` and
+``bench``; ``local`` (the processes of this machine); ``doctor``; ``terminal``; ``spark``; ``testing``; ``sim``;
+``trio``; ``embed``; ``replay``; ``streams`` and ``config``; ``client`` and ``node``; ``consensus``, ``wal`` and
+``actors``; ``host`` and ``wire``; ``errors``; ``enums`` and ``ids``.
 
-A name is imported when it is first used: importing this package costs next to nothing.
+Each name is imported at its first use, so that ``import viewstamp`` loads no other module of the package.
 """
 
 from importlib import import_module
@@ -162,9 +164,9 @@ _HOMES = {
     "open_node": "embed.open_node",
     "query": "actors.replicated.methods",
 }
-"""Where a name comes from, and its name there where that is another one. What is not here comes from ``errors``."""
+"""The module of each name of ``__all__``; names that are not listed come from ``errors``."""
 
-if not TYPE_CHECKING:  # A type checker would take it for a promise that every name is there.
+if not TYPE_CHECKING:  # A type checker would conclude from __getattr__ that every name exists.
 
     def __getattr__(name: str) -> object:
         """Import a name of ``__all__`` when it is first asked for."""

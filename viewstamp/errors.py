@@ -1,41 +1,42 @@
 """Every exception of the project, sorted by what the caller has to do.
 
-The class tells the caller what to do next. The message names the values, and ``remedy`` names the next step:
+The class decides the next step: its docstring states whether the request may have happened, and the step. The message
+gives the values, and ``remedy`` the next step in this particular case. ``docs/errors.md`` lists all of them.
 
     ViewstampError
-      UnavailableError          nothing was written; try again, perhaps elsewhere
-        NotLeaderError          this node does not lead; ``leader`` names who does, if anyone
-        NoQuorumError           no majority answers
+      UnavailableError          nothing was written; try again, perhaps on another node
+        NotLeaderError          this node does not lead; ``leader`` names the leader, if the node knows it
+        NoQuorumError           fewer than a majority of the members answer
         OverloadedError         too many bytes are in flight; try again a little later
         ClosedError             this node, client, connection or actor is closed
-      OutcomeUnknownError       it may have been committed; ask with ``client.outcome(error.token)``
+      OutcomeUnknownError       the write may have been committed; ask with ``client.outcome(error.token)``
       RequestError              the request is wrong; the same request will fail again
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
         TrimmedError            the requested positions or changes were deleted and cannot be read any more
         PositionMismatchError   the topic's next position is not the expected one; nothing was written
-        UnknownActorError       no actor has this name, or no command or query of it
+        UnknownActorError       no actor has this name, or it has no such command or query
         RecordTooLargeError     one record, or one atomic batch, is over the limit
-        StaleSessionError       the session has ended; its retries are refused
-        StagingError            staged records are gone or differ from what the caller named: stage them again
-        FencedError             another run, or another owner, has taken the sink over
-      CommandError              the command was applied and raised this: that is its result, on every member
-        ResultTooLargeError     the command was applied, or the query run; its result is over the limit
-      ConfigError               the settings are wrong: file, key, value, what is allowed
-        OutdatedCodeError       the log holds a command that this member's code does not have
-        MovedError              the membership has this node at another address than its settings; nothing was started
+        StaleSessionError       the session has ended, so it can no longer be decided whether the write happened
+        StagingError            the attempt has ended, or its staged records are not those that the caller named
+        FencedError             another run, or another owner, has taken over the sink
+      CommandError              the command was applied and raised this; every member has the same result
+        ResultTooLargeError     the command was applied, or the query ran, but its result is over the limit
+      ConfigError               a setting is wrong; the message gives file, key, value and the allowed values
+        OutdatedCodeError       the log or a snapshot needs newer code than this member has
+        MovedError              the membership record has another address for this node; the node did not start
       PeerError                 the other side broke the protocol; the connection ends
-        BrokenRuleError         a message broke a rule of the protocol; it was dropped and nothing changed
+        BrokenRuleError         a message broke a rule of the protocol; it was dropped and changed nothing
         WrongClusterError       the other side belongs to another cluster
-          WrongNodeError        the node is not the one that the named directory holds; nothing was sent to it
-        LostDiskError           a node came back with another disk than before: it has to join again
-        FrameError              bytes that are not a frame of this protocol
-      StorageError              a write or a sync failed; final for this node
+          WrongNodeError        another node than the named directory's would have got the request; nothing was sent
+        LostDiskError           a node came back with another disk; it must join again under a new id
+        FrameError              the bytes are not a valid frame, batch or command of this protocol
+      StorageError              a write or a sync failed; the node stops
         StorageFullError        the disk or the log is full; the write was refused before it began
         DirectoryInUseError     another process has this data directory open
-      CorruptionError           bytes that were durable are wrong or missing; nothing was cut
-        ContradictionError      a leader's log contradicts what is committed here; this member stops
-        DivergedError           this member's state differs from the others'; names the first command that differed
+      CorruptionError           durable bytes are wrong or missing; nothing was changed
+        ContradictionError      a leader's log contradicts records that are committed here; this member stops
+        DivergedError           this member's state differs from the others' after the same commands
 """
 
 from __future__ import annotations
@@ -85,12 +86,25 @@ __all__ = [
 
 
 class ViewstampError(Exception):
-    """The base class of all errors.
+    """Base class of all errors that viewstamp raises.
+
+    Happened: unknown, unless a subclass states otherwise. A client raises the base class itself only for an error class
+      of a newer release that it does not know.
+    Do: read ``remedy``; catch a subclass where the next step depends on it.
+
+    Example::
+
+        try:
+            await client.append("orders", b"one")
+        except viewstamp.OutcomeUnknownError as error:
+            outcome = await client.outcome(error.token)
+        except viewstamp.UnavailableError:
+            ...  # Nothing was written: call again.
 
     Attributes:
-      message: what is wrong, with the values.
-      remedy: what to do next, in a sentence; "" = nothing to suggest.
-      exit_code: the exit code of the ``viewstamp`` command if the error ends it.
+      message: the failure, with its values, in one sentence without a capital letter or a full stop.
+      remedy: the next step, in the same form; "" = none is known.
+      exit_code: the exit code of the ``viewstamp`` command if this error ends it.
     """
 
     exit_code = 1
@@ -101,18 +115,30 @@ class ViewstampError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        """Return the current message, because code that passes the error on may have extended it."""
+        """Return ``message``, which may have been extended after the error was created."""
         return self.message
 
 
 class UnavailableError(ViewstampError):
-    """The call failed before anything was written. Try again: later, or on another node, it may succeed."""
+    """The request failed before anything was written.
+
+    Happened: no.
+    Do: call again, at once or later. The client has already tried other nodes until its timeout ended.
+    """
 
     exit_code = 3
 
 
 class NotLeaderError(UnavailableError):
-    """The node is not the leader. ``leader`` and ``address`` name the leader that it follows; None = unknown."""
+    """The node that got the request does not lead.
+
+    Happened: no.
+    Do: send the request to ``address``. A ``Client`` does so by itself.
+
+    Attributes:
+      leader: the leader that the node follows; None = it knows none.
+      address: the leader's ``host:port``; None = unknown.
+    """
 
     def __init__(
         self,
@@ -128,27 +154,41 @@ class NotLeaderError(UnavailableError):
 
 
 class NoQuorumError(UnavailableError):
-    """No majority of the members answers. Nothing was written; try again when more nodes run."""
+    """Fewer than a majority of the members answer.
+
+    Happened: no.
+    Do: start the missing nodes, which the message names, then call again.
+    """
 
 
 class OverloadedError(UnavailableError):
-    """Too many bytes are in flight. Nothing was written; wait a moment and try again."""
+    """Too many bytes or requests are waiting at the node or the actor.
+
+    Happened: no.
+    Do: wait, for example 0.1 s, and call again; if it comes often, send less at a time.
+    """
 
 
 class ClosedError(UnavailableError):
-    """The node, client, connection or actor is closed. Nothing was written."""
+    """The node, client, connection or actor that got the request is closed.
+
+    Happened: no.
+    Do: call again with an open client, or on another node.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeToken:
-    """Names records whose outcome is unknown, for ``client.outcome(token)``. Keep it; pass it on unchanged.
+    """Identifies records whose outcome is unknown. Pass it unchanged to ``client.outcome(token)``.
+
+    Any client of the same cluster can ask, also after a restart of the program: a token may be pickled.
 
     Attributes:
-      session: the session in which they were sent.
-      sequence: the number of their batch in that session.
-      topic: the topic they were sent to; 0 for commands of actors.
-      offset: the first of the caller's records in the batch, from 0.
-      count: how many records of the batch are the caller's.
+      session: the session that sent the records.
+      sequence: the number of their batch in that session, from 1.
+      topic: the id of their topic; 0 = they are commands of actors.
+      offset: the place of the caller's first record in the batch, from 0.
+      count: the number of the caller's records in the batch.
     """
 
     session: SessionId
@@ -159,11 +199,15 @@ class OutcomeToken:
 
 
 class OutcomeUnknownError(ViewstampError):
-    """The write may or may not have been committed, because its answer did not arrive in time.
+    """No answer to a write arrived in time, so it may or may not have been committed, and may still be.
 
-    Do not simply repeat the call: a repeated call is a new write, and both may be applied. Ask
-    ``await client.outcome(error.token)`` first. ``token`` is None for requests that happen once however often they are
-    repeated (those of sinks): call those again.
+    Happened: unknown.
+    Do: ask ``await client.outcome(error.token)`` before you repeat the call, because a repeated append or command is a
+      new one and both may be applied. If ``token`` is None, repeat the call: such requests (for example those of sinks
+      and topics) have the same effect once or twice.
+
+    Attributes:
+      token: identifies the records for ``client.outcome``; None = the request can be repeated.
     """
 
     exit_code = 4
@@ -174,21 +218,40 @@ class OutcomeUnknownError(ViewstampError):
 
 
 class RequestError(ViewstampError):
-    """The request is wrong, and the same request will fail again. Nothing was written."""
+    """The request is wrong. The same request will fail again.
+
+    Happened: no, except for ``StaleSessionError``.
+    Do: correct the request; the message gives the wrong value.
+    """
 
     exit_code = 5
 
 
 class UnknownTopicError(RequestError):
-    """No topic has this name."""
+    """No topic has this name.
+
+    Happened: no.
+    Do: create the topic with ``client.create_topic``, or correct the name.
+    """
 
 
 class TopicExistsError(RequestError):
-    """A topic of this name exists with other settings."""
+    """A topic of this name exists with other settings.
+
+    Happened: no; the existing topic was not changed.
+    Do: change its settings with ``client.configure_topic``, or choose another name.
+    """
 
 
 class TrimmedError(RequestError):
-    """The requested records or changes were deleted. ``first`` is the first position or index that can be read."""
+    """The requested records, changes or snapshots were deleted and cannot be read any more.
+
+    Happened: no; nothing was read.
+    Do: continue at ``first``, if the records before it are not needed.
+
+    Attributes:
+      first: the first position (of a topic) or index (of the log) that can still be read; 0 = unknown.
+    """
 
     def __init__(self, message: str, *, first: int = 0, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -196,9 +259,14 @@ class TrimmedError(RequestError):
 
 
 class PositionMismatchError(RequestError):
-    """The append was rejected, because the topic's next position is ``actual`` and not the expected one.
+    """The append was rejected, because the topic's next position is not the expected one.
 
-    Nothing was written, and nothing will be: the rejection itself is committed, so a new leader cannot undo it.
+    Happened: no, and it never will: the error is raised only after the conflicting record, or the rejection itself, is
+      committed, so a new leader cannot undo it.
+    Do: read the records up to ``actual``, and decide whether to append there.
+
+    Attributes:
+      actual: the topic's next position when the append was rejected.
     """
 
     def __init__(self, message: str, *, actual: int = 0, remedy: str = "") -> None:
@@ -207,35 +275,57 @@ class PositionMismatchError(RequestError):
 
 
 class UnknownActorError(RequestError):
-    """No actor has this name, or it has no such command or query, or the arguments do not fit."""
+    """No actor has this name, or it has no such command or query, or it takes other arguments.
+
+    Happened: no.
+    Do: correct the call, or start the nodes with code that has the actor.
+    """
 
 
 class RecordTooLargeError(RequestError):
-    """A record, or an atomic batch of records, is larger than the limit."""
+    """A record, or an atomic batch of records, is larger than the cluster's limit.
+
+    Happened: no.
+    Do: divide the record or the batch; ``client.record_bytes_max`` is the limit of one record in bytes.
+    """
 
 
 class StaleSessionError(RequestError):
-    """The session has ended or never existed, so a retry in it cannot be told from a new append any more."""
+    """The session has ended, or its older results are deleted, so nobody can find out whether a write happened.
+
+    Happened: unknown; raised by ``client.call``: yes, but the result is no longer kept.
+    Do: read the topic, or query the actor, to see whether the write is there.
+    """
 
 
 class StagingError(RequestError):
-    """The attempt has ended (committed, aborted, expired, or of an earlier run), or holds other blocks than named.
+    """The attempt has ended (committed, aborted or expired), or its staged blocks are not those that were named.
 
-    Begin another attempt and stage the records again.
+    Happened: no; nothing of the attempt becomes visible, unless its batch is committed already.
+    Do: begin another attempt and stage the records again.
     """
 
 
 class FencedError(RequestError):
-    """A later run, or another owner, has the sink. Stop this run; or take the sink over with ``reset=True``."""
+    """A later run, or another owner, has taken over the sink.
+
+    Happened: no.
+    Do: stop this run. To take the sink over from another owner, use ``reset=True``.
+    """
 
 
 class CommandError(ViewstampError):
-    """A command was applied and raised this. That is its result, the same on every member.
+    """A command was applied, or a query ran, and raised this error.
 
-    Calling the command again runs it again. Derive your actors' own errors from this class: the caller then gets the
-    same class, if the client was given the actor's class; else a plain ``CommandError``. ``kind`` is the name of the
-    class that the command raised.
+    Happened: yes. The error is the command's result, the same on every member. Changes that the command made before it
+      raised stay.
+    Do: handle it like the method's own exception. Calling the command again runs it again.
 
+    Derive your actors' own errors from this class. The caller gets the same class if the client was given the actor's
+    class, else a plain ``CommandError``.
+
+    Attributes:
+      kind: the name of the class that the command raised.
     Example::
 
         class OutOfStock(viewstamp.CommandError):
@@ -252,41 +342,57 @@ class CommandError(ViewstampError):
 class ResultTooLargeError(CommandError):
     """The result of a command or query takes more bytes than the limit, so it was dropped.
 
-    A command was applied all the same, on every member: calling it again applies it again.
+    Happened: yes; the command was applied on every member.
+    Do: read the state with a query that returns less. Calling the command again applies it again.
     """
 
 
 class ConfigError(ViewstampError):
-    """Settings are wrong: the message names file, key, value and what is allowed."""
+    """A setting is wrong.
+
+    Happened: no; nothing was started or changed.
+    Do: correct the setting; the message gives file, key, value and the allowed values.
+    """
 
     exit_code = 2
 
 
 class OutdatedCodeError(ConfigError):
-    """The log holds a command of an actor, a method or a version that this member's code does not have.
+    """The log or a snapshot holds an actor, a method, a version or a format that this member's code does not have.
 
-    Start the member with the newer code; until then it stops rather than skip the command.
+    Happened: no; the member stops before that command instead of skipping it.
+    Do: install the newer code on this member and start it again.
     """
 
 
 class MovedError(ConfigError):
-    """A node's settings name another address for it than the membership record does: it has not started.
+    """The membership record has another address for this node than its settings.
 
-    It may be a copy of a member, and would pass for that member, because it holds the same identity.
+    Happened: no; the node did not start, because its directory may be a copy of a member's, and would act as that
+      member.
+    Do: follow ``remedy``: put the old address back, or record the move with ``viewstamp members add``.
     """
 
 
 class PeerError(ViewstampError):
-    """The other side broke the protocol; the connection ends."""
+    """The other side broke the protocol, and the connection ends.
+
+    Happened: unknown for a write that was under way on this connection; a ``Client`` retries it elsewhere.
+    Do: check that the address is a viewstamp node of a compatible release.
+    """
 
     exit_code = 3
 
 
 class BrokenRuleError(PeerError):
-    """A message broke a rule of the protocol. It was dropped before it changed anything, and its connection ends.
+    """A message between members broke a rule of the protocol.
 
-    ``source`` is the member that the message names as its sender, ``rule`` the short name of the rule: the table in
-    ``docs/protocol.md`` lists them.
+    Happened: no; the message was dropped before it changed anything, and its connection ends.
+    Do: check the release of ``source``. If all members run the same release, report it.
+
+    Attributes:
+      source: the member that the message names as its sender.
+      rule: the short name of the rule; the table in ``docs/protocol.md`` lists them.
     """
 
     def __init__(self, message: str, *, source: str, rule: str, remedy: str = "") -> None:
@@ -296,50 +402,80 @@ class BrokenRuleError(PeerError):
 
 
 class WrongClusterError(PeerError):
-    """The other side belongs to another cluster, or is another node than expected."""
+    """The other side belongs to another cluster, or is another node than expected.
+
+    Happened: no.
+    Do: correct the address, or the cluster id.
+    """
 
 
 class WrongNodeError(WrongClusterError):
-    """The node that answers, or the address that the members name, is not what the caller's directory holds.
+    """Another node than the one in the caller's directory answers, or would get the request.
 
-    Raised before any request is sent there: a directory may be a copy, and its nodes may name the original's addresses.
+    Happened: no; raised before any request is sent, because a directory may be a copy, and the membership in a copy
+      names the addresses of the original.
+    Do: give the directory or the address of the cluster that you mean.
     """
 
     exit_code = 2
 
 
 class LostDiskError(PeerError):
-    """A node came back with another disk. Its acknowledgements and votes may be lost, so it has to join again."""
+    """A node came back with another disk, so the votes and acknowledgements that it gave before may be lost.
+
+    Happened: no; the members refuse the node.
+    Do: if its data directory was moved, put it back. Otherwise the node joins again by itself, under a new id.
+    """
 
 
 class FrameError(PeerError):
-    """Bytes on a connection that are not a frame of this protocol, or a frame over the limit."""
+    """The bytes are not a valid frame, batch or command of this protocol, or the frame is over the limit.
+
+    Happened: no; nothing of the frame was carried out.
+    Do: check that both sides run compatible releases; the connection ends.
+    """
 
 
 class StorageError(ViewstampError):
-    """A write or a sync failed. This is final: the node stops, because the disk's content is not known any more."""
+    """An operation of the disk failed, for example a write or a sync.
+
+    Happened: unknown for a write that was under way. The node stops for good, because after a failed sync the disk's
+      content is uncertain.
+    Do: repair the disk, then start the node again. The other members go on without it.
+    """
 
     exit_code = 6
 
 
 class StorageFullError(StorageError):
-    """The disk or the log is full. The write was refused before it began; the message says what frees space."""
+    """The disk or the log is full.
+
+    Happened: no; the write was refused before it began.
+    Do: free space, see ``remedy``. The node accepts appends again by itself, unless it has stopped.
+    """
 
 
 class DirectoryInUseError(StorageError):
-    """Another process has the data directory open."""
+    """Another process has the data directory open.
+
+    Happened: no.
+    Do: stop the other process, or use another directory.
+    """
 
     exit_code = 2
 
 
 class CorruptionError(ViewstampError):
-    """Bytes that were durable are wrong or missing. Nothing was changed; a peer's copy or an operator must help.
+    """Bytes that were durable are wrong or missing.
+
+    Happened: nothing was changed, and nothing was deleted.
+    Do: keep the directory. If other members run, the node can fetch the records from them; else restore a copy.
 
     Attributes:
       path: the damaged file or directory.
       location: the byte in ``path`` at which reading failed.
-      expected: what should be there, in words.
-      found: what is there, in words.
+      expected: the correct content, in words.
+      found: the content, in words.
     """
 
     exit_code = 7
@@ -362,14 +498,22 @@ class CorruptionError(ViewstampError):
 
 
 class ContradictionError(CorruptionError):
-    """A leader's log contradicts records that are committed here: one of the two has lost or invented something.
+    """A leader's log contradicts records that are committed here, so one of the two has lost or invented records.
 
-    The member stops, because going on could apply or acknowledge records that contradict what it has acknowledged.
+    Happened: the member has stopped, before it applies or acknowledges a record that contradicts earlier ones.
+    Do: keep the data directories of all nodes, and report it.
     """
 
 
 class DivergedError(CorruptionError):
-    """This member's state differs from the others' after the same log. ``index`` is the first record that differed."""
+    """This member's state differs from the others' after the same commands.
+
+    Happened: the member has stopped; the records in the log are the same everywhere.
+    Do: find the code that is not deterministic, or differs between members; then rebuild the state, see ``remedy``.
+
+    Attributes:
+      index: the first record after which the states differ.
+    """
 
     def __init__(self, message: str, *, index: int, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -386,21 +530,21 @@ def unanswered(
     is_unknown: bool = False,
     token: OutcomeToken | None = None,
 ) -> ViewstampError:
-    """Return the error for a request that no leader has answered in time: the one wording of all callers.
+    """Return the error for a request that no leader answered in time. All callers use this one wording.
 
-    It names no duration, because what is left of a deadline says nothing to the caller.
+    The message gives no duration, because the rest of a deadline means nothing to the caller.
 
     Args:
-      members: the names of those who could have answered, as far as they are known.
-      away: those of them that do not answer. Without a majority of ``members``, they are the reason.
-      reason: what stands in the way otherwise.
-      doctor: the command that says more.
-      detail: what else the caller should know, in parentheses; "" = nothing.
-      is_unknown: whether the request may have been sent; False = it is certain that nothing was written.
-      token: with ``is_unknown``, to ask for the outcome.
+      members: the names of the members, as far as they are known.
+      away: the members that do not answer. If the others are less than a majority, the message names these.
+      reason: the cause in any other case.
+      doctor: the command that explains more; becomes the remedy.
+      detail: more for the caller, in parentheses; "" = nothing.
+      is_unknown: whether the request may have been sent; False = certainly nothing was written.
+      token: with ``is_unknown``: identifies the records for ``client.outcome``.
 
     Returns:
-      OutcomeUnknownError where ``is_unknown``; NoQuorumError without a majority; else UnavailableError.
+      OutcomeUnknownError if ``is_unknown``; else NoQuorumError without a majority; else UnavailableError.
     """
     *others, last = sorted(away, key=lambda name: (len(name), name)) or [""]
     is_minority = bool(away) and len(members) - len(away) < len(members) // 2 + 1
@@ -409,7 +553,8 @@ def unanswered(
         reason = f"no majority: {names} {'do' if others else 'does'} not answer"
     suffix = f" ({detail})" if detail and detail != reason else ""
     if is_unknown:
-        remedy = f"{doctor}; ask what became of it: client.outcome(error.token)" if token is not None else doctor
+        ask = "client.outcome(error.token) returns whether it was written"
+        remedy = f"{doctor}; then {ask}" if token is not None else doctor
         return OutcomeUnknownError(
             f"{reason}; it may have been written, or may still be{suffix}", token=token, remedy=remedy
         )

@@ -1,8 +1,8 @@
 """The coordinates of the system: clusters, nodes, terms, indices and positions.
 
-Numbers start at 1; 0 always means "none yet" or "before the first". Two kinds of boundary exist and
-their names tell them apart: ``last_index`` is inclusive, ``end`` is half-open (the first index not
-held), as in :class:`range`. The protocol computes with ends; commands and messages show inclusive numbers.
+Numbers start at 1; 0 always means "none yet" or "before the first". A name shows whether a boundary is included:
+``last_index`` is inclusive, and ``end`` is half-open (the first index that is not held), as in :class:`range`. The
+protocol computes with ends; commands and messages show inclusive numbers.
 """
 
 from __future__ import annotations
@@ -35,25 +35,28 @@ Position = NewType("Position", int)
 """The place of a record in its topic, from 1, without gaps; 0 = before the first."""
 
 TopicId = NewType("TopicId", int)
-"""The number of a topic, given by the log when the topic is created, from 1; 0 = no topic."""
+"""The number of a topic, from 1, which the log assigns when the topic is created; 0 = no topic."""
 
 SessionId = NewType("SessionId", int)
-"""A client's numbered conversation: the index of the record that opened it, so never used twice; 0 = none."""
+"""The id of a client's session: the index of the record that opened it, so it is unique in the log; 0 = none."""
 
 Sequence = NewType("Sequence", int)
 """The number of a batch within its session, from 1; 0 = none."""
 
 
 def name_of(member: NodeId | str) -> NodeId:
-    """Return the node's name for a member's id. A node that lost its disk has a longer id: ``n2~8c21f0aa``."""
+    """Return the node's name for a member's id: "n2" for ``n2~8c21f0aa``, the id of n2 after it lost its disk."""
     return NodeId(member.partition("~")[0])
 
 
 class Viewstamp(NamedTuple):
-    """The identity of a record: the term it was appended in and its index. Ordered lexicographically."""
+    """The identity of a record: its term and its index. Viewstamps are ordered by term, then by index.
+
+    Two records with the same viewstamp are the same record. ``str()`` gives ``term.index``, for example ``3.1042``.
+    """
 
     term: Term
-    index: Index  # type: ignore[assignment]  # hides tuple.index(), which nobody wants of a pair
+    index: Index  # type: ignore[assignment]  # replaces tuple.index(), which is of no use for a pair
 
     def __str__(self) -> str:
         return f"{self.term}.{self.index}"

@@ -644,7 +644,7 @@ async def test_the_outcome_of_a_forgotten_session_is_expired_and_is_neither_yes_
     client = await ready(cluster)
     outcome = await client.outcome(token(999, 1))
     assert (outcome.answer, outcome.expired, outcome.receipts) == ("expired", True, [])
-    with pytest.raises(StaleSessionError, match="nobody can tell"):
+    with pytest.raises(StaleSessionError, match="it is unknown whether this was applied"):
         _ = outcome.applied
 
 

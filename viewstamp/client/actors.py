@@ -190,9 +190,9 @@ class RemoteMethod:
 
 
 class ActorProxy:
-    """One instance of an actor, wherever it lives: each attribute is a command or a query of that name.
+    """One instance of an actor: each attribute is the command or the query of that name.
 
-    ``client.actor(name, cls)`` is typed as ``cls``, so that a type checker knows arguments and results.
+    ``client.actor(name, cls)`` has the static type ``cls``, so that a type checker knows arguments and results.
     """
 
     def __init__(
@@ -266,27 +266,32 @@ class ActorCalls:
     async def call(
         self, name: str, method: str, /, *arguments: Any, key: str = "", timeout: float | None = None, **named: Any
     ) -> Any:
-        """Call a command of an actor; return its result once it was applied. It is applied exactly once.
+        """Call a command of an actor. Returns its result once it was applied; it is applied exactly once.
 
-        Concurrent calls, of whatever actors, share a batch. Cancelled: the command may still be applied, unless it was
-        not sent yet. For arguments named ``key`` or ``timeout`` take a proxy: :meth:`actor`.
+        Example::
+
+            reserved = await client.call("inventory", "reserve", "A-17", 2)
+
+        Concurrent calls, of any actors, share a batch. If the call is cancelled, the command may still be applied,
+        unless it was not sent yet. A command with an argument named ``key`` or ``timeout`` needs a proxy, see
+        :meth:`actor`.
 
         Args:
-          name: of the actor.
-          method: the command.
-          arguments: of the command; values that ``wire/values.py`` lists.
-          key: which instance.
+          name: the actor's name.
+          method: the command's name.
+          arguments: the command's arguments: values of the types that ``wire/values.py`` lists.
+          key: the key of the instance.
           timeout: seconds from now; None = the client's default.
-          named: further arguments of the command.
+          named: the command's keyword arguments.
 
         Raises:
-          CommandError: the command was applied and raised this; that is its result, on every member.
-          UnknownActorError: no such actor or command, or it takes other arguments; nothing was sent.
-          RequestError: an argument cannot be packed.
+          CommandError: the command was applied and raised this; it is the result on every member.
+          UnknownActorError: nothing was sent; no such actor or command, or it takes other arguments.
+          RequestError: nothing was sent; an argument cannot be packed.
           UnavailableError: nothing was applied; call again.
           OutcomeUnknownError: it may have been applied, or may still be; ask with ``outcome(error.token)``.
-          StaleSessionError: it was applied, but so late that its result is not kept any more.
-          StorageFullError: refused for lack of space.
+          StaleSessionError: it was applied, but so long ago that its result is no longer kept.
+          StorageFullError: nothing was applied; the disk or the log of the leader is full.
         """
         remote = RemoteMethod(self, name, method, key=key, is_query=False, timeout=timeout)
         return await self.invoke(remote, arguments, named)
@@ -304,26 +309,32 @@ class ActorCalls:
         timeout: float | None = None,
         **named: Any,
     ) -> Any:
-        """Ask an actor; return what the query returned.
+        """Query an actor. Returns the query's result, or a :class:`Stale` with it if ``stale`` or ``max_staleness``.
 
-        Linearizable: it sees every command that was acknowledged before it began. ``stale``: as the node that is asked
-        has it, be it cut off from the others; then a :class:`Stale` comes back, which says how far behind that may be.
+        Example::
+
+            available = await client.query("inventory", "available", "A-17")
+            stale = await client.query("inventory", "available", "A-17", stale=True)
+            print(available, stale.value, stale.age_seconds)
+
+        By default the query is linearizable: it sees every command that was acknowledged before the call. A stale query
+        is answered from one member's state, even if that member is cut off from the others.
 
         Args:
-          name: of the actor.
-          method: the query.
-          arguments: of the query.
-          key: which instance.
-          stale: see above.
-          max_staleness: stale, and at most so many seconds; see :meth:`describe_topic`.
+          name: the actor's name.
+          method: the query's name.
+          arguments: the query's arguments.
+          key: the key of the instance.
+          stale: accept an answer of any age.
+          max_staleness: accept an answer of at most this age in seconds; see :meth:`describe_topic`.
           node: the member to ask; None = any.
           timeout: seconds from now; None = the client's default.
-          named: further arguments of the query.
+          named: the query's keyword arguments.
 
         Raises:
           CommandError: the query raised this.
           UnknownActorError: no such actor or query, or it takes other arguments.
-          UnavailableError: nobody answered in time.
+          UnavailableError: no node answered in time.
         """
         remote = RemoteMethod(
             self, name, method, key=key, is_query=True, timeout=timeout, node=node, max_staleness=max_staleness

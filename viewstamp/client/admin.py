@@ -1,4 +1,4 @@
-"""What a client asks of the cluster about itself: its topics, snapshots and members."""
+"""A client's administrative calls: topics, snapshots and members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Looks at a cluster, and changes what it keeps and who belongs to it. Appends nothing."""
+    """Describes and changes topics, snapshots and members. Appends no records."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -36,14 +36,16 @@ class Admin:
     # Snapshots.
 
     async def create_snapshot(self, node: str | None = None, *, timeout: float | None = None) -> SnapshotInfo:
-        """Have a member take a snapshot; return when it is durable. Writes go on meanwhile.
+        """Let a member take a snapshot. Returns when the snapshot is durable; writes continue meanwhile.
+
+        Cancelled: the member may take the snapshot all the same.
 
         Args:
           node: the member; None = the leader.
           timeout: seconds from now; None = the client's default. A large state takes longer.
 
         Raises:
-          UnavailableError: not done in time; it may still be.
+          UnavailableError: not done in time; the member may still complete it.
           RequestError: no such node.
         """
         frame = await self._ask_member(CreateSnapshot(), node, timeout, is_slow=True)
@@ -69,10 +71,10 @@ class Admin:
     # Members.
 
     async def list_members(self, *, timeout: float | None = None) -> Members:
-        """Return who belongs to the cluster, as its leader has it; a change that it began may not be committed yet.
+        """Return the membership as the leader has it. It may include a change that is not committed yet.
 
         Raises:
-          UnavailableError: nobody leads, or nobody answered in time.
+          UnavailableError: there is no leader, or no node answered in time.
         """
         _, status = await self._router.leader_status(self._router.deadline(timeout))
         return members_of(status["membership"])
@@ -80,35 +82,36 @@ class Admin:
     async def add_member(
         self, node: str, address: str, *, voter: bool = True, replaces: str = "", timeout: float | None = None
     ) -> Members:
-        """Add a node as a learner; return when that is committed. A member already: it has moved to ``address``.
+        """Add a node as a learner, or change a member's address. Returns when the change is committed.
 
-        The node is promoted by itself when it has caught up: :meth:`list_members` says when it is no longer
-        ``joining``. Asking again for the same is harmless.
+        The cluster promotes the node to a voter when it has caught up; until then :meth:`list_members` has it in
+        ``joining``. The same call again is harmless. Cancelled: the change may happen all the same.
 
         Args:
-          node: the name in its settings.
-          address: where it listens, ``host:port``.
-          voter: whether it becomes a voter; False = it stays a learner, which follows and has no vote.
-          replaces: the voter whose place it takes when it is promoted; "" = beside the others.
+          node: the node's name in its settings.
+          address: its address, ``host:port``.
+          voter: whether it becomes a voter; False = it stays a learner, which has no vote.
+          replaces: the voter whose place it takes when it is promoted; "" = it becomes an additional voter.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          RequestError: ``replaces`` is no voter, or ``node`` is one already.
-          UnavailableError: not changed: nobody leads, or another change is under way.
-          OutcomeUnknownError: perhaps changed (its ``token`` is None); ask again.
+          RequestError: ``replaces`` is not a voter, or ``node`` is a voter already.
+          UnavailableError: nothing changed; there is no leader, or another change is under way.
+          OutcomeUnknownError: the change may have happened (``token`` is None); call again.
         """
         parse_address(as_text(address, "the address of a member"))
         action = "replace" if replaces else "add" if voter else "learn"
         return await self._change_members(action, node, address, replaces, timeout)
 
     async def remove_member(self, node: str, *, timeout: float | None = None) -> Members:
-        """Remove a voter or a learner; return when that is committed. A leader that is removed hands over first.
+        """Remove a voter or a learner. Returns when that is committed; a leader transfers its leadership first.
 
-        The node goes on running, and has no part in anything any more: stop it.
+        The removed node keeps running without any part in the cluster: stop it. Cancelled: the node may be removed all
+        the same.
 
         Raises:
-          RequestError: it is no member, or the last voter.
-          UnavailableError, OutcomeUnknownError: as :meth:`add_member`.
+          RequestError: it is not a member, or it is the last voter.
+          UnavailableError, OutcomeUnknownError: as for :meth:`add_member`.
         """
         before = await self.list_members(timeout=timeout)
         try:
@@ -124,12 +127,14 @@ class Admin:
             raise
 
     async def transfer_leadership(self, node: str | None = None, *, timeout: float | None = None) -> str:
-        """Have the leader hand over to ``node``; return who leads. None = the voter that is closest to it.
+        """Transfer the leadership to ``node``; None = to the voter with the most complete log. Returns the leader.
+
+        Cancelled: the transfer may happen all the same.
 
         Raises:
-          RequestError: it is no voter.
-          UnavailableError: nobody leads, or the node did not take over; the old leader goes on.
-          OutcomeUnknownError: the leader was lost meanwhile: ask who leads.
+          RequestError: ``node`` is not a voter.
+          UnavailableError: there is no leader, or ``node`` did not take over; the old leader continues.
+          OutcomeUnknownError: the connection to the leader was lost meanwhile: see :meth:`status` for the leader.
         """
         name = "" if node is None else as_text(node, "the name of a member")
         frame = await self._router.ask_leader(TransferLeadership(node=name), timeout)
@@ -160,19 +165,23 @@ class Admin:
     async def create_topic(
         self, name: str, *, retain_bytes: int = 0, retain_seconds: float = 0.0, timeout: float | None = None
     ) -> TopicInfo:
-        """Create a topic; one that is there already is fine, and is returned as it is.
+        """Create a topic. If it exists with the same retention, return it as it is. Cancelled: it may be created.
+
+        Example::
+
+            topic = await client.create_topic("events", retain_bytes=64 * 2**20)
 
         Args:
-          name: 1 to 128 letters, digits, dots, underscores or hyphens, the first one no dot or hyphen.
-          retain_bytes: beyond so many bytes the oldest records are trimmed by themselves; 0 = never.
-          retain_seconds: records older than this are trimmed by themselves; 0 = never.
+          name: 1 to 128 letters, digits, dots, underscores or hyphens; the first is not a dot or a hyphen.
+          retain_bytes: the oldest records are trimmed when the topic is larger than this; 0 = never.
+          retain_seconds: records older than this are trimmed; 0 = never.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          RequestError: the name, or the retention, is not allowed.
-          TopicExistsError: it exists and keeps something else than is asked for here; see :meth:`configure_topic`.
+          RequestError: the name or the retention is not allowed.
+          TopicExistsError: the topic exists with another retention; see :meth:`configure_topic`.
           UnavailableError: not created; try again.
-          OutcomeUnknownError: perhaps created (its ``token`` is None); create it again, which is harmless.
+          OutcomeUnknownError: it may have been created (``token`` is None); create it again, which is harmless.
         """
         as_whole(retain_bytes, "retain_bytes")
         request = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
@@ -186,12 +195,14 @@ class Admin:
         retain_seconds: float | None = None,
         timeout: float | None = None,
     ) -> TopicInfo:
-        """Say what a topic keeps from now on; None = as it is. What is beyond that is trimmed at once.
+        """Change a topic's retention; None = unchanged. Records beyond the new limits are trimmed at once.
+
+        Cancelled: the retention may be changed all the same.
 
         Raises:
           UnknownTopicError: no topic has this name.
           RequestError: the retention is not allowed.
-          UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
+          UnavailableError, OutcomeUnknownError: as for :meth:`create_topic`; the same call again is harmless.
         """
         if retain_bytes is not None:
             as_whole(retain_bytes, "retain_bytes")
@@ -199,12 +210,14 @@ class Admin:
         return await self._change_topic(request, timeout)
 
     async def trim_topic(self, name: str, position: int, *, timeout: float | None = None) -> TopicInfo:
-        """Drop all records of a topic before ``position``, for good. Where they are gone already, nothing happens.
+        """Delete all records of a topic before ``position``, for good. Does nothing if they are deleted already.
+
+        Cancelled: the records may be deleted all the same.
 
         Raises:
           UnknownTopicError: no topic has this name.
           RequestError: the position is beyond the end of the topic.
-          UnavailableError, OutcomeUnknownError: as :meth:`create_topic`; again is harmless.
+          UnavailableError, OutcomeUnknownError: as for :meth:`create_topic`; the same call again is harmless.
         """
         request = TrimTopic(name=check_topic(name), position=as_whole(position, "the position to trim to"))
         return await self._change_topic(request, timeout)
@@ -216,18 +229,18 @@ class Admin:
     async def describe_topic(
         self, name: str, *, stale: bool = False, max_staleness: float | None = None, timeout: float | None = None
     ) -> TopicInfo:
-        """Describe a topic: linearizably, or ``stale``: as the node that is asked has it, with its ``age_seconds``.
+        """Describe a topic, by default linearizably.
 
         Args:
-          name: of the topic.
-          stale: see above.
-          max_staleness: stale, and at most so many seconds; a node that is not that fresh asks the leader, or is left
-            for another one. None = however stale it is.
+          name: the topic's name.
+          stale: accept the state of any one node; ``age_seconds`` of the result bounds its age.
+          max_staleness: accept the state of any one node that is at most this many seconds old. A node with an older
+            state asks the leader, or the client asks another node. None = no limit.
           timeout: seconds from now; None = the client's default.
 
         Raises:
           UnknownTopicError: no topic has this name.
-          UnavailableError: nobody answered in time, or nobody who is that fresh.
+          UnavailableError: no node, or none that is fresh enough, answered in time.
         """
         request = DescribeTopic(name=check_topic(name), **as_staleness(stale, max_staleness))
         frame = await self._router.ask(request, timeout)
@@ -236,7 +249,7 @@ class Admin:
     async def list_topics(
         self, *, stale: bool = False, max_staleness: float | None = None, timeout: float | None = None
     ) -> list[TopicInfo]:
-        """List all topics in the order of their creation. As :meth:`describe_topic` otherwise."""
+        """List all topics in the order of their creation. Otherwise as :meth:`describe_topic`."""
         frame = await self._router.ask(ListTopics(**as_staleness(stale, max_staleness)), timeout)
         return [topic_info(topic, frame.body["age"]) for topic in frame.body["topics"]]
 
@@ -252,33 +265,33 @@ class Admin:
         """Divide a range of positions into parts of about equal size, for readers that share the work.
 
         Args:
-          topic: its name.
+          topic: the topic's name.
           start: the first position.
           end: the position after the last one.
           bytes: the size of a part.
           timeout: seconds from now; None = the client's default.
 
         Returns:
-          Rising positions, the first is ``start`` and the last ``end``; each part is from one up to the next.
+          Rising positions from ``start`` to ``end``; each part reaches from one position up to the next.
 
         Raises:
           UnknownTopicError, RequestError: no such topic, or no such range in it.
-          UnavailableError: nobody answered in time.
+          UnavailableError: no node answered in time.
         """
         frame = await self._router.ask(SplitTopic(name=topic, start=start, end=end, bytes=bytes), timeout)
         return [int(position) for position in frame.body["positions"]]
 
     async def find_time(self, topic: str, timestamp: int, *, timeout: float | None = None) -> int:
-        """Return a position that is at or before the first record of a log time or later.
+        """Return a position at or before the first record whose log time is ``timestamp`` or later.
 
         Args:
-          topic: its name.
+          topic: the topic's name.
           timestamp: microseconds since 1970.
           timeout: seconds from now; None = the client's default.
 
         Raises:
           UnknownTopicError: no topic has this name.
-          UnavailableError: nobody answered in time.
+          UnavailableError: no node answered in time.
         """
         request = FindTime(name=topic, timestamp=as_whole(timestamp, "the time to look for"))
         frame = await self._router.ask(request, timeout)

@@ -1,4 +1,4 @@
-"""``Client`` for asyncio, and the runtime that it runs in: futures, timers and tasks of the running event loop."""
+"""``Client`` for asyncio, and its runtime: futures, timers and tasks of the running event loop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ ResultT = TypeVar("ResultT")
 
 
 class Client(BaseClient):
-    """One session with a cluster, shared by all tasks of an event loop.
+    """One session with a cluster, shared by all tasks of an event loop. Made by :func:`viewstamp.connect`.
 
-    Belongs to the event loop on which it is first used; not thread-safe. Nothing is connected before the first call.
+    A client belongs to the event loop in which it is first used, and is not thread-safe. It opens no connection before
+    the first call. Use it with ``async with``, or call :meth:`close`.
+
+    Calls can be cancelled at any time. A cancelled write may still be committed, unless it was not sent yet.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class Client(BaseClient):
         cluster_id: str = "",
         options: ClientOptions | None = None,
     ) -> None:
-        """Make a client; never awaits. Arguments and errors are those of :class:`BaseClient`."""
+        """Create a client; never awaits. Arguments and errors are those of :class:`BaseClient`."""
         runtime = AsyncioRuntime()
         self._tasks = runtime.tasks
         super().__init__(
@@ -51,7 +54,7 @@ class Client(BaseClient):
         await self.close()
 
     async def close(self) -> None:
-        """End at once. Appends that were never sent get ClosedError, sent ones OutcomeUnknownError. Idempotent."""
+        """Close at once. Unsent appends fail with ClosedError, sent ones with OutcomeUnknownError. Idempotent."""
         self._close()
         for task in self._tasks:
             task.cancel()
@@ -60,21 +63,28 @@ class Client(BaseClient):
     def watch(
         self, name: str, cls: type[Any] | None = None, *, key: str | None = None, index: int = 0
     ) -> AsyncGenerator[Change, None]:
-        """Yield the commands that are applied to an actor, with what came of them, in order, each once; never ends.
+        """Yield the commands that are applied to an actor and their results, in order, each once; never ends.
 
-        A connection that is lost is replaced, and watching goes on after the last change. Nodes keep the newest
-        changes only, bounded in bytes: whoever is too slow is told, and nothing is left out silently.
+        Example::
+
+            async for change in client.watch("inventory", Inventory, index=1):
+                print(change.index, change.command, change.arguments, change.result)
+                if change.result is False:
+                    break  # A reservation was refused.
+
+        If a connection is lost, the client opens another one and continues after the last change. Nodes keep only the
+        newest changes, bounded in bytes. A reader that is too slow gets TrimmedError; no change is skipped silently.
 
         Args:
-          name: of the actor.
-          cls: its class, so that errors come as its own classes; None = as plain CommandError.
-          key: which instance; None = all.
+          name: the actor's name.
+          cls: its class, so that errors have its classes; None = errors are plain CommandError.
+          key: the key of an instance; None = all instances.
           index: the first log index of interest; 0 = from now on. After ``change``: ``change.index + 1``.
 
         Raises:
-          TrimmedError: those changes are not kept any more: read the present state by a query, then watch again.
+          TrimmedError: those changes are no longer kept: read the present state with a query, then watch again.
           UnknownActorError, RequestError: no such actor, or an index below 0.
-          UnavailableError: nobody answered for as long as the default timeout.
+          UnavailableError: no node answered within the default timeout.
         """
         return self._watcher(name, cls, key, index).changes()
 
@@ -89,21 +99,26 @@ class Client(BaseClient):
     ) -> AsyncGenerator[Record, None]:
         """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
 
-        Without ``end`` and ``follow`` it ends at the last record that was committed when it began. Linearizable: it
-        sees every append that was acknowledged before it began. A connection that is lost is replaced, and reading
-        goes on with the next record.
+        Example::
+
+            async for record in client.read("orders", 1):
+                print(record.position, record.value)
+
+        Without ``end`` and ``follow``, reading ends at the last record that was committed when it began. The read is
+        linearizable: it includes every append that was acknowledged before it began. If a connection is lost, the
+        client opens another one and continues with the next record.
 
         Args:
-          topic: its name.
-          start: the first position, from 1; None = the first that is kept, where the topic has been trimmed.
-          end: the position after the last one; None = see above.
-          follow: wait for records that are not there yet, for ever or up to ``end``.
-          node: read what this member alone has applied, be it behind or cut off.
+          topic: the topic's name.
+          start: the first position, from 1; None = the first that is kept, if the topic has been trimmed.
+          end: the position after the last one; None = the end of the topic, see above.
+          follow: wait for records that do not exist yet, without end or up to ``end``.
+          node: read from this member only, from its applied records, even if it is behind; None = from any member.
 
         Raises:
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
-          TrimmedError: what comes next has been trimmed; ``first`` is the first position that is left.
-          UnavailableError: nobody answered for as long as the default timeout.
+          TrimmedError: the next record has been trimmed; ``first`` is the first position that is kept.
+          UnavailableError: no node answered within the default timeout.
         """
         return self._reader(topic, start, end=end, follow=follow, node=node).records()
 
@@ -116,20 +131,25 @@ class Client(BaseClient):
         max_staleness: float | None = None,
         node: str | None = None,
     ) -> Stale[AsyncGenerator[Record, None]]:
-        """Read a topic's records up to where one node has applied them, and say how stale that end is.
+        """Read the records that one node has applied, and return how stale its end of the topic is.
 
-        ``value`` of the answer yields the records, as :meth:`read` does; nothing is missing before the end.
+        Example::
+
+            stale = await client.read_stale("orders", max_staleness=5.0)
+            print(stale.age_seconds, [record.value async for record in stale.value])
+
+        ``value`` of the result yields the records, as :meth:`read` does. No record before the end is missing.
 
         Args:
-          topic: its name.
+          topic: the topic's name.
           start: the first position, from 1; None = the first that is kept.
-          end: the position after the last one; None = all that the node has.
-          max_staleness: the end is at most so many seconds old; see :meth:`describe_topic`. None = however old it is.
+          end: the position after the last one; None = the last that the node has applied.
+          max_staleness: the end is at most this many seconds old, see :meth:`describe_topic`; None = any age.
           node: the member to read from; None = any.
 
         Raises:
-          UnknownTopicError, RequestError: no such topic there, no such node, or a start below 1.
-          UnavailableError: nobody answered within the default timeout, or nobody who is that fresh.
+          UnknownTopicError, RequestError: no such topic on that node, no such node, or a start below 1.
+          UnavailableError: no node, or none that is fresh enough, answered within the default timeout.
         """
         reader = self._reader(topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness))
         await reader.begin()
@@ -144,35 +164,35 @@ class Client(BaseClient):
         follow: bool = False,
         node: str | None = None,
     ) -> AsyncGenerator[Batch, None]:
-        """Read whole batches: all that hold a position of the range, unopened. As :meth:`read` otherwise.
+        """Read whole batches, not decoded: all batches that hold a position of the range. Otherwise as :meth:`read`.
 
-        The first and the last may hold records outside the range. A batch is a view of what was received: keep the
-        values that you copy out of it, not the batch.
+        The first and the last batch may hold records outside the range. A batch is a view of the received bytes, which
+        stay in memory as long as the batch does: keep copies of the values, not the batch.
         """
         return self._reader(topic, start, end=end, follow=follow, node=node).batches()
 
 
 class AsyncioRuntime:
-    """The running event loop as a :class:`Runtime`, and the tasks that a client has in it."""
+    """The running event loop as a :class:`Runtime`, and the client's tasks in it."""
 
     def __init__(self) -> None:
         self.create_future: Callable[[], asyncio.Future[Any]]
         self.time: Callable[[], float]
         self.tasks: set[asyncio.Task[Any]] = set()
-        """What runs; whoever ends the client cancels it."""
+        """The running tasks. Closing the client cancels them."""
 
     def begin(self) -> None:
-        """Belong to the running loop."""
+        """Attach to the running event loop."""
         loop = self._loop = asyncio.get_running_loop()
         self.create_future = loop.create_future
         self.time = loop.time
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call back in the next turn."""
+        """Call ``callback`` in the next turn of the loop."""
         self._loop.call_soon(callback)
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-        """Call back after ``seconds``."""
+        """Call ``callback`` after ``seconds``."""
         return self._loop.call_later(seconds, callback, *args)
 
     def spawn(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
@@ -187,7 +207,7 @@ class AsyncioRuntime:
         return asyncio.Lock()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for ``seconds``."""
         await asyncio.sleep(seconds)
 
     async def within(self, seconds: float, work: Awaitable[ResultT]) -> ResultT:

@@ -27,7 +27,7 @@ __all__ = ["Appends"]
 
 
 class Appends:
-    """Appends records to topics, and asks for the outcome of what timed out."""
+    """Appends records to topics, and finds the outcome of appends that timed out."""
 
     def __init__(self, runtime: Runtime, router: Router, sender: Sender) -> None:
         self._runtime = runtime
@@ -47,26 +47,34 @@ class Appends:
         expected_position: int | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        """Append one record; return once it is on the disks of a majority.
+        """Append one record to a topic. Returns its receipt when the record is on the disks of a majority.
 
-        Concurrent calls share a batch. Within a topic, records stand in the order of the calls. Waits while too many
-        bytes are held. Cancelled: the record may still be committed, unless it was not sent yet.
+        Example::
+
+            receipt = await client.append("orders", b"one", key=b"customer-7")
+
+        Concurrent calls share a batch, and within a topic records stand in the order of the calls. The call waits
+        while the client holds more than ``ClientOptions.bytes_in_flight_max`` bytes.
+
+        If the call is cancelled, the record may still be committed, unless it was not sent yet.
 
         Args:
-          topic: its name.
-          value: the record; bytes, any length up to the cluster's limit.
-          key: bytes, or None.
+          topic: the topic's name.
+          value: the record; any length up to ``client.record_bytes_max``.
+          key: the record's key; None = none.
           headers: names and bytes.
-          expected_position: append it there or not at all; None = wherever the topic goes on. Shares no batch.
+          expected_position: append at this position or not at all; None = at the topic's next position. Such an append
+            shares no batch.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          PositionMismatchError: the topic's next position is ``actual``, not the expected one. Final, and written is
-            nothing; it is told only once the record that took the position, or the lack of one, is committed.
+          PositionMismatchError: nothing was written; the topic's next position is ``actual``, not the expected one.
+            Raised only after the conflicting record, or the rejection, is committed, so that a new leader cannot undo
+            it.
           UnavailableError: nothing was written; append again.
           OutcomeUnknownError: it may have been written, or may still be; ask with ``outcome(error.token)``.
-          UnknownTopicError, RecordTooLargeError, RequestError: this record is wrong; others are not concerned.
-          StorageFullError: refused for lack of space.
+          UnknownTopicError, RecordTooLargeError, RequestError: this record is wrong; other records are not affected.
+          StorageFullError: nothing was written; the disk or the log of the leader is full.
         """
         topic_id = self._queue.topics.get(topic)
         if (
@@ -104,12 +112,25 @@ class Appends:
         expected_position: int | None = None,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """Append records atomically: all or none, at consecutive positions, the first at ``expected_position``.
+        """Append records atomically: all or none, at consecutive positions. Returns their receipts in order.
 
-        As :meth:`append` otherwise.
+        Example::
+
+            receipts = await client.append_many("orders", [b"one", b"two"], keys=[b"a", None])
+
+        Everything else is as for :meth:`append`.
+
+        Args:
+          topic: the topic's name.
+          values: the records; an empty sequence is allowed and writes nothing.
+          keys: one key or None for each value.
+          headers: one mapping or None for each value.
+          expected_position: the position of the first record; None = the topic's next position.
+          timeout: seconds from now; None = the client's default.
 
         Raises:
-          RecordTooLargeError: one record, or all of them together, are over the cluster's limits.
+          RecordTooLargeError: nothing was written; one record, or all of them together, are over the cluster's limits.
+          Others: as :meth:`append`.
         """
         values = list(values)
         for name, column in (("keys", keys), ("headers", headers)):
@@ -140,7 +161,7 @@ class Appends:
         atomic: bool,
         expected_position: int | None,
     ) -> Any:
-        """Append by the long way: with checks, through the queue, and with a timer if one is needed."""
+        """Append with all checks, through the queue, and with a timer if one is needed."""
         self._router.start()
         check_topic(topic)
         if expected_position is not None and as_whole(expected_position, "a position") < 1:
@@ -170,11 +191,23 @@ class Appends:
         return await self._sender.enter(Ticket(topic, size, future, act), timeout)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
-        """Say what became of an append, or a command, whose outcome was unknown: one of three answers, each final.
+        """Find the outcome of an append or a command that raised OutcomeUnknownError. The answer is final.
 
-        "applied", with its receipts; "not applied", fenced so that it stays so; or "expired": its session has ended, or
-        the batch is too old, and nobody can tell any more. Where this client still sends that batch, its answer is
-        awaited; else the leader is asked, and fences it.
+        Example::
+
+            try:
+                await client.append("orders", b"one", timeout=5.0)
+            except viewstamp.OutcomeUnknownError as error:
+                outcome = await client.outcome(error.token)
+                print(outcome.answer, outcome.receipts)
+
+        If this client still retries the batch, the call waits for its answer. Otherwise the leader answers, and fences
+        the batch if it has not been applied, so that it never will be. Asking again is harmless. If the call is
+        cancelled, the batch may be fenced or not.
+
+        Args:
+          token: the ``token`` of the error, from this client or another one.
+          timeout: seconds from now; None = the client's default.
 
         Raises:
           OutcomeUnknownError: no answer in time; ask again with the same token.

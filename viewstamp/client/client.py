@@ -60,7 +60,7 @@ class _By(Generic[P, ResultT]):
 class BaseClient:
     """One session with a cluster, shared by all tasks of an event loop.
 
-    Not thread-safe. Nothing is connected before the first call. Each part can be used without the others above it:
+    Not thread-safe. No connection is opened before the first call. Each part can be used without those below it:
 
     | part | does |
     | --- | --- |
@@ -80,18 +80,18 @@ class BaseClient:
         cluster_id: str = "",
         options: ClientOptions | None = None,
     ) -> None:
-        """Make a client; never awaits.
+        """Create a client; never awaits.
 
         Args:
-          addresses: ``"host:port,host:port"`` or a sequence; any members, the others are learnt.
+          addresses: ``"host:port,host:port"``, or a sequence of addresses. Any members; they name the others.
           runtime: the event loop.
           network: opens connections.
-          entropy: the only source of randomness: where the search for the leader begins, and jitter.
-          cluster_id: the cluster to talk to; "" = whichever answers first, and then only that one.
+          entropy: the only source of randomness, for jitter and for the first node to ask.
+          cluster_id: the only cluster to talk to; "" = the cluster of the first node that answers.
           options: see :class:`ClientOptions`.
 
         Raises:
-          ConfigError: an address has another shape.
+          ConfigError: an address does not have the form ``host:port``.
         """
         self._options = options = options or ClientOptions()
         self._runtime = runtime
@@ -118,7 +118,7 @@ class BaseClient:
         self._admin = Admin(self._router)
 
     def _close(self) -> None:
-        """End at once. What was never sent gets ClosedError, what was sent OutcomeUnknownError. Idempotent."""
+        """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
         if not self._router.is_closed:
             self._router.is_closed = True
             if self._router.is_started:
@@ -127,12 +127,12 @@ class BaseClient:
 
     @property
     def record_bytes_max(self) -> int:
-        """The largest record that the cluster takes; the default limit until a node has told its own."""
+        """The largest record that the cluster accepts, in bytes; the default limit until a node has reported one."""
         return self._sender.batches.record_bytes_max
 
     @property
     def batches_retried(self) -> int:
-        """How often a batch was sent again, because a connection or a leader was lost or refused it for the moment."""
+        """How many times a batch was sent again, because a connection was lost or a node refused it for the moment."""
         return self._sender.session.batches_retried
 
     append = _By("_appends", Appends.append)
@@ -173,22 +173,29 @@ class BaseClient:
         node: str | None = None,
         max_staleness: float | None = None,
     ) -> type[ActorT] | ActorProxy:
-        """Return a proxy of one instance of an actor: ``await client.actor("inventory", Inventory).reserve("A", 2)``.
+        """Return a proxy of one instance of an actor. Sends nothing before the first call.
 
-        With ``cls`` it is typed as that class: a type checker knows arguments and results, and errors that a command
-        raises come back as its own classes. Each method of the proxy, awaited, is :meth:`call`, or :meth:`query`; a
-        query's ``.stale(...)`` is answered by a node as it stands. Nothing is asked before the first call.
+        Example::
+
+            inventory = client.actor("inventory", Inventory)
+            reserved = await inventory.reserve("A-17", 2)
+            available = await inventory.available.stale("A-17")
+            print(reserved, available.value, available.age_seconds)
+
+        Each method of the proxy is a coroutine: see :meth:`call` for commands and :meth:`query` for queries, with
+        their errors and the effect of cancellation. ``.stale(...)`` of a query is answered from one member's state.
 
         Args:
-          name: under which the nodes run the actor.
-          cls: its class, a ``ReplicatedActor``; None = the nodes are asked what it understands.
-          key: which instance; "" is one like any other.
+          name: the name under which the nodes run the actor.
+          cls: its class, a ``ReplicatedActor``: a type checker then knows arguments and results, and errors that a
+            command raises have its classes. None = the client asks the nodes for the methods.
+          key: the key of the instance; "" is a key like any other.
           timeout: seconds for each call; None = the client's default.
           node: the member that queries ask; None = any.
-          max_staleness: how stale the answer to ``.stale(...)`` may be, in seconds; None = as stale as it is.
+          max_staleness: the largest age of the answer to ``.stale(...)``, in seconds; None = any age.
 
         Raises:
-          RequestError: ``cls`` is no class of replicated actors.
+          RequestError: ``cls`` is not a class of replicated actors.
         """
         interface = interface_of(cls) if cls is not None else None
         proxy = ActorProxy(
@@ -221,7 +228,7 @@ class BaseClient:
     transfer_leadership = _By("_admin", Admin.transfer_leadership)
     status = _By("_router", Router.status)
 
-    # What the faces make iterators of.
+    # The two clients turn these into iterators.
 
     def _reader(
         self,
@@ -245,7 +252,9 @@ class BaseClient:
     def _watcher(self, name: str, cls: type[Any] | None, key: str | None, index: int) -> Watcher:
         self._router.start()
         if index < 0:
-            raise RequestError(f"indices begin at 1, so nobody can watch from {index}", remedy="0 = from now on")
+            raise RequestError(
+                f"changes cannot be watched from index {index}: indices begin at 1", remedy="0 = from now on"
+            )
         return Watcher(
             self._router,
             self._options,

@@ -13,40 +13,46 @@ __all__ = ["ClientOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client batches, waits and retries. All times are in seconds."""
+    """How a client batches, waits and retries. Times are in seconds, sizes in bytes.
+
+    Example::
+
+        options = viewstamp.ClientOptions(timeout=5.0, bytes_in_flight_max=64 * 2**20)
+        client = viewstamp.connect("127.0.0.1:7001", options=options)
+    """
 
     timeout: float = 30.0
-    """How long a call waits when its caller names no ``timeout``; ``math.inf`` = for ever."""
+    """The timeout of a call that is given none, above 0; ``math.inf`` = no timeout."""
     batch_bytes: int = 256 * 1024
-    """A batch is closed for further records once it holds this many bytes. Bounded by bytes, never by records."""
+    """A batch takes no more records once it holds this many bytes."""
     batches_in_flight: int = 8
-    """Unanswered batches at most. Far below the receipts that a session keeps, so a retry always finds its own."""
+    """Limit of batches that are sent and not answered, 1 to 64. A session keeps more receipts, for retries."""
     batches_eager: int = 2
-    """A batch that is not full leaves at once while fewer than this many are unanswered; else it goes on filling.
+    """A batch that is not full is sent at once while fewer than this many are unanswered; else it waits and fills.
 
-    One is on a disk and one is on its way: with more, the same callers would only make smaller batches.
+    Two keep both the disk and the network busy. With more, the same callers would only make smaller batches.
     """
     bytes_in_flight_max: int = 16 * 1024 * 1024
-    """Bytes of appends that are held here, sent or not; above it ``append`` waits. One append is always let in."""
+    """Bytes of appends that the client holds, sent or not. Above it ``append`` waits. One append is always accepted."""
     stage_bytes_in_flight: int = 8 * 1024 * 1024
-    """Bytes of one attempt that are staged and not acknowledged; above it ``stage`` waits. One block is let in."""
+    """Bytes that one attempt has staged without an acknowledgement. Above it ``stage`` waits. One block is accepted."""
     connect_timeout: float = 1.0
-    """How long opening a connection may take, handshake included."""
+    """Time limit for opening a connection, including the handshake."""
     silence: float = 2.0
-    """A node that owes an answer and sends nothing for this long is left for another one."""
+    """If a node that owes an answer sends nothing for this long, the client asks another node."""
     back_off_min: float = 0.01
     back_off_max: float = 0.5
-    """The wait after a failed attempt: from ``back_off_min``, a quarter more each time, with jitter."""
+    """The pause after a failed attempt: ``back_off_min`` at first, 25 % longer each time, with jitter."""
     read_bytes: int = 1024 * 1024
-    """What one request of a reader asks for, at most."""
+    """The most that one request of a reader asks for."""
     follow_wait: float = 5.0
-    """How long a node holds the request of a reader that follows the end."""
+    """How long a node may hold a reader's request while it waits for new records."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     expected: Mapping[str, ExpectedNode] | None = None
-    """Address to the node that has to answer there, for a caller who can read the nodes' directories: no request is
-    sent before that is proved, see ``routing.py``. None = every node of the cluster will do."""
+    """The node that must answer at each address, for callers that can read the nodes' directories: no request is sent
+    to an address before its node is confirmed, see ``routing.py``. None = any node of the cluster is accepted."""
     doctor: str = "viewstamp doctor"
-    """The command that says why there is no majority, for errors."""
+    """The command that explains a missing majority; error messages name it."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.batches_eager <= self.batches_in_flight <= 64

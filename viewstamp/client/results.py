@@ -1,4 +1,4 @@
-"""What a client hands to its caller: receipts, outcomes, topics, what actors did, snapshots."""
+"""The values that a client returns: receipts, outcomes, topics, actors, changes, snapshots and members."""
 
 from __future__ import annotations
 
@@ -31,20 +31,31 @@ __all__ = [
 ]
 
 DURABILITY = "majority, synced"
-"""What a receipt promises where nodes say nothing else: on the disks of a majority, each synced before it answered."""
+"""The durability in a receipt if the node states none: on the disks of a majority, each synced before it answered."""
 
 
 class Receipt(NamedTuple):
-    """Where an acknowledged record stands. A tuple, because one is made for every record.
+    """Proof that a record is committed, and its place.
 
-    ``position`` is 0 for a command, which stands in no topic. ``timestamp`` is the log time of the record's batch in
-    microseconds since 1970. ``durability`` says how durable the record was when it was acknowledged: the mode of the
-    node that did, in its own words.
+    A receipt is a tuple, because one is created for every record.
+
+    Example::
+
+        receipt = await client.append("orders", b"one")
+        print(receipt.position, receipt.viewstamp)
+
+    Attributes:
+      position: the record's place in its topic, from 1; 0 for a command, which belongs to no topic.
+      term: the term in which the record was appended.
+      index: the record's place in the log, from 1.
+      timestamp: the log time of the record's batch, in microseconds since 1970.
+      durability: how durable the record was when it was acknowledged: the mode of the node that acknowledged it, for
+        example "majority, synced".
     """
 
     position: Position
     term: Term
-    index: Index  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a receipt
+    index: Index  # type: ignore[assignment]  # replaces tuple.index(), which is of no use for a receipt
     timestamp: int
     durability: str = DURABILITY
 
@@ -55,21 +66,21 @@ class Receipt(NamedTuple):
 
 
 new_receipt = tuple.__new__
-"""``new_receipt(Receipt, fields)``: half the cost of calling the named tuple, once per record."""
+"""``new_receipt(Receipt, fields)`` creates a receipt at half the cost of ``Receipt(...)``; used once per record."""
 
 
 class BatchReceipt(NamedTuple):
     """The receipt of a batch, as the node sends it."""
 
     first_position: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a receipt
+    count: int  # type: ignore[assignment]  # replaces tuple.count(), which is of no use for a receipt
     term: int
     first_index: int
     log_time: int
 
 
 class Decided(NamedTuple):
-    """What became of a whole batch, and how durable it is; no receipt = it was not applied, and is fenced."""
+    """The outcome of a whole batch, and its durability. ``receipt`` None = not applied, and fenced to stay so."""
 
     receipt: BatchReceipt | None
     results: list[bytes] | None
@@ -78,12 +89,23 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an append, or a command, whose caller was told that its outcome is unknown. Final.
+    """The final outcome of an append or a command after an OutcomeUnknownError.
 
-    ``answer``: "applied"; "not applied": it never will be, because its sequence is fenced; "expired": nobody can tell
-    any more, because its session was not used for too long, or has gone on too far. Only "applied" has ``receipts``.
-    ``results`` is what each command returned, or the CommandError that it raised; None = it was an append, or the
-    results are not kept any more.
+    Example::
+
+        try:
+            receipt = await client.append("orders", b"one", timeout=5.0)
+        except viewstamp.OutcomeUnknownError as error:
+            outcome = await client.outcome(error.token)
+            if outcome.answer == "not applied":
+                receipt = await client.append("orders", b"one")
+
+    Attributes:
+      answer: "applied"; "not applied", and it never will be, because its sequence is fenced; or "expired": it can no
+        longer be found out, because its session was unused for too long or has sent too many batches since.
+      receipts: the receipts of the records, if the answer is "applied"; else empty.
+      results: the result of each command, or the CommandError that it raised. None = it was an append, or the results
+        are no longer kept.
     """
 
     answer: Literal["applied", "not applied", "expired"]
@@ -92,7 +114,7 @@ class Outcome:
 
     @property
     def expired(self) -> bool:
-        """Whether nobody can tell any more."""
+        """Whether the outcome can no longer be found out."""
         return self.answer == "expired"
 
     @property
@@ -100,22 +122,29 @@ class Outcome:
         """Whether it was applied.
 
         Raises:
-          StaleSessionError: expired: neither yes nor no is known to be true.
+          StaleSessionError: the answer is "expired". Read the topic, or query the actor, to find out.
         """
         if self.answer == "expired":
             raise StaleSessionError(
-                "the session has ended, or gone on too far: nobody can tell any more what became of this",
-                remedy="look at outcome.answer first; read the state to see what it holds",
+                "the session has ended or has sent too many batches since, so it is unknown whether this was applied",
+                remedy="check outcome.answer for 'expired' first; then read the topic, or query the actor",
             )
         return self.answer == "applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic as a node described it. Positions are inclusive; ``last_position`` 0 = empty.
+    """A topic as a node described it.
 
-    ``retain_bytes`` and ``retain_seconds`` are its retention: the oldest records beyond go by themselves; 0 = none.
-    ``age_seconds``: all that was committed so long ago is in this answer; 0 unless a stale one was asked for.
+    Attributes:
+      name: the topic's name.
+      first_position: the first position that is kept; one above ``last_position`` if the topic is empty.
+      last_position: the last position, inclusive; 0 = nothing was ever appended.
+      bytes: the size of the kept records.
+      retain_bytes: the oldest records are trimmed when the topic is larger than this; 0 = never.
+      retain_seconds: records older than this are trimmed; 0 = never.
+      age_seconds: the answer contains everything that was committed this many seconds before it; 0 unless a stale
+        answer was requested.
     """
 
     name: str
@@ -129,9 +158,14 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorInfo:
-    """An actor as a node described it: a name, the class behind it with its version, and how many instances live.
+    """An actor as a node described it.
 
-    ``digest`` is a checksum of all their states, equal on members that have applied the same log; "" = not told.
+    Attributes:
+      name: the name under which the nodes run the actor.
+      class_name: the name of its class.
+      version: the version of that class on the node.
+      instances: the number of its instances (keys).
+      digest: a checksum of all their states, equal on members that have applied the same log; "" = unknown.
     """
 
     name: str
@@ -143,9 +177,14 @@ class ActorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
-    """A snapshot on one node's disk: it holds the whole state up to ``index``, inclusive.
+    """A snapshot on one node's disk.
 
-    ``created`` is when, in seconds since 1970; ``seconds`` how long it took. 0 = not told.
+    Attributes:
+      index: the snapshot holds the whole state up to this index, inclusive.
+      term: the term of the record at ``index``.
+      bytes: the size of its file.
+      created: when it was taken, in seconds since 1970; 0 = unknown.
+      seconds: how long taking it took; 0 = unknown.
     """
 
     index: Index
@@ -156,12 +195,21 @@ class SnapshotInfo:
 
 
 class Change(NamedTuple):
-    """A command that was applied, as one who watches sees it.
+    """A command that was applied to an actor, as ``client.watch`` yields it.
 
-    ``timestamp`` is its log time in microseconds since 1970; ``error`` what it raised, None = it returned ``result``.
+    Attributes:
+      index: the command's place in the log. To continue after it, watch from ``index + 1``.
+      timestamp: its log time in microseconds since 1970.
+      actor: the actor's name.
+      key: the key of the instance.
+      command: the name of the command.
+      arguments: its positional arguments.
+      named: its keyword arguments.
+      result: its result; None if it raised ``error``.
+      error: the error that it raised; None = it returned ``result``.
     """
 
-    index: Index  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a change
+    index: Index  # type: ignore[assignment]  # replaces tuple.index(), which is of no use for a change
     timestamp: int
     actor: str
     key: str
@@ -188,7 +236,7 @@ def receipts_of(receipt: BatchReceipt, offset: int, size: int, durability: str =
 
 
 def result_or_error(packed: bytes, errors: Mapping[str, type[CommandError]] | None = None) -> Any:
-    """Return what a command returned, or the error that it raised."""
+    """Return the result of a command; if it raised an error, return the error."""
     try:
         return decode_result(packed, errors)
     except CommandError as error:
@@ -196,7 +244,7 @@ def result_or_error(packed: bytes, errors: Mapping[str, type[CommandError]] | No
 
 
 def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
-    """Return what a node said of a topic, and how old that is."""
+    """Read a node's description of a topic; ``age`` is its age in seconds."""
     return TopicInfo(
         name=topic["name"],
         first_position=Position(topic["first_position"]),
@@ -209,7 +257,7 @@ def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
 
 
 def actor_info(actor: dict[str, Any]) -> ActorInfo:
-    """Return what a node said of an actor."""
+    """Read a node's description of an actor."""
     return ActorInfo(
         name=actor["name"],
         class_name=actor["class"],
@@ -220,7 +268,7 @@ def actor_info(actor: dict[str, Any]) -> ActorInfo:
 
 
 def snapshot_info(snapshot: dict[str, Any]) -> SnapshotInfo:
-    """Return what a node said of a snapshot."""
+    """Read a node's description of a snapshot."""
     return SnapshotInfo(
         index=Index(snapshot["index"]),
         term=Term(snapshot["term"]),
@@ -232,11 +280,14 @@ def snapshot_info(snapshot: dict[str, Any]) -> SnapshotInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """The members of a cluster: node to the address where it listens.
+    """The members of a cluster. All maps are from the node's name to its address.
 
-    ``outgoing`` are the voters of before while a change is half-way: then both sets need a majority; {} otherwise.
-    ``joining`` are the learners that become voters by themselves when they have caught up, each with the voter whose
-    place it takes ("" = beside the others). ``generation`` counts the changes.
+    Attributes:
+      voters: the members with a vote.
+      learners: the members without a vote.
+      outgoing: during a change, the previous voters; then both sets of voters need a majority. {} = no change.
+      joining: learners that become voters when they have caught up, each with the voter that it replaces ("" = none).
+      generation: the number of changes so far.
     """
 
     voters: Mapping[str, str]
@@ -252,11 +303,11 @@ class Members:
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is not over yet: half-way, or with learners that are going to be voters."""
+        """Whether a change has begun and is not complete, or a learner is about to become a voter."""
         return bool(self.outgoing or self.joining)
 
 
 def members_of(told: Mapping[str, Any]) -> Members:
-    """Read what a node says of the membership."""
+    """Read a node's description of the membership."""
     sets = {name: dict(told.get(name) or {}) for name in ("voters", "learners", "outgoing", "joining")}
     return Members(generation=int(told["generation"]), **sets)

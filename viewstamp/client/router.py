@@ -220,9 +220,9 @@ class Router:
                 raise self.pool.unanswered("no node leads")
 
     async def status(self, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Return each known node's own status map, with ``reachable`` True; of the others ``address`` and the reason.
+        """Return the status map of each known node: ``reachable`` True, or False with ``address`` and the error.
 
-        Members that are named by a node that answers are asked too. Never raises for nodes that are away.
+        The members that an answering node names are asked too. Raises nothing for nodes that do not answer.
         """
         self.start()
         longest = self._options.connect_timeout + self._options.silence

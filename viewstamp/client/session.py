@@ -500,6 +500,6 @@ class Session(Generic[WaiterT]):
 
         def error(offset: int, count: int) -> ViewstampError:
             asked = replace(token, offset=offset, count=count)
-            return OutcomeUnknownError(why, token=asked, remedy="ask what became of it: client.outcome(error.token)")
+            return OutcomeUnknownError(why, token=asked, remedy="client.outcome(error.token) returns whether it was written")
 
         return error

@@ -1,4 +1,4 @@
-"""Sinks: whole batches, written exactly once, by several writers at once: stage, seal, commit."""
+"""Sinks: write whole batches exactly once, with several writers at once: stage, seal, commit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _AGAIN = "begin another attempt; of this one nothing becomes visible"
 
 
 class CommitRange(NamedTuple):
-    """Where the records of one batch of a sink stand in a topic: ``count`` of them from ``first_position`` on."""
+    """The records of one batch of a sink in one topic: ``count`` records from position ``first_position`` on."""
 
     topic: str
     first_position: int
@@ -66,10 +66,15 @@ class CommitRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkCommit:
-    """How a batch of a sink was committed. ``duplicate``: it was committed before, and this is how it was then.
+    """The commit of a batch of a sink.
 
-    ``ranges`` is one a topic; None = that was so long ago that it is not kept. ``index`` is that of the commit in the
-    log, ``timestamp`` its log time in microseconds since 1970: all records of the batch have it.
+    Attributes:
+      sink: the sink's name.
+      batch: the number of the batch.
+      duplicate: the batch was committed by an earlier call; the other fields describe that commit.
+      ranges: the records' positions, one range for each topic; None = the commit is too old, they are no longer kept.
+      index: the place of the commit in the log.
+      timestamp: the log time of the commit, and of all records of the batch, in microseconds since 1970.
     """
 
     sink: str
@@ -82,9 +87,13 @@ class SinkCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """What one attempt holds: all that its commit needs to know. Made by ``Attempt.seal``; may be pickled and sent.
+    """A sealed attempt, as ``Sink.commit`` needs it. Made by ``Attempt.seal``; may be pickled and sent.
 
-    ``bytes`` counts whole batches, headers included.
+    Attributes:
+      attempt: the attempt's id.
+      entries: its staged batches, 20 bytes each.
+      records: the number of its records.
+      bytes: the size of its batches, including their headers.
     """
 
     attempt: int
@@ -97,10 +106,19 @@ class Sealed:
 class SinkInfo:
     """A sink as a node described it.
 
-    ``batch`` is the last one committed, -1 = none; ``index`` and ``timestamp`` (microseconds since 1970) are that
-    commit's, ``ranges`` where its records stand. ``attempts`` are staging or sealed, ``sealed`` of them are, and hold
-    ``bytes`` that are not visible; without activity they are dropped after ``keep_seconds`` of log time. The sink is
-    forgotten ``forget_seconds`` of log time after its latest attempt or commit; 0 = it is kept.
+    Attributes:
+      name: the sink's name.
+      owner: the owner, which numbers the batches.
+      run: the latest run of the owner.
+      batch: the last committed batch; -1 = none.
+      index: the place of its commit in the log.
+      timestamp: the log time of its commit, in microseconds since 1970.
+      ranges: the positions of its records; None = no longer kept.
+      keep_seconds: an attempt without activity is dropped after this log time.
+      attempts: the number of attempts that are staging or sealed.
+      sealed: how many of them are sealed.
+      bytes: the size of their records, which are not visible yet.
+      forget_seconds: the cluster forgets the sink this log time after its latest attempt or commit; 0 = never.
     """
 
     name: str
@@ -118,7 +136,7 @@ class SinkInfo:
 
 
 class Sinks:
-    """Makes, describes and forgets sinks. What they stage goes through the client's session."""
+    """Creates, describes and forgets sinks. Staged records go through the client's session."""
 
     def __init__(
         self, runtime: Runtime, options: ClientOptions, router: Router, sender: Sender, entropy: random.Random
@@ -139,21 +157,29 @@ class Sinks:
         keep_seconds: float = 3600.0,
         forget_seconds: float = math.inf,
     ) -> Sink:
-        """Return a sink to write whole batches to, each exactly once. Nothing is asked before the first call.
+        """Return a sink, which writes whole batches exactly once. Sends nothing before the first call.
+
+        Example::
+
+            sink = client.sink("nightly", owner="import-job")
+            attempt = await sink.begin(1)
+            if isinstance(attempt, viewstamp.Attempt):  # Else it is the SinkCommit of an earlier execution.
+                await attempt.stage_records("orders", [b"one", b"two"])
+                commit = await sink.commit(1, [await attempt.seal()])
 
         Args:
-          name: of the sink; it comes into being with its first attempt.
-          owner: who numbers the batches; another one than the sink has is refused.
-          run: one execution of the owner's program; all writers of a batch name the same. "" = a random one.
+          name: the sink's name; the first attempt creates it.
+          owner: identifies the program that numbers the batches; another owner is refused.
+          run: identifies one execution of that program; all writers of a batch use the same. "" = a random one.
           reset: take the sink over from another owner, for good; its batches are numbered anew.
-          keep_seconds: what is staged goes after so long without activity, in whole seconds of the log's time; earlier
-            where a limited log needs the room.
-          forget_seconds: whole seconds of log time after the latest attempt or commit until the cluster forgets the
-            sink; ``math.inf`` = it is kept until ``forget_sink``. For sinks that write only one batch each. A batch
-            that is written again after this time is there twice.
+          keep_seconds: an attempt without activity is dropped after this log time, in whole seconds; earlier if a
+            limited log needs the space.
+          forget_seconds: the cluster forgets the sink this log time after its latest attempt or commit, in whole
+            seconds; ``math.inf`` = only ``forget_sink`` does. For sinks that write only one batch each. A batch that is
+            written again after this time is there twice.
 
         Raises:
-          RequestError: a name is no text, or the seconds are not above 0.
+          RequestError: a name is not text, or the seconds are not above 0.
         """
         return Sink(
             self,
@@ -166,43 +192,44 @@ class Sinks:
         )
 
     async def describe_sink(self, name: str, *, stale: bool = False, timeout: float | None = None) -> SinkInfo:
-        """Describe a sink: what was committed last, and what is staged. As :meth:`describe_topic` otherwise.
+        """Describe a sink: its last commit and its staged attempts. Otherwise as :meth:`describe_topic`.
 
         Raises:
           RequestError: no sink has this name.
-          UnavailableError: nobody answered in time.
+          UnavailableError: no node answered in time.
         """
         frame = await self.router.ask(DescribeSink(name=name, stale=stale), timeout)
         return sink_info(frame.body["sink"])
 
     async def list_sinks(self, *, stale: bool = False, timeout: float | None = None) -> list[SinkInfo]:
-        """List all sinks. As :meth:`describe_sink` otherwise."""
+        """List all sinks. Otherwise as :meth:`describe_sink`."""
         frame = await self.router.ask(ListSinks(stale=stale), timeout)
         return [sink_info(sink) for sink in frame.body["sinks"]]
 
     async def forget_sink(self, name: str, *, timeout: float | None = None) -> None:
-        """Forget which batches were committed to a sink, and drop what is staged for it. Records stay where they are.
+        """Forget which batches were committed to a sink, and drop its staged records. Committed records stay.
 
-        A batch that is committed again after this is written again: only for sinks that nobody writes to any more.
+        A batch that is committed again afterwards is written twice, so use it only for sinks without writers.
+        Cancelled: the sink may be forgotten all the same.
 
         Raises:
           RequestError: no sink has this name.
           UnavailableError: not forgotten; try again.
-          OutcomeUnknownError: perhaps forgotten (its ``token`` is None).
+          OutcomeUnknownError: it may have been forgotten (``token`` is None); call again.
         """
         await self.router.ask_leader(ForgetSink(name=name), timeout)
 
 
 class Sink:
-    """One run's access to a sink; made by ``client.sink``.
+    """One run's access to a sink. Made by ``client.sink``.
 
-    Each writer of a batch (as many as there are, on whatever machine) begins an attempt, stages and seals it; one then
-    commits what all have sealed, at once. The sink remembers the last batch that was committed, for ever: a batch is
-    committed once, however often it is written and whoever is killed. So every call may be repeated.
+    Each writer of a batch, in any process, begins an attempt, stages its records and seals it. Then one process commits
+    all sealed attempts at once. The sink remembers its last committed batch, so each batch is committed once even if it
+    is written several times or writers are killed. Every call may be repeated.
 
-    Its owner (a query, a job) numbers the batches, rising, gaps are fine. What another one's numbers mean nobody knows,
-    so another owner is refused. Of one owner the latest run counts: once it has begun an attempt that is new, earlier
-    runs are refused, and what they staged is dropped.
+    The owner (for example a query or a job) numbers the batches in rising order; gaps are allowed. Another owner is
+    refused, because its numbers would have another meaning. Only the latest run of an owner may write: after its
+    first attempt, earlier runs are refused and their staged records are dropped.
     """
 
     def __init__(
@@ -229,22 +256,22 @@ class Sink:
         self._sinks = sinks
 
     async def begin(self, batch: int, name: str = "", *, timeout: float | None = None) -> Attempt | SinkCommit:
-        """Begin an attempt to write a part of a batch, or say that the batch is committed: then nothing is to be done.
+        """Begin an attempt to write a part of a batch. Returns a SinkCommit instead if the batch is committed already.
 
-        Fences earlier runs of the same owner, and drops what they staged. Cancelled: the attempt may have begun, and
-        is dropped with the others that are not committed.
+        Fences earlier runs of the same owner, and drops the records that they staged. If the call is cancelled, the
+        attempt may have begun; it is dropped with all other attempts that are not committed.
 
         Args:
-          batch: its number, from 0.
-          name: of the attempt, in this batch and run. The same again is the same attempt, with what it holds by then:
-            a writer that starts over takes another one. "" = another one each time.
+          batch: the number of the batch, from 0.
+          name: the attempt's name within this batch and run. The same name gives the same attempt with its staged
+            records, so a writer that starts over uses another name. "" = a new random name.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          FencedError: the sink is another owner's (``reset`` takes it over), or a later run's.
-          RequestError: a name, or the number, is not allowed.
+          FencedError: the sink belongs to another owner (``reset`` takes it over), or to a later run.
+          RequestError: the name or the number is not allowed.
           UnavailableError: not begun; try again.
-          OutcomeUnknownError: perhaps begun (its ``token`` is None); again is harmless.
+          OutcomeUnknownError: it may have begun (``token`` is None); call again, which is harmless.
         """
         request = BeginAttempt(
             sink=self.name,
@@ -265,22 +292,22 @@ class Sink:
         return _commit(commit)
 
     async def commit(self, batch: int, sealed: Sequence[Sealed], *, timeout: float | None = None) -> SinkCommit:
-        """Make all that was sealed visible at once, in this order; return where it stands.
+        """Make all sealed records visible at once, in this order. Returns their places.
 
-        The records of a topic stand at consecutive positions. Whatever else was staged for this batch, or for earlier
-        ones, is dropped. A batch that is committed already stays as it is: the answer says ``duplicate``, and how it
-        was committed. Cancelled: it may be committed all the same, or later.
+        The records of a topic get consecutive positions. All other records that were staged for this batch or earlier
+        ones are dropped. A batch that is committed already stays as it is, and the result has ``duplicate`` set. If the
+        call is cancelled, the batch may be committed, or may be committed later.
 
         Args:
-          batch: its number.
-          sealed: what every writer's ``seal`` returned; empty = a batch without records.
+          batch: the number of the batch.
+          sealed: the results of every writer's ``seal``; empty = a batch without records.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          StagingError: an attempt is gone, is not sealed, or holds something else: stage the batch again.
-          FencedError: the sink is another owner's, or a later run's.
+          StagingError: an attempt is gone, is not sealed, or holds other records: stage the batch again.
+          FencedError: the sink belongs to another owner, or to a later run.
           UnavailableError: not committed; try again.
-          OutcomeUnknownError: perhaps committed (its ``token`` is None); commit again, which is harmless.
+          OutcomeUnknownError: it may be committed (``token`` is None); commit again, which is harmless.
         """
         request = CommitAttempts(
             sink=self.name,
@@ -293,10 +320,10 @@ class Sink:
         return _commit(frame.body["commit"])
 
     async def abort(self, batch: int, *, timeout: float | None = None) -> None:
-        """Drop what this run staged for a batch; one that is committed stays. Cancelled: it may be dropped, or not.
+        """Drop the records that this run staged for a batch. A committed batch stays. Cancelled: dropped, or not.
 
         Raises:
-          UnavailableError, OutcomeUnknownError: try again, or leave it: without activity it is dropped by itself.
+          UnavailableError, OutcomeUnknownError: try again, or do nothing: without activity they are dropped anyway.
         """
         await self._abort(as_whole(batch, "the number of a batch"), 0, timeout)
 
@@ -306,13 +333,13 @@ class Sink:
 
 
 class Attempt:
-    """What one writer stages for a batch of a sink: durable, and invisible until the batch is committed.
+    """The records that one writer stages for a batch of a sink: durable, and invisible until the batch is committed.
 
-    Several tasks may stage at once. Within a topic the records will stand in the order of the calls.
+    Several tasks may stage at once. Within a topic the records get the order of the calls.
 
     Invariants:
-      * what is sealed is complete: an attempt in which a call has failed, or was cancelled, can only be given up
-      * at most ``ClientOptions.stage_bytes_in_flight`` bytes are unacknowledged, or one block
+      * a sealed attempt is complete: an attempt in which a call failed or was cancelled can only be aborted
+      * at most ``ClientOptions.stage_bytes_in_flight`` bytes, or one block, are unacknowledged
     """
 
     def __init__(self, sink: Sink, sinks: Sinks, batch: int, attempt: int) -> None:
@@ -339,26 +366,26 @@ class Attempt:
         return f"<{self._what}>"
 
     async def stage(self, topic: str, columns: Columns, *, timeout: float | None = None) -> None:
-        """Stage a block of records as one batch, without looking into it.
+        """Stage a block of records as one batch, without decoding it.
 
-        Returns when the block is on its way: its buffers must not change before :meth:`seal` has returned. Waits while
-        too many bytes are unacknowledged, as they are while the cluster has no room for more. An error of a block is
-        raised by the call that comes after it was known. Any error, and a cancellation, ends the attempt.
+        Returns when the block is queued for sending: its buffers must not change before :meth:`seal` has returned.
+        Waits while too many bytes are unacknowledged, for example because the cluster has no room for more. The error
+        of a block is raised by a later call. Any error, and a cancellation, ends the attempt.
 
-        Other appends of the same client may have to wait for room, too: a sink that is written without pause should
-        have a client of its own.
+        The other appends of the same client may wait for room too, so give a sink that writes without pause a client of
+        its own.
 
         Args:
-          topic: its name.
-          columns: the records; about 1 MiB is a good size. Without records nothing is staged.
-          timeout: seconds that it may wait to be sent, and again to be acknowledged; None = the client's default.
+          topic: the topic's name.
+          columns: the records; about 1 MiB is a good size. A block without records is ignored.
+          timeout: seconds to wait until it is sent, and again until it is acknowledged; None = the client's default.
 
         Raises:
-          StagingError: the attempt is gone (aborted, committed without it, too old), or has ended before.
-          FencedError: a later run, or another owner, has the sink.
+          StagingError: the attempt is gone (aborted, expired, or its batch was committed without it), or ended before.
+          FencedError: the sink belongs to a later run, or to another owner.
           UnknownTopicError, RecordTooLargeError, RequestError: this block is wrong.
-          UnavailableError: nobody took it in time; where the cluster has no room for what is staged, it says so.
-          StorageFullError: refused for lack of space.
+          UnavailableError: not acknowledged in time; the message states if the cluster has no room for staged records.
+          StorageFullError: refused, because the disk or the log is full.
         """
         async with self._adding():
             await self._stage(topic, columns, timeout)
@@ -372,31 +399,32 @@ class Attempt:
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Stage records, in as many blocks as they need. As :meth:`stage` otherwise.
+        """Stage records, in as many blocks as they need. Otherwise as :meth:`stage`.
 
         Args:
-          topic: its name.
+          topic: the topic's name.
           values: the records.
-          keys: one for each value, or None.
-          headers: one for each value: names and bytes, or None.
-          timeout: as :meth:`stage`, for each block.
+          keys: one key or None for each value.
+          headers: one mapping or None for each value: names and bytes.
+          timeout: as for :meth:`stage`, for each block.
         """
         async with self._adding():
             for columns in self._blocks(values, keys, headers):
                 await self._stage(topic, columns, timeout)
 
     async def seal(self, *, timeout: float | None = None) -> Sealed:
-        """Wait until all is durable on a majority, and close the attempt: nothing can be staged any more.
+        """Wait until all records are durable on a majority, and close the attempt. Nothing can be staged afterwards.
 
-        Again is harmless. Cancelled while blocks are unacknowledged, the attempt ends; later it may be sealed, or not.
+        Sealing again is harmless. If the call is cancelled while blocks are unacknowledged, the attempt ends; if it is
+        cancelled later, the attempt may be sealed or not.
 
         Args:
           timeout: seconds for the blocks, and again for the seal; None = the client's default.
 
         Raises:
-          StagingError: the attempt is gone, or has ended before.
-          UnavailableError, OutcomeUnknownError: seal again; StagingError says where the attempt has ended.
-          Others: as :meth:`stage`.
+          StagingError: the attempt is gone, or ended before.
+          UnavailableError, OutcomeUnknownError: seal again; it raises StagingError if the attempt has ended.
+          Others: as for :meth:`stage`.
         """
         async with self._failing():
             self._is_closed = True
@@ -412,7 +440,7 @@ class Attempt:
         )
 
     async def abort(self, *, timeout: float | None = None) -> None:
-        """Drop this attempt, and nothing else; whatever was committed of it stays. As :meth:`Sink.abort` otherwise."""
+        """Drop this attempt only; committed records stay. Otherwise as :meth:`Sink.abort`."""
         self._fail(StagingError("it was aborted"))
         await self._sink._abort(self._batch, self.id, timeout)
 

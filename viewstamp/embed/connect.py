@@ -12,7 +12,7 @@ __all__ = ["connect"]
 
 
 def connect(addresses: str, *, cluster_id: str = "", options: ClientOptions | None = None) -> Client:
-    """Return a client of a running cluster. Use it with ``async with``; nothing is sent before the first call.
+    """Return a client of a running cluster. Use it with ``async with``; no connection is opened before the first call.
 
     Example::
 
@@ -20,12 +20,12 @@ def connect(addresses: str, *, cluster_id: str = "", options: ClientOptions | No
             await client.append("orders", b"one")
 
     Args:
-      addresses: ``host:port`` of one or more nodes, separated by commas. The client finds the other nodes by itself.
-      cluster_id: the client refuses to talk to any other cluster; "" = any cluster.
-      options: limits of batches, time-outs and retries.
+      addresses: ``host:port`` of one or more nodes, separated by commas. The nodes name the other members.
+      cluster_id: the only cluster that the client talks to; "" = any cluster.
+      options: limits of batches, timeouts and retries.
 
     Raises:
-      ConfigError: an address does not look like ``host:port``.
+      ConfigError: an address does not have the form ``host:port``.
     """
     return Client(
         addresses.split(","),

@@ -23,10 +23,13 @@ NO_SETTINGS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class ClusterHandle:
-    """A cluster in this process: its running nodes, and clients for it. Made by :func:`local_cluster`.
+    """A cluster in this process: its running nodes, and clients of it. Made by :func:`local_cluster`.
 
-    Invariants:
-      * ``nodes`` holds exactly the nodes that run, by id
+    Attributes:
+      directory: the directory that holds the nodes' settings and data.
+      ids: the names of all nodes, running or not: "n1", "n2", ...
+      actors: the replicated actors that the nodes run.
+      nodes: the running nodes, by name.
     """
 
     def __init__(self, directory: Path, ids: list[str], actors: Actors = NO_ACTORS) -> None:
@@ -38,24 +41,24 @@ class ClusterHandle:
         self._clients: list[Client] = []
 
     def client(self) -> Client:
-        """Return a new client of the cluster. Closing the cluster closes it."""
+        """Return a new client of the cluster, in the caller's event loop. Closing the cluster closes it."""
         client = connect(",".join(self.address(node) for node in self.ids))
         self._clients.append(client)
         return client
 
     def address(self, node: str) -> str:
-        """Return the ``host:port`` at which a node listens."""
+        """Return the ``host:port`` at which a node listens. The node need not run."""
         return load_settings(node_file(str(self.directory), node)).settings.node.advertise
 
     async def start(self, node: str, *, timeout: float = 30.0) -> EmbeddedNode:
-        """Start a stopped node and return it when it is RUNNING.
+        """Start a stopped node and return it when it is RUNNING. Cancelled: the node is stopped again.
 
         Raises:
           RequestError: the cluster has no such node.
           NoQuorumError: the node is not RUNNING after ``timeout`` seconds.
         """
         if node not in self.ids:
-            raise RequestError(f"no node is named {node}; there are {', '.join(self.ids)}")
+            raise RequestError(f"the cluster has no node {node!r}; its nodes are {', '.join(self.ids)}")
         context = AsyncExitStack()
         embedded = await context.enter_async_context(
             open_node(node_file(str(self.directory), node), actors=self.actors, timeout=timeout)
@@ -65,14 +68,14 @@ class ClusterHandle:
         return embedded
 
     async def stop(self, node: str) -> None:
-        """Stop a node cleanly. Stopping a node that does not run does nothing."""
+        """Stop a node cleanly: it hands over its leadership first. Does nothing if the node does not run."""
         context = self._contexts.pop(node, None)
         self.nodes.pop(node, None)
         if context is not None:
             await context.aclose()
 
     async def close(self) -> None:
-        """Close the clients, then stop every node."""
+        """Close all clients, then stop all nodes, none of which hands over its leadership."""
         for client in self._clients:
             await client.close()
         for embedded in self.nodes.values():
@@ -124,7 +127,7 @@ async def local_cluster(
 
 
 async def _start_all(cluster: ClusterHandle, timeout: float) -> None:
-    """Start every node at once, as they need each other; the first that fails stops the others from starting."""
+    """Start all nodes at once, because they need each other for a majority. If one fails, cancel the other starts."""
     starting = [asyncio.ensure_future(cluster.start(node, timeout=timeout)) for node in cluster.ids]
     try:
         await asyncio.gather(*starting)

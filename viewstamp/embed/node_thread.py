@@ -52,17 +52,17 @@ def stdlib_logger() -> Logger:
 
 
 class HostedNode:
-    """What a program sees of the node that it embeds, beside the calls of a client."""
+    """The properties of an embedded node that a client does not have."""
 
     _node: Node
 
     def stop_without_handing_over(self) -> None:
-        """Have this node stop without transferring its leadership, because all nodes are about to stop."""
+        """Make this node stop without transferring its leadership, because all nodes are about to stop."""
         self._node.hands_over = False
 
     @property
     def id(self) -> str:
-        """The node's id."""
+        """The node's name."""
         return self._node.options.node
 
     @property
@@ -77,7 +77,7 @@ class HostedNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that stopped the node; None = it works. A failed node answers no calls: leave the context."""
+        """The error that stopped the node; None = it runs. A failed node serves no calls: leave the context."""
         failed = self._node.failed
         return failed.result() if failed.done() and not failed.cancelled() else None
 

@@ -114,15 +114,21 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 class Record(NamedTuple):
-    """One record as a reader gets it.
+    """One record of a topic, as ``client.read`` yields it.
 
-    ``timestamp`` is the log time of its batch in microseconds since 1970; ``index`` its place in the
-    consensus log, ``position`` its place in the topic.
+    Attributes:
+      position: the record's place in its topic, from 1.
+      term: the term in which the record was appended.
+      index: the record's place in the log.
+      timestamp: the log time of its batch, in microseconds since 1970.
+      value: the appended bytes.
+      key: the key in bytes; None = appended without one.
+      headers: names and bytes; None = appended without headers.
     """
 
     position: Position
     term: Term
-    index: Index  # type: ignore[assignment]  # hides tuple.index(), which nobody wants of a record
+    index: Index  # type: ignore[assignment]  # replaces tuple.index(), which is of no use for a record
     timestamp: int
     value: bytes
     key: bytes | None

@@ -48,11 +48,13 @@ _T = TypeVar("_T")
 
 
 class Stale(NamedTuple, Generic[_T]):
-    """An answer that was allowed to be stale, and how stale it is at most.
+    """An answer from one member's own state, which may lack the newest commits.
 
-    ``age_seconds``: it holds all that was committed so long ago, by the clock of the member that answered, which had
-    asked a leader then; infinite where it has not known since its start. ``applied_index``: the last index that it had
-    applied.
+    Attributes:
+      value: the answer.
+      applied_index: the last index that the member had applied.
+      age_seconds: the answer contains everything that was committed this many seconds before it, by the member's
+        clock. ``math.inf`` = the member has had no contact with a leader since its start.
     """
 
     value: _T

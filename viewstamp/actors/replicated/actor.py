@@ -79,6 +79,10 @@ class ReplicatedActor:
                 self.stock[sku] -= n
                 return True
 
+            @query
+            def available(self, sku: str) -> int:
+                return self.stock.get(sku, 0)
+
     Attributes:
       version: the version of the class. Raise it whenever a command behaves differently or the state looks different.
       raises: subclasses of ``CommandError`` that callers get as themselves, in addition to those defined in the class's

@@ -87,6 +87,17 @@ def command(function: Callable[Concatenate[Any, P], R]) -> CommandMethod[P, R]:
     A call through a proxy is written to the log and then applied once on every member. The method must be deterministic
     and must not be ``async``: it runs in one step.
 
+    Example::
+
+        class Counter(viewstamp.ReplicatedActor):
+            def __init__(self) -> None:
+                self.count = 0
+
+            @viewstamp.command
+            def add(self, n: int) -> int:
+                self.count += n
+                return self.count
+
     Raises:
       TypeError: the method is ``async``, a generator, or not a plain method.
     """
@@ -98,8 +109,18 @@ def query(function: Callable[Concatenate[Any, P], R]) -> QueryMethod[P, R]:
 
     By default the answer is linearizable: it includes every command that was acknowledged before the call.
 
+    Example::
+
+        class Counter(viewstamp.ReplicatedActor):
+            def __init__(self) -> None:
+                self.count = 0
+
+            @viewstamp.query
+            def value(self) -> int:
+                return self.count
+
     Raises:
-      TypeError: as for :func:`command`.
+      TypeError: the method is ``async``, a generator, or not a plain method.
     """
     return QueryMethod(function)
 
