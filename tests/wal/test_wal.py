@@ -105,6 +105,32 @@ async def test_a_reservation_that_is_not_filled_holds_back_those_behind_it(disk:
 
 
 @simulated
+async def test_a_write_keeps_its_place_behind_a_reservation_that_is_not_filled(disk: SimulatedDisk) -> None:
+    wal = started(disk)
+    completed: list[int] = []
+    before, after = make_batch(1), make_batch(2)
+    reservation = wal.reserve(before.size)
+    wal.write([after], after.size, lambda _: completed.append(2))
+    await asyncio.sleep(1)
+    assert (completed, wal.end) == ([], 1)
+    wal.fill(reservation, [before], lambda _: completed.append(1))
+    assert wal.end == 3
+    await asyncio.sleep(1)
+    assert (completed, wal.queued_bytes) == ([1, 2], 0)
+    assert recovered(disk) == contents([before, after])
+
+
+@simulated
+async def test_a_write_is_refused_where_a_reservation_would_be(disk: SimulatedDisk) -> None:
+    wal = started(disk)
+    await wal.append([make_batch(1)])
+    await wal.close()
+    with pytest.raises(ClosedError):
+        wal.write([make_batch(2)], 500, swallow)
+    assert (wal.end, wal.queued_bytes) == (2, 0)
+
+
+@simulated
 async def test_a_cancelled_reservation_is_a_skip_and_blocks_nobody(disk: SimulatedDisk) -> None:
     wal = started(disk)
     journal = Journal()

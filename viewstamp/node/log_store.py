@@ -73,7 +73,7 @@ class LogStore:
                     size = 0
                     for batch in batches:
                         size += batch.size
-                    wal.fill(wal.reserve(size, urgent=True), batches, told)
+                    wal.write(batches, size, told)
                 case TruncateLog(end):
                     wal.truncate(end, told)
                 case ResetLog(end, term):

@@ -30,6 +30,7 @@ Modules
     `recovery.py`      the survey of a directory, and what opening does to the disk
     `log.py`           the log as its owner sees it: open, reserve, fill, truncate, read, close
     `writer.py`        what happens on the writer thread
+    `completion.py`    the callback of each item, and the usual ones
     `budget.py`        the space that a log may take: settings, spares, what is left
     `upkeep.py`        the idle timer: closing the last group, storing the commit hint
     `catalogue.py`     the segments of an open log, and reading in them by index

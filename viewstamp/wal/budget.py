@@ -16,6 +16,7 @@ segment's new name is durable before its bytes change, and a spare's zeros are d
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -312,6 +313,9 @@ class Budget:
         self._bytes_max = bytes_max
         self._reserve_bytes = reserve_bytes
         self._margin_bytes = margin_bytes
+        self.sure_margin: float = math.inf if bytes_max else margin_bytes
+        """What has no more bytes than ``open_room`` less this passes :meth:`check`. The log compares them itself,
+        because it is nearly always so, and each append asks twice. Infinite: only :meth:`check` can tell."""
         self.open_room = 0
         """Bytes that the open segment takes without growing."""
         self.is_open_whole = True
@@ -364,8 +368,6 @@ class Budget:
           StorageFullError: says how much is left, and why. The remedy begins with a verb and ends without a full stop:
             who knows what could be dropped puts that before it.
         """
-        if size + self._margin_bytes <= self.open_room and not self._bytes_max:
-            return  # Nearly always: the open segment has room enough, whatever else there is.
         left = self.left
         if urgent:
             left = max(left, self._made_ready + self.free)

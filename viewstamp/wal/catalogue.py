@@ -86,11 +86,14 @@ class Catalogue:
       * segment numbers are consecutive
       * ``first_index <= durable_end``
       * ``bytes_used`` is the sum of the segments' lengths
+      * ``last`` is the last of the segments
     """
 
     def __init__(self, segments: list[Segment], durable_end: int) -> None:
         self._lock = threading.Lock()
         self._segments = segments
+        self.last = segments[-1]
+        """The open segment. An attribute because the writer looks at it for each group."""
         self._durable_end = durable_end
         self._truncations = 0
         self._kept_from = 0
@@ -111,11 +114,6 @@ class Catalogue:
     def first_index(self) -> int:
         """The index of the first record kept."""
         return max(self._segments[0].first_index, self._kept_from)
-
-    @property
-    def last(self) -> Segment:
-        """The open segment."""
-        return self._segments[-1]
 
     def bytes_below(self, index: int) -> int:
         """Return about how many written bytes are below an index: within a segment as if all records were alike."""
@@ -141,6 +139,7 @@ class Catalogue:
         with self._lock:
             assert segment.number == self._segments[-1].number + 1, "segment numbers are consecutive"
             self._segments.append(segment)
+            self.last = segment
             self.bytes_used += segment.length
 
     def seal(self, length: int) -> None:
@@ -202,7 +201,7 @@ class Catalogue:
             at = number + 1 - self._segments[0].number
             self.bytes_used -= sum(segment.length for segment in self._segments[at:])
             del self._segments[at:]
-            segment = self._segments[-1]
+            segment = self.last = self._segments[-1]
             self._set_length(length)
             segment.sealed = False
             segment.forget(end)
@@ -219,6 +218,7 @@ class Catalogue:
         """Note that ``segment``, which holds no record, is the only one now."""
         with self._lock:
             self._segments = [segment]
+            self.last = segment
             self._durable_end = segment.first_index
             self._kept_from = 0
             self._truncations += 1

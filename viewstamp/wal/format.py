@@ -26,6 +26,7 @@ __all__ = [
     "SegmentHeader",
     "SpareKind",
     "batch_checksum",
+    "encode_group",
     "is_replaced_name",
     "parse_segment_name",
     "parse_spare_name",
@@ -44,6 +45,7 @@ _SEGMENT = struct.Struct("<4sI QQQQQ 16s")
 _GROUP = struct.Struct("<4sI QQQQQQ II IB3x")
 _U32 = struct.Struct("<I")
 _SEALS = 1
+_GROUP_MAGIC_CHECKSUM = crc32c(GROUP_MAGIC)
 
 SEGMENT_HEADER_SIZE = _SEGMENT.size
 GROUP_HEADER_SIZE = _GROUP.size
@@ -236,28 +238,17 @@ class GroupHeader:
 
     def encode(self) -> bytes:
         """Return the header's bytes, ``size`` of them."""
-        count = len(self.checksums)
-        assert count <= GROUP_BATCHES_MAX, f"{count} batches, at most {GROUP_BATCHES_MAX}"
-        assert self.body_size < _GROUP_BODY_BYTES_MAX, f"a group of {self.body_size} bytes"
-        packed = bytearray(self.size)
-        _GROUP.pack_into(
-            packed,
-            0,
-            GROUP_MAGIC,
-            0,
-            self.generation,
-            self.number,
-            self.location,
-            self.durable,
-            self.commit_hint,
-            self.first_index,
-            self.body_size,
-            count,
-            0,
-            _SEALS if self.seals else 0,
+        packed = encode_group(
+            generation=self.generation,
+            number=self.number,
+            location=self.location,
+            durable=self.durable,
+            commit_hint=self.commit_hint,
+            first_index=self.first_index,
+            body_size=self.body_size,
+            seals=self.seals,
+            checksums=struct.pack(f"<{len(self.checksums)}I", *self.checksums),
         )
-        struct.pack_into(f"<{count}I", packed, GROUP_HEADER_SIZE, *self.checksums)
-        _U32.pack_into(packed, 4, _checksum(packed))
         return bytes(packed)
 
     @staticmethod
@@ -305,6 +296,49 @@ class GroupHeader:
             seals=bool(flags & _SEALS),
             checksums=struct.unpack_from(f"<{count}I", view, GROUP_HEADER_SIZE),
         )
+
+
+def encode_group(
+    *,
+    generation: int,
+    number: int,
+    location: int,
+    durable: int,
+    commit_hint: int,
+    first_index: int,
+    body_size: int,
+    seals: bool,
+    checksums: bytes,
+) -> bytearray:
+    """Return the bytes of a group header; the arguments are the fields of :class:`GroupHeader`.
+
+    ``checksums`` holds those of the batches one behind the other, as they stand in the batches: bytes 4 to 8 of each.
+    The writer uses this function without a :class:`GroupHeader`, because each group pays for every call.
+    """
+    count = len(checksums) // 4
+    assert count <= GROUP_BATCHES_MAX, f"{count} batches, at most {GROUP_BATCHES_MAX}"
+    assert body_size < _GROUP_BODY_BYTES_MAX, f"a group of {body_size} bytes"
+    flags = _SEALS if seals else 0
+    packed = bytearray(GROUP_HEADER_SIZE + 4 * (count + count % 2))  # Padded to a multiple of 8.
+    _GROUP.pack_into(
+        packed,
+        0,
+        GROUP_MAGIC,
+        0,
+        generation,
+        number,
+        location,
+        durable,
+        commit_hint,
+        first_index,
+        body_size,
+        count,
+        0,
+        flags,
+    )
+    packed[GROUP_HEADER_SIZE : GROUP_HEADER_SIZE + len(checksums)] = checksums
+    _U32.pack_into(packed, 4, crc32c(memoryview(packed)[8:], _GROUP_MAGIC_CHECKSUM))
+    return packed
 
 
 def _checksum(header: Buffer) -> int:

@@ -23,6 +23,7 @@ from viewstamp.host.interfaces import Disk, SerialExecutor
 from viewstamp.ids import Index, Term
 from viewstamp.wal.budget import Budget, SpareResult, Spares, WalOptions, cost_of
 from viewstamp.wal.catalogue import Segment, read
+from viewstamp.wal.completion import Done, failure_from, ignore, raise_error, resolve
 from viewstamp.wal.format import NO_LOG_ID, SpareKind
 from viewstamp.wal.recovery import Recovery, Survey, settle_names, take_over
 from viewstamp.wal.upkeep import Upkeep
@@ -30,7 +31,6 @@ from viewstamp.wal.verdict import Known
 from viewstamp.wal.writer import (
     AppendItem,
     CloseItem,
-    Done,
     JobItem,
     Reservation,
     ResetItem,
@@ -86,7 +86,7 @@ class Wal:
             options.idle_seconds,
             groups=lambda: self._groups,
             is_busy=lambda: self._queued > 0,
-            close_group=lambda: self._enqueue(CloseItem(False, _ignore)),
+            close_group=lambda: self._enqueue(CloseItem(False, ignore)),
             store_hint=self._store_commit_hint,
         )
         self._hint_writer: Callable[[int], None] | None = None
@@ -285,8 +285,10 @@ class Wal:
           StorageError: the log has failed; final.
           ClosedError: the log is closed.
         """
-        self._check_open()
-        self._check_space(cost_of(size), urgent=urgent, spared=spared)
+        wanted = self._queued + cost_of(size)
+        if self._failure is not None or self._closed or wanted + self._space.sure_margin > self._space.open_room:
+            self._check_open()
+            self._check_space(wanted, urgent=urgent, spared=spared)
 
     def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
@@ -307,7 +309,7 @@ class Wal:
                 f"{self._queued} bytes wait for the disk, {size} more would be over {self._options.queue_bytes_max}",
                 remedy="try again a little later, with fewer bytes in flight",
             )
-        self._check_space(cost, urgent=urgent)
+        self._check_space(self._queued + cost, urgent=urgent)
         reservation = Reservation(cost)
         self._queued += cost
         self._waiting.append(reservation)
@@ -325,6 +327,27 @@ class Wal:
         reservation.ready = True
         self._pump()
 
+    def write(self, batches: Sequence[Batch], size: int, done: Done) -> None:
+        """Do in one call what :meth:`reserve` (``urgent``) and :meth:`fill` do; ``size`` is that of all ``batches``.
+
+        Raises:
+          StorageFullError: the log or the disk is full; nothing was written, nothing harmed.
+          StorageError: the log has failed; final.
+          ClosedError: the log is closed.
+        """
+        assert batches, "nothing to append"
+        cost = cost_of(size)
+        wanted = self._queued + cost
+        if self._failure is not None or self._closed or wanted + self._space.sure_margin > self._space.open_room:
+            self._check_open()
+            self._check_space(wanted, urgent=True)
+        self._queued = wanted
+        item = AppendItem(batches, cost, done)
+        if self._executor is not None and not self._waiting:
+            self._executor.put(self._in_order(item))
+        else:
+            self._enqueue(item, cost)
+
     def cancel(self, reservation: Reservation) -> None:
         """Give a reservation back; what is behind it goes on."""
         assert not reservation.ready, "a reservation is filled or cancelled once"
@@ -341,7 +364,7 @@ class Wal:
         """
         reservation = self.reserve(sum(batch.size for batch in batches))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.fill(reservation, batches, partial(_resolve, future))
+        self.fill(reservation, batches, partial(resolve, future))
         await future
 
     def append_now(self, batches: Sequence[Batch]) -> None:
@@ -352,7 +375,7 @@ class Wal:
         """
         assert self._executor is None, "a started log writes on its own thread"
         reservation = self.reserve(sum(batch.size for batch in batches))
-        self.fill(reservation, batches, _raise)
+        self.fill(reservation, batches, raise_error)
         self._work_now()
 
     def truncate(self, end: Index, done: Done) -> None:
@@ -394,7 +417,7 @@ class Wal:
     def drop_replaced(self) -> None:
         """Have the segments removed that the last reset has set aside, if they are still there. Never awaits."""
         if self._spares.keeps_replaced and self._failure is None and not self._closed:
-            self._enqueue(JobItem(self._spares.remove_replaced, _ignore))
+            self._enqueue(JobItem(self._spares.remove_replaced, ignore))
 
     def reset_now(self, end: Index, term: Term) -> None:
         """Do what :meth:`reset` does on the caller's thread, blocking, on a log not started.
@@ -403,7 +426,7 @@ class Wal:
           StorageError: final.
         """
         assert self._executor is None, "a started log writes on its own thread"
-        self.reset(end, term, _raise)
+        self.reset(end, term, raise_error)
         self._work_now()
 
     def run(self, job: Callable[[], None], done: Done) -> None:
@@ -442,7 +465,7 @@ class Wal:
                 self._queued -= reservation.cost
         if self._failure is None:
             self._store_commit_hint()
-            self._waiting.append(Reservation(0, CloseItem(True, _ignore)))
+            self._waiting.append(Reservation(0, CloseItem(True, ignore)))
         self._pump()
         self._closed = True
         if self._executor is None:
@@ -470,15 +493,16 @@ class Wal:
         if self._closed:
             raise ClosedError("the log is closed")
 
-    def _check_space(self, cost: int, *, urgent: bool, spared: int = 0) -> None:
+    def _check_space(self, wanted: int, *, urgent: bool, spared: int = 0) -> None:
+        """Refuse ``wanted`` bytes, those included that are queued, for which there is no room."""
         try:
-            self._space.check(self._queued + cost, urgent=urgent, spared=spared)
+            self._space.check(wanted, urgent=urgent, spared=spared)
         except StorageFullError:
             self._prepare_next(asks=True)  # there may be room again: the next call will know
             raise
 
-    def _enqueue(self, item: WriterItem) -> None:
-        self._waiting.append(Reservation(0, item))
+    def _enqueue(self, item: WriterItem, cost: int = 0) -> None:
+        self._waiting.append(Reservation(cost, item))
         self._pump()
 
     def _pump(self) -> None:
@@ -493,17 +517,21 @@ class Wal:
         waiting = self._waiting
         while waiting and waiting[0].ready:
             item = waiting.popleft().item
-            if isinstance(item, AppendItem):
-                self._end = item.batches[-1].end
-            elif isinstance(item, TruncateItem):
-                self._end = item.end
-                self._cuts.append(item.end)
-            elif isinstance(item, ResetItem):
-                self._end = item.end
-                self._cuts.append(self._catalogue.first_index)
             if item is not None:
-                return item
+                return self._in_order(item)
         return None
+
+    def _in_order(self, item: WriterItem) -> WriterItem:
+        """Note where the log ends behind ``item``, which is the next in the order; return it."""
+        if isinstance(item, AppendItem):
+            self._end = item.batches[-1].end
+        elif isinstance(item, TruncateItem):
+            self._end = item.end
+            self._cuts.append(item.end)
+        elif isinstance(item, ResetItem):
+            self._end = item.end
+            self._cuts.append(self._catalogue.first_index)
+        return item
 
     def _work_now(self) -> None:
         """Do what is ready without an executor."""
@@ -551,8 +579,9 @@ class Wal:
                 error = self._fail(defect)
         for trim in unfinished:
             self._go_on_trimming(trim)
-        self._prepare_next()
-        if self._failure is None and not self._closed and self._executor is not None:
+        if self._space.wants_another(self._queued) or not self._space.is_open_whole:
+            self._prepare_next()
+        if self._upkeep.timer is None and self._failure is None and not self._closed and self._executor is not None:
             self._upkeep.watch()
 
     def _go_on_trimming(self, trim: TrimItem) -> None:
@@ -566,7 +595,7 @@ class Wal:
     def _fail(self, error: BaseException) -> StorageError:
         """Make ``error`` final, once."""
         if self._failure is None:
-            self._failure = error if isinstance(error, StorageError) else _failed(error)
+            self._failure = error if isinstance(error, StorageError) else failure_from(error)
             if self._on_failed is not None:
                 self._on_failed(self._failure)
         return self._failure
@@ -623,7 +652,7 @@ class Wal:
         self._sync_due = None
         if self._failure is None and not self._closed:
             assert self._executor is not None, "only a started log has a clock"
-            self._executor.put(SyncItem(_ignore))
+            self._executor.put(SyncItem(ignore))
 
     # -- the commit hint --------------------------------------------------------------------------------
 
@@ -633,7 +662,7 @@ class Wal:
         if self._hint_writer is not None and end > self._hint_stored:
             self._hint_stored = end
             store = self._hint_writer
-            self._enqueue(JobItem(lambda: store(self._writer.durable_commit_end), _ignore))
+            self._enqueue(JobItem(lambda: store(self._writer.durable_commit_end), ignore))
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -666,27 +695,3 @@ class Wal:
                 # Where the log was cut and written again meanwhile, this could be a mix of before and after.
                 if truncations == self._catalogue.truncations:
                     return found
-
-
-def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
-
-
-def _raise(error: BaseException | None) -> None:
-    if error is not None:
-        raise error
-
-
-def _ignore(error: BaseException | None) -> None:
-    """The owner hears of a failure through ``on_failed``."""
-
-
-def _failed(error: BaseException) -> StorageError:
-    failure = StorageError(f"the log failed: {error!r}", remedy="this is a defect: the node stops, nothing was cut")
-    failure.__cause__ = error
-    return failure

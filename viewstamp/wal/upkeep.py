@@ -52,22 +52,23 @@ class Upkeep:
         self._store_hint = store_hint
         self._groups_before = 0
         self._passes_left = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        """When it looks next; None = nothing has been written since it last found the log idle."""
 
     def watch(self) -> None:
         """Look again in ``idle_seconds``; nothing happens where a timer is set."""
-        if self._timer is None:
+        if self.timer is None:
             self._groups_before = self._groups()
-            self._timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._on_time)
+            self.timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._on_time)
 
     def stop(self) -> None:
         """Take the timer away. Idempotent."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def _on_time(self) -> None:
-        self._timer = None
+        self.timer = None
         if self._groups() != self._groups_before or self._is_busy():
             self._passes_left -= 1
             if self._passes_left < 0:

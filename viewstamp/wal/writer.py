@@ -12,22 +12,23 @@ A failure is final: the item that failed and all after it, in this call and in e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 
 from viewstamp.errors import StorageFullError
 from viewstamp.host.interfaces import Disk, File
 from viewstamp.wal.budget import Spares, fill_with_zeros
 from viewstamp.wal.catalogue import Catalogue, Segment
+from viewstamp.wal.completion import Done
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
-    GroupHeader,
     SegmentHeader,
-    batch_checksum,
+    encode_group,
     segment_name,
 )
 from viewstamp.wal.scan import Window, batches_from, read_segment_header
@@ -48,8 +49,6 @@ __all__ = [
     "WriterItem",
 ]
 
-Done = Callable[[BaseException | None], None]
-
 _GROUP_BYTES_MAX = 8 * 1024 * 1024
 """A group closes at this size: a bound on what one sync has to carry, and so on the latency of those behind."""
 
@@ -61,6 +60,10 @@ empty group of an idle log, and the seal."""
 
 _CHECKSUM_BYTES = 4
 """What each batch takes in the header of its group."""
+
+_BUFFER_OF = attrgetter("buffer")
+_CHECKSUM_OF = itemgetter(slice(4, 8))
+"""The bytes of a batch that its group's header repeats: the checksum of the batch's header."""
 
 
 @dataclass(slots=True, eq=False)
@@ -231,6 +234,8 @@ class Writer:
         self._unsynced_since: float | None = None
         self._taken = 0
         self._dropped = 0
+        self._succeeded = 0
+        """How many items of the present call of :meth:`work` are complete."""
         self.now: Callable[[], float] | None = None
         """The clock of the interval mode; None = every group is synced."""
         self.commit_hint = 0
@@ -255,22 +260,18 @@ class Writer:
 
     def work(self, items: list[WriterItem]) -> WorkResult:
         """Do all of ``items`` in order. Blocking; never raises."""
-        at = 0
+        self._succeeded = 0
         before = self.groups
         try:
             if self._failure is not None:
                 raise self._failure
-            while at < len(items):
-                item = items[at]
+            while self._succeeded < len(items):
+                item = items[self._succeeded]
                 if isinstance(item, AppendItem):
-                    stop = at + 1
-                    while stop < len(items) and isinstance(items[stop], AppendItem):
-                        stop += 1
-                    for upto in self._groups(items, at, stop):
-                        at = upto
+                    self._append_run(items, self._succeeded)
                 else:
                     self._do(item)
-                    at += 1
+                    self._succeeded += 1
         except Exception as error:
             # The root of the writer's work: from here on nothing is written, whatever it was.
             self._failure = error
@@ -278,7 +279,7 @@ class Writer:
         dropped, self._dropped = self._dropped, 0
         # No further calls for each group: what `room` and `is_whole` say.
         return WorkResult(
-            succeeded=at,
+            succeeded=self._succeeded,
             error=self._failure,
             room=max(0, self._allocated - self._position),
             is_whole=self._allocated >= self._segment_bytes,
@@ -331,8 +332,30 @@ class Writer:
                 if item.finally_:
                     self._shorten()
 
-    def _groups(self, items: Sequence[WriterItem], start: int, stop: int) -> Iterator[int]:
-        """Write the appends from ``start`` up to ``stop``; yield after each group up to where items are complete."""
+    def _append_run(self, items: Sequence[WriterItem], start: int) -> None:
+        """Write the appends from ``start`` up to the next item of another kind, as one group if they fit into one.
+
+        ``_succeeded`` follows after each group, so that it is right where a later one fails.
+        """
+        batches: list[Batch] = []
+        stop = start
+        while stop < len(items) and isinstance(item := items[stop], AppendItem):
+            batches += item.batches
+            stop += 1
+        size = 0
+        for batch in batches:
+            size += batch.size
+        # Nearly always they fit into the open segment; then nothing has to be looked at batch by batch.
+        room = self._segment_bytes - (self._position or SEGMENT_HEADER_SIZE) - _GROUP_FIXED_BYTES
+        bytes_max = min(room, _GROUP_BYTES_MAX) - _CHECKSUM_BYTES * len(batches)
+        if size <= bytes_max and len(batches) <= GROUP_BATCHES_MAX:
+            self._append_group(batches, size)
+        else:
+            self._append_groups(items, start, stop)
+        self._succeeded = stop
+
+    def _append_groups(self, items: Sequence[WriterItem], start: int, stop: int) -> None:
+        """Write the appends from ``start`` up to ``stop`` as several groups."""
         batches: list[Batch] = []
         size = limit = 0
         for at in range(start, stop):
@@ -341,7 +364,7 @@ class Writer:
             for batch in item.batches:
                 if batches and (len(batches) == GROUP_BATCHES_MAX or size + batch.size + _CHECKSUM_BYTES > limit):
                     self._append_group(batches, size)
-                    yield at
+                    self._succeeded = at
                     batches = []
                     size = 0
                 if not batches:
@@ -350,7 +373,6 @@ class Writer:
                 batches.append(batch)
                 size += batch.size
         self._append_group(batches, size)
-        yield stop
 
     def _group_limit(self, first: int) -> int:
         """Return how large a group may become whose first batch has so many bytes, checksums included.
@@ -379,22 +401,22 @@ class Writer:
         self._end = end
         self._term = term
         self._closed = False
-        self._complete()
+        self.groups += 1
+        if self._sync_seconds <= 0 or self._is_sync_due():
+            self._sync()
         entries = [(int(batches[0].first_index), location)]
         if size > _SPARSE_BYTES:
             entries = _boundaries(batches, location, self._position - size)
         self.catalogue.extend(entries, self._position, end)
 
-    def _complete(self) -> None:
-        """Make the group just written durable; in the interval mode only if that is due."""
-        self.groups += 1
-        if self._sync_seconds > 0 and self.now is not None:
-            now = self.now()
-            if self._unsynced_since is None:
-                self._unsynced_since = now
-            if now - self._unsynced_since < self._sync_seconds:
-                return
-        self._sync()
+    def _is_sync_due(self) -> bool:
+        """Return whether the interval mode has to sync now, because the oldest group that is not durable is too old."""
+        if self.now is None:
+            return True
+        now = self.now()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        return now - self._unsynced_since >= self._sync_seconds
 
     def close_group(self) -> None:
         """Write and sync an empty group: it calls everything before it durable."""
@@ -422,7 +444,8 @@ class Writer:
             )
             buffers.append(header.encode())
         self._group += 1
-        group = GroupHeader(
+        bodies = list(map(_BUFFER_OF, batches))
+        packed = encode_group(
             generation=segment.generation,
             number=self._group,
             location=location,
@@ -431,13 +454,13 @@ class Writer:
             first_index=self._end,
             body_size=size,
             seals=seals,
-            checksums=[batch_checksum(batch) for batch in batches],
+            checksums=b"".join(map(_CHECKSUM_OF, bodies)),
         )
-        packed = group.encode()
         buffers.append(packed)
-        buffers.extend([batch.buffer for batch in batches])
+        buffers += bodies
         end = location + len(packed) + size
-        self._grow(end)
+        if end > self._held:
+            self._grow(end)
         self._file.write(start, buffers)
         self._position = end
         return location
