@@ -31,7 +31,7 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore mutants bench bench-spark setup
+.PHONY: help demo demo-spark docs test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore mutants bench bench-spark setup
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,7 +42,7 @@ demo: $(VENV)/.installed $(VENV)/.flights ## three real nodes, 336,776 records, 
 demo-spark: $(VENV)/.spark $(VENV)/.plot $(VENV)/.flights ## the same records through Spark, exactly once, whatever is killed; and a plot
 	@$(PY) -m viewstamp demo-spark $(ARGS)
 
-test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot ## run the tests (ARGS="tests/wal -k torn")
+test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot $(VENV)/.docs ## run the tests (ARGS="tests/wal -k torn")
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-core: $(VENV)/.dev ## the tests that need no Spark, and its 900 MB neither
@@ -67,6 +67,10 @@ check: $(VENV)/.dev ## lint, format, types and import directions; changes nothin
 fix: $(VENV)/.dev ## the writing twin of check
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
+
+docs: $(VENV)/.docs ## build the site into build/docs; a warning is an error
+	@$(PY) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
+	@echo "open build/docs/index.html"
 
 sim: $(VENV)/.installed ## run the simulator over a thousand fresh seeds (ARGS="--seed 7")
 	@$(PY) -m viewstamp sim run $(if $(ARGS),$(ARGS),--seeds 1000 --fresh)
@@ -125,6 +129,11 @@ $(VENV)/.spark: $(VENV)/.installed
 $(VENV)/.plot: $(VENV)/.installed
 	@echo "installing what draws plots into $(VENV)"
 	@$(PIP) -e ".[plot]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	@echo "installing what builds the site into $(VENV)"
+	@$(PIP) -e ".[docs,trio]"
 	@touch $@
 
 # Without its dependencies: only the data inside is read, by the standard library.

@@ -12,7 +12,8 @@ import typer
 from viewstamp.cli.commands import app
 from viewstamp.config.model import NodeSettings, keys_of
 
-OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+OPERATING = (DOCS / "operating.md").read_text(encoding="utf-8")
 COMMON = {"--dir", "--cluster", "--timeout", "--output", "--help"}
 
 
@@ -51,4 +52,5 @@ def test_every_exit_code_has_a_row() -> None:
     from viewstamp import errors
 
     codes = {getattr(errors, name).exit_code for name in errors.__all__ if name.endswith("Error")} | {0, 130}
-    assert codes == set(map(int, re.findall(r"^\| (\d+) \|", OPERATING, re.MULTILINE)))
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert codes == set(map(int, re.findall(r"^\| (\d+) \|", page, re.MULTILINE)))
