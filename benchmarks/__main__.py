@@ -78,6 +78,7 @@ def _measure(row: Row, options: argparse.Namespace, errors: Console) -> Record:
         "commit": found["commit"],
         "machine": found["machine"],
         "python": found["python"],
+        "loop_ns": found["loop_ns"],
         "filesystem": found["filesystem"],
         "sync_ms": found["sync_ms_p50"],
         "load": found["load_average"],

@@ -74,6 +74,8 @@ class Ceiling:
         self._followed = 0
         """How many bytes the better of the followers has synced."""
         self.followers: list[_Follower] = []
+        self.pids: list[int] = []
+        """Of the followers' processes."""
 
     @classmethod
     @asynccontextmanager
@@ -94,6 +96,7 @@ class Ceiling:
         server = await loop.create_server(connect, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         processes = [_spawn(directory / f"follower{number}", port) for number in range(_FOLLOWERS)]
+        leader.pids = [process.pid for process in processes]
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
                 await complete.wait()

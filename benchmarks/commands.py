@@ -29,7 +29,7 @@ from typing import IO, Any
 from benchmarks.report import print_json, print_table
 from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directory
 from viewstamp.bench.conditions import conditions
-from viewstamp.bench.load import percentile, repeat
+from viewstamp.bench.load import repeat
 from viewstamp.config.create import free_addresses
 from viewstamp.host.event_loop import new_event_loop
 from viewstamp.local.process import cpu_seconds
@@ -61,8 +61,8 @@ async def drive(members: EmbeddedLeader, call: Call, callers: int, seconds: floa
     others, count = await watching, max(1, figures.count)
     return {
         "per_second": figures.per_second,
-        "p50_ms": percentile(figures.latencies, 50),
-        "p99_ms": percentile(figures.latencies, 99),
+        "p50_ms": figures.percentile_ms(50),
+        "p99_ms": figures.percentile_ms(99),
         "leader_us": figures.client_cpu_seconds / count * 1e6,
         "others_us": sum(others) / max(1, len(others)) / count * 1e6,
     }

@@ -19,11 +19,21 @@ __all__ = ["details_markdown", "goal_lines", "markdown", "print_details", "print
 
 Record = dict[str, Any]
 
-GOAL_COLUMNS = ("work", "ours", "peer", "ratio", "goal", "reached", "client at its limit")
-SUBJECT_COLUMNS = ("", "figure", "ours / it", "p50 ms", "p99 ms", "client, cores", "client used", "durability in force")
+GOAL_COLUMNS = ("work", "ours", "peer", "ratio", "goal", "reached", "CPU ratio", "client at its limit")
+SUBJECT_COLUMNS = (
+    "",
+    "figure",
+    "ours / it",
+    "CPU us",
+    "p50 ms",
+    "p99 ms",
+    "client, cores",
+    "client used",
+    "durability in force",
+)
 WIDTH = 120
 _OURS = "viewstamp"
-_NUMBERS = ("ratio", "goal", "figure", "ours / it", "p50 ms", "p99 ms", "client, cores")
+_NUMBERS = ("ratio", "goal", "CPU ratio", "figure", "ours / it", "CPU us", "p50 ms", "p99 ms", "client, cores")
 
 
 def goal_lines(records: Iterable[Record]) -> list[tuple[str, ...]]:
@@ -54,8 +64,15 @@ def _goal_cells(record: Record, ratio: Record) -> tuple[str, ...]:
         _with_unit(ratio.get("found"), unit) if ratio.get("peer") else "",
         f"{'>=' if at_least is not None else '<='} {_with_unit(bound, unit)}",
         "-" if ratio.get("reached") is None else "yes" if ratio["reached"] else "NO",
+        _cpu_ratio(ours, peer),
         "both" if len(limited) == 2 else "".join(limited),
     )
+
+
+def _cpu_ratio(ours: Record, peer: Record) -> str:
+    """Return our processor time for a record as a multiple of the peer's; "" where one of them was not measured."""
+    mine, its = ours.get("cpu_us"), peer.get("cpu_us")
+    return f"{_number(mine / its)} x" if mine and its else ""
 
 
 def subject_lines(record: Record) -> list[tuple[str, ...]]:
@@ -68,6 +85,7 @@ def subject_lines(record: Record) -> list[tuple[str, ...]]:
                 each["name"],
                 _with_unit(each.get("value"), _unit(record, each)),
                 _times(record, each),
+                _number(each.get("cpu_us")),
                 _number(each.get("p50_ms")),
                 _number(each.get("p99_ms")),
                 "" if cores is None else f"{cores:.2f}" + (", the limit" if _is_limited(each) else ""),
@@ -82,7 +100,8 @@ def conditions_line(record: Record) -> str:
     """Return when, where and with what a row was measured."""
     parts = [record.get("date"), record.get("machine"), record.get("filesystem")]
     if record.get("python"):
-        parts.append(f"Python {record['python']}")
+        loop = f", a fixed loop in {record['loop_ns']} ns" if record.get("loop_ns") else ""
+        parts.append(f"Python {record['python']}{loop}")
     if record.get("sync_ms") is not None:
         parts.append(f"a sync of 4 KiB took {record['sync_ms']:.2f} ms")
     if record.get("load") is not None:
@@ -108,7 +127,8 @@ def print_details(record: Record, console: Console) -> None:
         parts = [f"{what}: {each[what]}" for what in ("durability", "client", "note") if each.get(what)]
         said.setdefault("; ".join(parts), []).append(each["name"])
     remarks = [f"{' | '.join(names)}: {what}" for what, names in said.items() if what]
-    for line in [*remarks, *_remarks(record), conditions_line(record)]:
+    compares = [f"compared: {record['compares']}"] if record.get("compares") else []
+    for line in [*compares, *remarks, *_remarks(record), conditions_line(record)]:
         console.print(f"  {line}", markup=False, highlight=False)
     console.print()
 
@@ -122,7 +142,8 @@ def markdown(records: Sequence[Record]) -> str:
 
 def details_markdown(record: Record) -> str:
     """Return all subjects of a row as Markdown."""
-    lines = [f"**{record.get('row', '')}**: {record.get('title', '')}", "", *_remarks(record)]
+    compares = f". Compared: {record['compares']}." if record.get("compares") else ""
+    lines = [f"**{record.get('row', '')}**: {record.get('title', '')}{compares}", "", *_remarks(record)]
     if lines[-1]:
         lines.append("")
     return "\n".join([*lines, _markdown(SUBJECT_COLUMNS, subject_lines(record)), "", conditions_line(record)])

@@ -1,9 +1,10 @@
-"""Ourselves: three nodes with the default settings, as ``viewstamp cluster start`` runs them, and a client."""
+"""viewstamp: three nodes with the default settings and without fault switches, as in production, and a client."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,12 +27,14 @@ class Ours(Peer):
     client = "its own, asyncio on uvloop"
     version = version("viewstamp")
 
-    def __init__(self) -> None:
+    def __init__(self, *, settings: Mapping[str, str] | None = None, chaos: bool = False) -> None:
+        """``settings``: of a new cluster, ``section.key`` to text. ``chaos``: it has switches for faults."""
+        self._settings, self._chaos = settings, chaos
         self._cluster: LocalCluster | None = None
 
     async def start(self, directory: Path) -> None:
         """Start three nodes and make a topic."""
-        self._cluster = LocalCluster.open_or_create(directory, 3)
+        self._cluster = LocalCluster.open_or_create(directory, 3, self._settings, chaos=self._chaos)
         try:
             await self._cluster.start(_WAIT_SECONDS)
             async with self._cluster.target.connect() as client:

@@ -1,4 +1,4 @@
-"""What a measurement asks of a system, ours or another's: to start, to take records, to be killed, to come again."""
+"""The interface to a measured system, ours or another: start it, connect, append records, kill its servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from benchmarks.peers.processes import with_children
 from viewstamp.errors import UnavailableError
+from viewstamp.local.process import cpu_seconds
 
 __all__ = ["Append", "Peer", "Session"]
 
@@ -41,6 +43,9 @@ class Peer(abc.ABC):
     """What the callers use."""
     version: str = ""
 
+    warm_up_seconds: ClassVar[float] = 0.5
+    """Of load, before the first turn of servers that were just started. Some compile their code while they run."""
+
     def absent(self) -> str:
         """Return why it cannot run here, for people; "" = it can."""
         return ""
@@ -68,6 +73,10 @@ class Peer(abc.ABC):
     @abc.abstractmethod
     def pids(self) -> dict[str, int]:
         """Return the servers that run, by name, and their processes' ids."""
+
+    def cpu_used(self) -> float:
+        """Return the processor seconds that the servers, and their child processes, have used so far."""
+        return sum(sum(cpu_seconds(pid)) for pid in with_children(self.pids().values()))
 
     @abc.abstractmethod
     async def leader(self) -> str:

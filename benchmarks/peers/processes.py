@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from viewstamp.errors import UnavailableError
 
-__all__ = ["Servers", "find_program", "free_ports", "packaged_program", "program_version"]
+__all__ = ["Servers", "find_program", "free_ports", "packaged_program", "program_version", "with_children"]
 
 _POLL_SECONDS = 0.02
 _TAIL_BYTES = 4096
@@ -101,6 +101,15 @@ def free_ports(count: int) -> list[int]:
     from viewstamp.config.create import free_addresses
 
     return [int(address.rpartition(":")[2]) for address in free_addresses(count)]
+
+
+def with_children(pids: Iterable[int]) -> Iterator[int]:
+    """Yield processes and all that they have started; elsewhere than on Linux themselves alone."""
+    for pid in pids:
+        yield pid
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):
+                yield from with_children(map(int, task.read_text(encoding="ascii").split()))
 
 
 def find_program(name: str) -> str | None:

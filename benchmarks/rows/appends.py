@@ -1,4 +1,4 @@
-"""What the rows of waiting callers share: ours over several numbers of sessions and NATS in turns, then the others."""
+"""Shared by the rows whose callers await each append before the next: ours and its peers over several sessions."""
 
 from __future__ import annotations
 
@@ -11,49 +11,89 @@ from benchmarks.peers.nats import Nats
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.peer import Peer
 from benchmarks.rows.row import Goal, Options, RowResult
-from benchmarks.rows.turns import Contender, appending, open_sessions, running, take_turns
+from benchmarks.rows.turns import Contender, Side, alternate, appending, open_sessions, side_of
+from viewstamp.bench.load import drive
 
-__all__ = ["SESSIONS", "VALUE", "contender", "measure_appends", "plural", "session_goals"]
+__all__ = ["COMPARES", "SESSIONS", "VALUE", "append_side", "contender", "measure_appends", "plural", "session_goals"]
 
 SESSIONS = (1, 8, 64)
 VALUE = os.urandom(256)
-"""Nothing that anybody could compress."""
+"""Random, so that no system gains by compressing it."""
+
+COMPARES = (
+    "records a second of callers that each await their append, on three servers, over the same number of sessions "
+    "(ours) and connections (theirs); each system alone on the machine"
+)
+_OTHERS_ROUNDS = 2
 
 
 def session_goals(times: Mapping[int, float]) -> list[Goal]:
-    """Return the goals "so many times NATS with so many sessions"."""
-    return [Goal(subject=_with_sessions(count), peer=Nats.name, at_least=bound) for count, bound in times.items()]
+    """Return the goals "at least this many times NATS over as many connections", by sessions."""
+    return [
+        Goal(subject=_with_sessions(Ours.name, count), peer=_with_sessions(Nats.name, count), at_least=bound)
+        for count, bound in times.items()
+    ]
 
 
-async def measure_appends(options: Options, directory: Path, *, callers: int, others: Sequence[Peer]) -> RowResult:
+async def measure_appends(
+    options: Options,
+    directory: Path,
+    *,
+    callers: int,
+    by_sessions: Sequence[Peer] = (),
+    others: Sequence[Peer] = (),
+) -> RowResult:
     """Measure ``callers`` that each await their append before the next.
 
-    The others, for which there is no goal, run by themselves afterwards, so that nobody is in the way of the two.
+    Args:
+      options: of the row.
+      directory: for the servers' files.
+      callers: divided evenly over the sessions.
+      by_sessions: further peers that are measured over 1, 8 and 64 connections.
+      others: peers that are measured over the number of connections that is fastest for them.
     """
     result = RowResult(subjects=[])
-    async with AsyncExitStack() as stack:
-        contenders = []
-        ours, nats = Ours(), Nats()
-        if await stack.enter_async_context(running(ours, directory, options, result)):
-            for count in SESSIONS:
-                name = _with_sessions(count)
-                contenders.append(await contender(stack, ours, callers, sessions=count, name=name))
-        if await stack.enter_async_context(running(nats, directory, options, result)):
-            contenders.append(await contender(stack, nats, callers))
-        await take_turns(contenders, options, result, "/s")
-    for peer in others:
-        async with AsyncExitStack() as stack:
-            if await stack.enter_async_context(running(peer, directory, options, result)):
-                await take_turns([await contender(stack, peer, callers)], options, result, "/s", rounds=2)
+    few = min(options.rounds, _OTHERS_ROUNDS)
+    several = [(Ours(), 0), (Nats(), 0), *((peer, few) for peer in by_sessions)]
+    sides = [
+        append_side(peer, directory, options, result, callers, sessions=SESSIONS, rounds=rounds)
+        for peer, rounds in several
+    ]
+    sides += [append_side(peer, directory, options, result, callers, rounds=few) for peer in others]
+    await alternate(sides, options, result, "/s")
     return result
+
+
+def append_side(
+    peer: Peer,
+    directory: Path,
+    options: Options,
+    result: RowResult,
+    callers: int,
+    *,
+    sessions: Sequence[int] = (),
+    rounds: int = 0,
+) -> Side:
+    """Return a peer's side with a contender for each number of sessions; none = the number that is fastest for it."""
+
+    async def contenders(stack: AsyncExitStack) -> list[Contender]:
+        if not sessions:
+            return [await contender(stack, peer, callers)]
+        return [
+            await contender(stack, peer, callers, sessions=count, name=_with_sessions(peer.name, count))
+            for count in sessions
+        ]
+
+    return side_of(peer, directory, options, result, contenders, rounds=rounds)
 
 
 async def contender(stack: AsyncExitStack, peer: Peer, callers: int, *, sessions: int = 0, name: str = "") -> Contender:
     """Return waiting callers of a peer that runs, over ``sessions``; 0 = as many as is fastest for it."""
     count = sessions or peer.sessions(callers)
     opened = await stack.enter_async_context(open_sessions(peer, count))
+    await drive([each.append for each in opened], VALUE, callers=callers, seconds=peer.warm_up_seconds, warm_up=0)
     how = plural(count, "connection")
-    return Contender(name=name or peer.name, peer=peer, work=appending(opened, VALUE, callers), how=how)
+    return Contender(name=name or peer.name, peer=peer, work=appending(peer, opened, VALUE, callers), how=how)
 
 
 def plural(count: int, noun: str) -> str:
@@ -61,5 +101,5 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _with_sessions(count: int) -> str:
-    return f"{Ours.name}, {plural(count, 'session')}"
+def _with_sessions(name: str, count: int) -> str:
+    return f"{name}, {plural(count, 'session')}"

@@ -1,17 +1,18 @@
-"""256 callers inside the leader's process: how near do we come to Python without any safety?
+"""256 callers inside the leader's process: how fast is it beside a bare asyncio program without any safety?
 
 The leader is embedded with ``open_node(..., thread=False)``, so its callers share its loop and reach it without a
-socket; the two other nodes are processes. In turns with it goes ``benchmarks/ceiling.py``: the same callers, the same
-bytes on three disks, an answer after two, and none of what makes it safe.
+socket; the two other nodes are processes. The bare program is ``benchmarks/ceiling.py``: the same callers, the same
+bytes on three disks, an answer after two syncs.
 
-What to expect. Of the ceiling's 5 us a record nearly all is the caller's task that waits for a future; ours adds what
+Expected: of the ceiling's 5 us a record nearly all is the caller's task that waits for a future; ours adds what
 is once a batch (header, checksums, frames, consensus), some 0.5 us a record, and what is once a record (a size, a place
 in the batch, a receipt), some 1 us.
 """
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,10 @@ from pathlib import Path
 from benchmarks.ceiling import Ceiling
 from benchmarks.rows.appends import VALUE
 from benchmarks.rows.row import Goal, Options, Row, RowResult
-from benchmarks.rows.turns import Contender, Turn, take_turns
-from viewstamp.bench.cluster import embedded_leader
+from benchmarks.rows.turns import Contender, Side, Turn, alternate
+from viewstamp.bench.cluster import embedded_leader, own_directory
 from viewstamp.bench.load import drive
+from viewstamp.local.process import cpu_seconds
 
 __all__ = ["ROW"]
 
@@ -39,28 +41,42 @@ class _Embedded:
 
 async def _measure(options: Options, directory: Path) -> RowResult:
     result = RowResult(subjects=[])
-    async with AsyncExitStack() as stack:
-        members = await stack.enter_async_context(embedded_leader(directory / "nodes", {}, thread=False))
-        await members.node.create_topic(_TOPIC)
-        receipt = await members.node.append(_TOPIC, VALUE)
-        ceiling = await stack.enter_async_context(Ceiling.running(directory))
 
-        append = partial(members.node.append, _TOPIC)
+    @asynccontextmanager
+    async def ours() -> AsyncIterator[list[Contender]]:
+        with own_directory(directory) as nodes:
+            async with embedded_leader(nodes, {}, thread=False) as members:
+                await members.node.create_topic(_TOPIC)
+                receipt = await members.node.append(_TOPIC, VALUE)
+                others = partial(_cpu_seconds, members.others)
 
-        async def ours(seconds: float) -> Turn:
-            turn = Turn.of(await drive([append], VALUE, callers=_CALLERS, seconds=seconds))
-            members.check_leading()
-            return turn
+                async def work(seconds: float) -> Turn:
+                    append = partial(members.node.append, _TOPIC)
+                    turn = Turn.of(await drive([append], VALUE, callers=_CALLERS, seconds=seconds, servers=others))
+                    members.check_leading()
+                    return turn
 
-        async def bare(seconds: float) -> Turn:
-            return Turn.of(await drive([ceiling.append], VALUE, callers=_CALLERS, seconds=seconds))
+                yield [Contender(name=_OURS, peer=_Embedded(receipt.durability), work=work)]
 
-        contenders = [
-            Contender(name=_OURS, peer=_Embedded(receipt.durability), work=ours),
-            Contender(name=_CEILING, peer=ceiling, work=bare),
-        ]
-        await take_turns(contenders, options, result, "/s")
+    @asynccontextmanager
+    async def bare() -> AsyncIterator[list[Contender]]:
+        with own_directory(directory) as files:
+            async with Ceiling.running(files) as ceiling:
+                followers = partial(_cpu_seconds, ceiling.pids)
+
+                async def work(seconds: float) -> Turn:
+                    return Turn.of(
+                        await drive([ceiling.append], VALUE, callers=_CALLERS, seconds=seconds, servers=followers)
+                    )
+
+                yield [Contender(name=_CEILING, peer=ceiling, work=work)]
+
+    await alternate([Side(start=ours), Side(start=bare)], options, result, "/s")
     return result
+
+
+def _cpu_seconds(pids: Sequence[int]) -> float:
+    return sum(sum(cpu_seconds(pid)) for pid in pids)
 
 
 ROW = Row(
@@ -69,4 +85,5 @@ ROW = Row(
     unit="/s",
     goals=[Goal(subject=_OURS, peer=_CEILING, at_least=0.8)],
     measure=_measure,
+    compares="callers in the leader's process beside a bare asyncio program without elections or checksums",
 )

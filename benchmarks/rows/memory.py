@@ -177,5 +177,6 @@ ROW = Row(
         Goal(subject=_GROWTH, at_most=5.0),
     ],
     measure=_measure,
+    compares="proportional memory (PSS) of the three servers, idle and under the load of 256 callers",
     seconds=10.0,
 )

@@ -1,11 +1,8 @@
-"""Keeps many records in flight without a caller for each, the quickest way that each contender offers."""
+"""Keeps many records in flight without a caller for each, in the quickest way that each system offers."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,80 +11,19 @@ from benchmarks.peers.ours import Ours
 from benchmarks.peers.peer import Peer
 from benchmarks.rows.appends import plural
 from benchmarks.rows.row import Options, RowResult
-from benchmarks.rows.turns import Contender, Turn, open_sessions, running, take_turns
-from viewstamp.bench.load import Figures
+from benchmarks.rows.turns import Contender, Side, Turn, alternate, open_sessions, side_of
+from viewstamp.bench.load import Call, keep_going
 
-__all__ = ["Put", "fill", "keep_going", "measure_pipelined", "puts_of"]
-
-Put = Callable[[], Awaitable[object]]
-"""Hands over one or more records; what it returns is done once all of them are acknowledged."""
+__all__ = ["fill", "measure_pipelined", "puts_of"]
 
 _TOPIC = "pipelined"
 _GROUP_BYTES = 256 * 1024
-_WARM_UP_SECONDS = 0.5
 
 
-async def keep_going(put: Put, outstanding: int, *, seconds: float = 0.0, count: int = 0) -> Figures:
-    """Keep ``outstanding`` puts going: for ``seconds`` behind a warm-up, or until ``count`` of them are done.
+async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: int) -> tuple[Call, int, str]:
+    """Return how records are appended to a peer that runs: the call, the records in each call, and words for it.
 
-    Whatever is outstanding in the end is waited for.
-
-    Raises:
-      Exception: what the first put raised that did.
-    """
-    loop = asyncio.get_running_loop()
-    clock = time.perf_counter
-    latencies = array("d")
-    opens = clock() + (_WARM_UP_SECONDS if seconds else 0.0)
-    closes = opens + seconds if seconds else float("inf")
-    left = outstanding
-    begun = 0
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def next_put() -> None:
-        nonlocal left, begun
-        began = clock()
-        if began >= closes or (count and begun >= count) or ended.done():
-            left -= 1
-            if not left and not ended.done():
-                ended.set_result(None)
-            return
-        begun += 1
-
-        def done(answer: asyncio.Future[object]) -> None:
-            if error := asyncio.CancelledError() if answer.cancelled() else answer.exception():
-                if not ended.done():
-                    ended.set_exception(error)
-                return
-            now = clock()
-            if began >= opens and now <= closes:
-                latencies.append((now - began) * 1000)
-            next_put()
-
-        asyncio.ensure_future(put()).add_done_callback(done)
-
-    cpu = [time.process_time()]
-    watches = []
-    if seconds:
-        watches.append(loop.call_later(opens - clock(), lambda: cpu.append(time.process_time())))
-        watches.append(loop.call_later(closes - clock(), lambda: cpu.append(time.process_time())))
-    try:
-        for _ in range(outstanding):
-            next_put()
-        await ended
-    finally:
-        for watch in watches:
-            watch.cancel()
-    if not seconds:
-        return Figures(latencies, clock() - opens, time.process_time() - cpu[0])
-    _, opened, *closed = cpu
-    return Figures(latencies, seconds, (closed[0] if closed else time.process_time()) - opened)
-
-
-async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: int) -> tuple[Put, int, str]:
-    """Return how records are handed to a peer that runs: the put, how many records one carries, and in words.
-
-    Ours takes groups, as its users would hand many over. Theirs are asked for each record, and answer each.
+    Ours takes groups, as a user with many records would append them. The others are sent each record, and answer each.
     """
     if isinstance(peer, Ours):
         client = await stack.enter_async_context(peer.cluster.target.connect())
@@ -107,7 +43,7 @@ async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: in
 
 
 async def fill(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
-    """Append so many records, or a few more, as quickly as the peer takes them."""
+    """Append this many records, or a few more, as quickly as the peer takes them."""
     async with AsyncExitStack() as stack:
         put, each, _ = await puts_of(stack, peer, value, in_flight)
         await keep_going(put, max(1, in_flight // each), count=-(-records // each))
@@ -118,12 +54,14 @@ async def measure_pipelined(
 ) -> RowResult:
     """Measure ours and NATS with ``in_flight`` records outstanding; a record counts ``per_record``."""
     result = RowResult(subjects=[])
-    async with AsyncExitStack() as stack:
-        contenders = []
-        for peer in (Ours(), Nats()):
-            if await stack.enter_async_context(running(peer, directory, options, result)):
-                contenders.append(await _contender(stack, peer, value, in_flight, per_record))
-        await take_turns(contenders, options, result, unit)
+
+    def side(peer: Peer) -> Side:
+        async def contenders(stack: AsyncExitStack) -> list[Contender]:
+            return [await _contender(stack, peer, value, in_flight, per_record)]
+
+        return side_of(peer, directory, options, result, contenders)
+
+    await alternate([side(Ours()), side(Nats())], options, result, unit)
     return result
 
 
@@ -131,7 +69,7 @@ async def _contender(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight:
     put, each, how = await puts_of(stack, peer, value, in_flight)
 
     async def work(seconds: float) -> Turn:
-        figures = await keep_going(put, max(1, in_flight // each), seconds=seconds)
-        return Turn.of(figures, figures.per_second * each * per_record)
+        figures = await keep_going(put, max(1, in_flight // each), seconds=seconds, servers=peer.cpu_used)
+        return Turn.of(figures, figures.per_second * each * per_record, records=each)
 
     return Contender(name=peer.name, peer=peer, work=work, how=how)

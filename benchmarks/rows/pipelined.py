@@ -30,7 +30,8 @@ ROW = Row(
     name="pipelined",
     title="pipelined, 4,096 of 256 B in flight",
     unit="/s",
-    goals=[Goal(subject=Ours.name, peer=Nats.name, at_least=8.0)],
+    goals=[Goal(subject=Ours.name, peer=Nats.name, at_least=6.0)],
     measure=_measure,
+    compares="records a second of one client with 4,096 in flight, ours in groups by append_many; each system alone",
     rounds=5,
 )

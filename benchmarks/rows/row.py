@@ -54,11 +54,13 @@ class Subject:
     p50_ms: float | None = None
     p99_ms: float | None = None
     client_cores: float | None = None
-    """Processor seconds of the process that asked, a second; None = there is no such process."""
+    """Processor seconds of the callers' process for each second; None = there is no such process."""
+    cpu_us: float | None = None
+    """Microseconds of processor for each record, in callers and servers together. Scatters less than the rate."""
     durability: str = ""
-    """What was in force before an answer, in the words of whoever answered."""
+    """The settings that were in force before an answer, as the servers report them."""
     client: str = ""
-    """How it was asked."""
+    """How the callers reach it."""
     note: str = ""
 
     @property
@@ -136,6 +138,8 @@ class Row:
     """Of the subjects' figures: "/s", "MB/s", "ms", "s", "MB"."""
     goals: Sequence[Goal]
     measure: Measure
+    compares: str
+    """One sentence for readers of the table: the figure, who is compared, and what is equal for all of them."""
     seconds: float = 2.0
     rounds: int = 3
 
@@ -164,6 +168,7 @@ def as_json(row: Row, result: RowResult) -> dict[str, Any]:
         "row": row.name,
         "title": row.title,
         "unit": row.unit,
+        "compares": row.compares,
         "subjects": [{**asdict(each), "value": each.value} for each in result.subjects],
         "ratios": [
             {

@@ -1,13 +1,18 @@
-"""Starts contenders, lets them work in turns, and makes a subject of what each has done.
+"""Runs contenders in turns, and makes a subject of the turns of each.
 
-A contender that fails loses its subject and costs no other one theirs: the row's result says what failed.
+Only one system runs at a time: :func:`alternate` starts the servers of one side anew for each of its turns, with empty
+disks, and stops them before those of the next side start. Otherwise idle servers, and the writing back of their data by
+the kernel, would take part of the two processors and of the disk from the system that is measured.
+
+A contender that fails loses its subject, and the others keep theirs; ``failed`` of the row's result has the error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,7 +23,19 @@ from benchmarks.rows.row import Options, RowResult, Subject
 from viewstamp.bench.load import Figures, drive
 from viewstamp.errors import ViewstampError
 
-__all__ = ["Contender", "Described", "Turn", "appending", "open_sessions", "running", "slug", "take_turns"]
+__all__ = [
+    "Contender",
+    "Described",
+    "Side",
+    "Turn",
+    "alternate",
+    "appending",
+    "open_sessions",
+    "running",
+    "side_of",
+    "slug",
+    "take_turns",
+]
 
 _START_SECONDS = 90.0
 
@@ -27,27 +44,36 @@ Work = Callable[[float], Awaitable["Turn"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one contender did in one turn."""
+    """The figures of one contender in one turn."""
 
     value: float
     """In the row's unit."""
     p50_ms: float | None = None
     p99_ms: float | None = None
     client_cores: float | None = None
+    cpu_us: float | None = None
+    """Microseconds of processor for each record, in callers and servers together."""
 
     @classmethod
-    def of(cls, figures: Figures, value: float | None = None) -> Turn:
-        """Make a turn of what was driven; its value is calls a second, unless another is given."""
+    def of(cls, figures: Figures, value: float | None = None, *, records: int = 1) -> Turn:
+        """Make a turn of figures.
+
+        Args:
+          figures: of the calls.
+          value: in the row's unit; None = calls a second.
+          records: in each call.
+        """
         return cls(
             value=figures.per_second if value is None else value,
             p50_ms=figures.percentile_ms(50),
             p99_ms=figures.percentile_ms(99),
             client_cores=figures.client_cores,
+            cpu_us=None if figures.cpu_us is None else figures.cpu_us / records,
         )
 
 
 class Described(Protocol):
-    """What says how it is asked, and what holds when it has answered: a :class:`Peer`, or what needs no servers."""
+    """A :class:`Peer`, or a system without servers: its client, and the durability of what it acknowledges."""
 
     client: str
     durability: str
@@ -62,16 +88,29 @@ class Contender:
     work: Work
     """Called with the seconds of a turn."""
     how: str = ""
-    """How the client is used, behind what it is: "8 connections"."""
+    """How the client is used, for example "8 connections"; shown after its description."""
+
+
+Contenders = AbstractAsyncContextManager[Sequence[Contender]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Side:
+    """A system, and the loads that are measured while it runs."""
+
+    start: Callable[[], Contenders]
+    """Starts the system and yields its contenders, none where it is not there; stops it at exit."""
+    rounds: int = 0
+    """How many turns it gets; 0 = as many as the options say."""
 
 
 @asynccontextmanager
 async def running(
     peer: Peer, directory: Path, options: Options, result: RowResult, name: str = ""
 ) -> AsyncIterator[bool]:
-    """Yield whether the peer runs; where it does not, ``result`` says why. It is stopped in the end.
+    """Yield whether the peer runs; if not, ``result`` has the reason. At exit it is stopped.
 
-    Its files go to a directory in ``directory`` that is named after it, or after ``name``, which the lines say then.
+    Its files go to a directory in ``directory`` that is named after it, or after ``name``, as are the messages.
     """
     name = name or peer.name
     if reason := peer.absent():
@@ -93,9 +132,41 @@ async def running(
         await peer.stop()
 
 
+def side_of(
+    peer: Peer,
+    directory: Path,
+    options: Options,
+    result: RowResult,
+    contenders: Callable[[AsyncExitStack], Awaitable[Sequence[Contender]]],
+    *,
+    rounds: int = 0,
+) -> Side:
+    """Return the side of a peer.
+
+    Args:
+      peer: is started on an empty directory for each turn.
+      directory: for its files, which are removed after each turn.
+      options: of the row.
+      result: gets a line where the peer is not there or does not start.
+      contenders: called when it runs; closes what it opens by the stack.
+      rounds: as :attr:`Side.rounds`.
+    """
+
+    @asynccontextmanager
+    async def start() -> AsyncIterator[Sequence[Contender]]:
+        try:
+            async with AsyncExitStack() as stack:
+                runs = await stack.enter_async_context(running(peer, directory, options, result))
+                yield await contenders(stack) if runs else ()
+        finally:
+            await asyncio.to_thread(shutil.rmtree, directory / slug(peer.name), ignore_errors=True)
+
+    return Side(start=start, rounds=rounds)
+
+
 @asynccontextmanager
 async def open_sessions(peer: Peer, count: int) -> AsyncIterator[list[Session]]:
-    """Yield ``count`` sessions of a peer that runs, and close them in the end."""
+    """Yield ``count`` sessions of a peer that runs; closes them at exit."""
     sessions: list[Session] = []
     try:
         for _ in range(count):
@@ -105,14 +176,32 @@ async def open_sessions(peer: Peer, count: int) -> AsyncIterator[list[Session]]:
         await asyncio.gather(*(each.close() for each in sessions), return_exceptions=True)
 
 
-def appending(sessions: Sequence[Session], value: bytes, callers: int) -> Work:
+def appending(peer: Peer, sessions: Sequence[Session], value: bytes, callers: int) -> Work:
     """Return the work of ``callers`` that append ``value``, each awaiting its append before the next."""
     appends: list[Append] = [each.append for each in sessions]
 
     async def work(seconds: float) -> Turn:
-        return Turn.of(await drive(appends, value, callers=callers, seconds=seconds))
+        return Turn.of(await drive(appends, value, callers=callers, seconds=seconds, servers=peer.cpu_used))
 
     return work
+
+
+async def alternate(sides: Sequence[Side], options: Options, result: RowResult, unit: str) -> None:
+    """Start each side in turn, let its contenders work for ``options.seconds`` each, and stop it; then over again.
+
+    The subjects are added to ``result`` in the order of the sides.
+    """
+    turns = _Turns(options, result, unit)
+    left = list(sides)
+    for number in range(max((each.rounds or options.rounds for each in sides), default=0)):
+        for side in [each for each in left if number < (each.rounds or options.rounds)]:
+            async with side.start() as contenders:
+                for each in contenders:
+                    await turns.take(side, each)
+            if not contenders:
+                left.remove(side)
+    for side in sides:
+        turns.finish(side)
 
 
 async def take_turns(
@@ -120,25 +209,45 @@ async def take_turns(
 ) -> None:
     """Let each work for ``options.seconds``, one after the other, ``rounds`` (0 = the options') times over.
 
-    The subjects are added to ``result``, in the order of the contenders.
+    For contenders whose system runs already and keeps its state between the turns. The subjects are added to ``result``
+    in the order of the contenders.
     """
-    turns: dict[str, list[Turn]] = {each.name: [] for each in contenders}
+    turns = _Turns(options, result, unit)
     for _ in range(rounds or options.rounds):
         for each in contenders:
-            if each.name not in turns:
-                continue
-            try:
-                turn = await each.work(options.seconds)
-            except (OSError, ViewstampError) as error:
-                _failed(result, options, each.name, error)
-                del turns[each.name]
-                continue
-            turns[each.name].append(turn)
-            cores = "" if turn.client_cores is None else f", client {turn.client_cores:.2f} cores"
-            options.say(f"{each.name}: {turn.value:,.{0 if turn.value >= 100 else 2}f} {unit}{cores}")
-    for each in contenders:
-        if found := turns.get(each.name):
-            result.subjects.append(_subject(each, found))
+            await turns.take(None, each)
+    turns.finish(None)
+
+
+class _Turns:
+    """The turns of all contenders so far."""
+
+    def __init__(self, options: Options, result: RowResult, unit: str) -> None:
+        self._options, self._result, self._unit = options, result, unit
+        self._taken: dict[tuple[Side | None, str], tuple[Contender, list[Turn]]] = {}
+        self._failed: set[tuple[Side | None, str]] = set()
+
+    async def take(self, side: Side | None, contender: Contender) -> None:
+        key = (side, contender.name)
+        if key in self._failed:
+            return
+        try:
+            turn = await contender.work(self._options.seconds)
+        except (OSError, ViewstampError) as error:
+            _failed(self._result, self._options, contender.name, error)
+            self._failed.add(key)
+            self._taken.pop(key, None)
+            return
+        self._taken.setdefault(key, (contender, []))[1].append(turn)
+        cores = "" if turn.client_cores is None else f", client {turn.client_cores:.2f} cores"
+        cpu = "" if turn.cpu_us is None else f", {turn.cpu_us:,.1f} us of processor each"
+        digits = 0 if turn.value >= 100 else 2
+        self._options.say(f"{contender.name}: {turn.value:,.{digits}f} {self._unit}{cores}{cpu}")
+
+    def finish(self, side: Side | None) -> None:
+        for (of, _), (contender, turns) in self._taken.items():
+            if of is side:
+                self._result.subjects.append(_subject(contender, turns))
 
 
 def slug(name: str) -> str:
@@ -147,16 +256,17 @@ def slug(name: str) -> str:
 
 
 def _subject(contender: Contender, turns: Sequence[Turn]) -> Subject:
-    def middle(values: Sequence[float | None]) -> float | None:
-        known = [each for each in values if each is not None]
+    def middle(name: str) -> float | None:
+        known = [value for turn in turns if (value := getattr(turn, name)) is not None]
         return median(known) if known else None
 
     return Subject(
         name=contender.name,
         turns=[turn.value for turn in turns],
-        p50_ms=middle([turn.p50_ms for turn in turns]),
-        p99_ms=middle([turn.p99_ms for turn in turns]),
-        client_cores=middle([turn.client_cores for turn in turns]),
+        p50_ms=middle("p50_ms"),
+        p99_ms=middle("p99_ms"),
+        client_cores=middle("client_cores"),
+        cpu_us=middle("cpu_us"),
         durability=contender.peer.durability,
         client=", ".join(filter(None, [contender.peer.client, contender.how])),
     )

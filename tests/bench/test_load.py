@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
+import time
 from collections import Counter
 
 import pytest
 
-from viewstamp.bench.load import Append, Figures, drive, repeat
+from viewstamp.bench import load
+from viewstamp.bench.histogram import Histogram
+from viewstamp.bench.interpreter import loop_ns
+from viewstamp.bench.load import Append, Figures, drive, offer, repeat
 from viewstamp.errors import UnavailableError
 
 
@@ -102,6 +105,56 @@ async def test_cancelling_ends_every_caller() -> None:
 @pytest.mark.parametrize(
     ("percent", "milliseconds"), [(0, 1.0), (1, 1.0), (50, 50.0), (95, 95.0), (99, 99.0), (99.9, 100.0), (100, 100.0)]
 )
-def test_a_percentile_is_what_so_many_calls_did_not_exceed(percent: float, milliseconds: float) -> None:
-    latencies = array("d", [float(number) for number in range(100, 0, -1)])
-    assert Figures(latencies, 1.0, 0.5).percentile_ms(percent) == milliseconds
+def test_a_percentile_is_the_time_that_this_share_of_calls_did_not_exceed(percent: float, milliseconds: float) -> None:
+    latencies = Histogram(float(number) for number in range(100, 0, -1))
+    assert Figures(latencies, 1.0, 0.5).percentile_ms(percent) == pytest.approx(milliseconds, rel=0.006)
+    assert load.percentile(range(1, 101), percent) == milliseconds
+
+
+async def test_processor_time_of_servers_counts_only_inside_the_window() -> None:
+    """A call costs what callers and servers use together."""
+    used = iter([10.0, 13.0])
+
+    async def call() -> None:
+        await asyncio.sleep(0)
+
+    figures = await repeat([call], 1, 0.02, warm_up=0.01, servers=lambda: next(used))
+    assert figures.server_cpu_seconds == 3.0
+    assert figures.cpu_us == pytest.approx((3.0 + figures.client_cpu_seconds) / figures.count * 1e6)
+
+
+async def test_calls_are_offered_at_their_rate_and_count_from_the_time_at_which_they_were_due() -> None:
+    """The system stalls for 0.1 s. Each call that was due meanwhile is slow, not only the one that met the stall."""
+    made = 0
+
+    async def call() -> None:
+        nonlocal made
+        made += 1
+        if made == 50:
+            time.sleep(0.1)  # noqa: ASYNC251 - the event loop itself stalls
+
+    figures = await offer(call, 1000, 0.2, warm_up=0.0)
+    assert made >= figures.count > 100
+    assert figures.latencies.longest >= 90
+    assert sum(count for milliseconds, count in figures.latencies.buckets() if milliseconds > 5) > 50
+
+
+async def test_an_overloaded_system_ends_the_offer_early() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(0.05)
+
+    figures = await offer(slow, 100_000, 60, warm_up=0, outstanding_max=20)
+    assert figures.seconds < 60
+    assert figures.count >= 20
+
+
+async def test_an_error_ends_the_offer_and_is_raised_as_it_is() -> None:
+    async def fails() -> None:
+        raise UnavailableError("gone")
+
+    with pytest.raises(UnavailableError, match="gone"):
+        await offer(fails, 1000, 60)
+
+
+def test_the_fixed_loop_of_the_interpreter_takes_time() -> None:
+    assert loop_ns() > 0

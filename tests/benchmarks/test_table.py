@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,10 +18,10 @@ from benchmarks.__main__ import main
 from benchmarks.chart import draw, series
 from benchmarks.peers.peer import Peer
 from benchmarks.rows import NAMES, Goal, Options, Row, RowResult, Subject
-from benchmarks.rows.pipeline import keep_going
 from benchmarks.rows.row import as_json
-from benchmarks.rows.turns import Contender, Turn, running, take_turns
+from benchmarks.rows.turns import Contender, Side, Turn, alternate, running, take_turns
 from benchmarks.table import goal_lines, markdown, print_details, print_goals, subject_lines
+from viewstamp.bench.load import keep_going
 
 
 async def never(options: Options, directory: Path) -> RowResult:
@@ -27,7 +29,7 @@ async def never(options: Options, directory: Path) -> RowResult:
 
 
 def a_row(*goals: Goal, unit: str = "/s") -> Row:
-    return Row(name="append-64", title="64 callers", unit=unit, goals=goals, measure=never)
+    return Row(name="append-64", title="64 callers", unit=unit, goals=goals, measure=never, compares="records")
 
 
 def a_record(*goals: Goal, subjects: list[Subject], **more: object) -> results.Record:
@@ -82,7 +84,7 @@ def test_a_peer_that_was_left_out_is_neither_reached_nor_missed() -> None:
     record = a_record(FASTER, subjects=[Subject(name="viewstamp", turns=[500.0])])
     assert record["ratios"][0]["reached"] is None
     assert goal_lines([record]) == [
-        ("64 callers", "500/s", "NATS: -", "-", ">= 4 x", "-", ""),
+        ("64 callers", "500/s", "NATS: -", "-", ">= 4 x", "-", "", ""),
     ]
 
 
@@ -91,14 +93,14 @@ def test_a_line_says_who_was_compared_and_whose_client_had_no_more_to_give() -> 
         FASTER,
         Goal(subject="viewstamp, 8 sessions", at_most=20000.0),
         subjects=[
-            Subject(name="viewstamp", turns=[45000.0], client_cores=0.97),
+            Subject(name="viewstamp", turns=[45000.0], client_cores=0.97, cpu_us=30.0),
             Subject(name="viewstamp, 8 sessions", turns=[20001.0]),
-            Subject(name="NATS", turns=[9000.0], client_cores=0.9),
+            Subject(name="NATS", turns=[9000.0], client_cores=0.9, cpu_us=60.0),
         ],
     )
     assert goal_lines([record]) == [
-        ("64 callers", "45,000/s", "NATS: 9,000/s", "5 x", ">= 4 x", "yes", "both"),
-        ("  8 sessions", "20,001/s", "", "", "<= 20,000/s", "NO", ""),
+        ("64 callers", "45,000/s", "NATS: 9,000/s", "5 x", ">= 4 x", "yes", "0.50 x", "both"),
+        ("  8 sessions", "20,001/s", "", "", "<= 20,000/s", "NO", "", ""),
     ]
 
 
@@ -117,9 +119,9 @@ def test_details_show_each_subject_with_its_client_and_its_durability() -> None:
     peer = Subject(name="NATS", turns=[4.0], client_cores=0.95, durability="always", client="by hand", note="busy")
     other = Subject(name="memory", turns=[3.5], unit="MB")
     assert subject_lines(a_record(subjects=[ours, peer, other])) == [
-        ("viewstamp", "10/s", "", "1.25", "", "", "own", "majority, synced"),
-        ("NATS", "4/s", "2.50 x", "", "", "0.95, the limit", "by hand; busy", "always"),
-        ("memory", "3.50 MB", "", "", "", "", "", ""),
+        ("viewstamp", "10/s", "", "", "1.25", "", "", "own", "majority, synced"),
+        ("NATS", "4/s", "2.50 x", "", "", "", "0.95, the limit", "by hand; busy", "always"),
+        ("memory", "3.50 MB", "", "", "", "", "", "", ""),
     ]
 
 
@@ -280,6 +282,34 @@ async def test_contenders_take_turns_and_one_that_fails_costs_no_other_its_figur
         ("c", 6.0, 0.5),
     ]
     assert result.failed == ["b: gone"]
+
+
+async def test_sides_run_one_at_a_time_and_one_that_is_not_there_is_not_asked_again() -> None:
+    """Two systems that run at once share the processors, so that neither is measured."""
+    log: list[str] = []
+
+    def side(name: str, values: list[float], rounds: int = 0) -> Side:
+        async def work(seconds: float) -> Turn:
+            log.append(f"work {name}")
+            return Turn(value=values.pop(0), cpu_us=2.0)
+
+        @asynccontextmanager
+        async def start() -> AsyncIterator[list[Contender]]:
+            log.append(f"start {name}")
+            yield [Contender(name=name, peer=Nobody(), work=work)] if values else []
+            log.append(f"stop {name}")
+
+        return Side(start=start, rounds=rounds)
+
+    result = RowResult(subjects=[])
+    sides = [side("a", [1.0, 3.0]), side("absent", []), side("b", [7.0], rounds=1)]
+    await alternate(sides, options(rounds=2), result, "/s")
+    first = ["start a", "work a", "stop a", "start absent", "stop absent", "start b", "work b", "stop b"]
+    assert log == [*first, "start a", "work a", "stop a"]
+    assert [(each.name, each.turns, each.cpu_us) for each in result.subjects] == [
+        ("a", [1.0, 3.0], 2.0),
+        ("b", [7.0], 2.0),
+    ]
 
 
 async def test_a_pipeline_keeps_so_many_outstanding_and_ends_after_so_many() -> None:

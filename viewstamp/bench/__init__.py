@@ -1,13 +1,19 @@
-"""What measurements have in common: ``viewstamp bench``, and the programs in ``benchmarks/`` of a checkout.
+"""The library for measurements: ``viewstamp bench`` and the programs in ``benchmarks/`` of a checkout use it.
 
 Promises
-  * A caller awaits each of its calls before the next. The callers are in this process, the nodes in processes of
-    their own. So beside each figure stands ``client_cores``: the cores that this process was busy with. Near 1, it is
-    the callers that are measured.
-  * ``durability`` and ``filesystem`` are in every output, and memory is not passed off as a disk.
-  * What is a cluster's own is made in the current directory, on its disk, and is removed in the end, whatever ends it.
+  * The callers are in this process, the nodes in processes of their own. ``client_cores`` beside each figure is the
+    share of a processor that this process used: near 1 the callers were measured instead of the nodes.
+  * Every output has ``durability`` and ``filesystem``. Data in memory is reported as such, or refused.
+  * Files of a cluster that is made for a measurement are in the current directory, on its disk. They are removed when
+    the measurement ends, also if it fails.
 
-The pieces: ``load.py`` keeps callers going and counts; ``cluster.py`` makes a cluster, or takes one that is there, or
-leads one from this process; ``fill.py`` puts records into it; ``conditions.py`` says where and with what was measured;
-``plot.py`` draws percentiles; ``report.py`` prints.
+| module | holds |
+| --- | --- |
+| ``load.py`` | callers that await each call, calls in flight, calls at a fixed rate; the figures that they yield |
+| ``histogram.py`` | latencies, in buckets |
+| ``pace.py`` | a timer finer than those of event loops, for calls at a fixed rate |
+| ``cluster.py`` | a cluster of its own, one that exists already, or one whose leader is in this process |
+| ``fill.py`` | records for a topic |
+| ``conditions.py``, ``interpreter.py`` | machine, commit, disk, and the speed of the interpreter |
+| ``plot.py``, ``report.py`` | pictures and tables |
 """

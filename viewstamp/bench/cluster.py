@@ -94,10 +94,10 @@ def own_directory(parent: Path | None = None) -> Iterator[Path]:
 
 @asynccontextmanager
 async def own_cluster(directory: Path) -> AsyncIterator[LocalCluster]:
-    """Yield a new cluster with default settings that is RUNNING; in the end its nodes are killed."""
+    """Yield a new cluster that is RUNNING, with default settings and without fault switches; its nodes end at exit."""
     from viewstamp.local.cluster import LocalCluster
 
-    local = LocalCluster.open_or_create(directory, NODES)
+    local = LocalCluster.open_or_create(directory, NODES, chaos=False)
     nodes = list(local.nodes.values())
     async with _running(local, nodes):
         await local.wait_running(nodes, WAIT_SECONDS)
@@ -136,7 +136,7 @@ async def embedded_leader(
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.node_process import logger
 
-    local = LocalCluster.open_or_create(directory, NODES, {**PATIENCE, **(settings or {})})
+    local = LocalCluster.open_or_create(directory, NODES, {**PATIENCE, **(settings or {})}, chaos=False)
     first, *others = local.nodes.values()
     async with (
         _running(local, others),

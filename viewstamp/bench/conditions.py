@@ -1,4 +1,4 @@
-"""What stands beside every figure of a benchmark: the machine, the commit, the disk."""
+"""Conditions that are recorded beside each figure of a benchmark: machine, commit, interpreter, disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from viewstamp.bench.interpreter import loop_ns
 from viewstamp.host.disk import RealDisk
 
 __all__ = ["conditions"]
@@ -18,14 +19,22 @@ _PROBES = 100
 
 
 def conditions(directory: Path) -> dict[str, object]:
-    """Return where and with what was measured, and how long this disk takes to sync 4 KiB at the moment."""
+    """Return the conditions of a measurement in ``directory``.
+
+    ``loop_ns`` is the speed of this interpreter, see ``interpreter.py``; ``sync_ms_p50`` the median time in which the
+    disk syncs 4 KiB now.
+
+    Raises:
+      SystemExit: the directory is in memory.
+    """
     filesystem = RealDisk().filesystem(str(directory))
     if filesystem in ("tmpfs", "ramfs"):
         sys.exit(f"{directory} is on {filesystem}: memory, not a disk. Run this in a directory on a real disk.")
     return {
         "commit": _commit(),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()} ({platform.python_compiler()})",
+        "loop_ns": loop_ns(),
         "filesystem": filesystem,
         "load_average": round(os.getloadavg()[0], 2),
         "sync_ms_p50": round(_sync_seconds(directory) * 1000, 3),

@@ -1,62 +1,117 @@
-"""Keeps callers going for a while, and counts what they get done."""
+"""Keeps calls going for some seconds, and counts them, their latencies and the processor time.
+
+Three kinds of load:
+
+| function | a call begins |
+| --- | --- |
+| :func:`repeat`, :func:`drive` | when the same caller's call before it has ended |
+| :func:`keep_going` | when any call has ended, so that a fixed number is outstanding; without a task for each |
+| :func:`offer` | at a fixed rate, however long the calls before it take |
+
+Only :func:`offer` shows the latency of a system at a given load. In the other two a slow answer delays the calls behind
+it, which are then not counted as slow: the coordinated omission.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-__all__ = ["Append", "Call", "Figures", "drive", "percentile", "repeat"]
+from viewstamp.bench.histogram import Histogram
+from viewstamp.bench.pace import paced
+
+__all__ = ["Append", "Call", "Cpu", "Figures", "drive", "keep_going", "offer", "percentile", "repeat"]
 
 Append = Callable[[bytes], Awaitable[object]]
-"""Appends one record; returns once it is as durable as it is going to be."""
+"""Appends one record; returns once the record is as durable as the receipt states."""
 
 Call = Callable[[], Awaitable[object]]
+
+Cpu = Callable[[], float]
+"""Returns the processor seconds that the measured servers have used so far."""
 
 WARM_UP_SECONDS: Final = 0.5
 
 
+def _no_servers() -> float:
+    return 0.0
+
+
 @dataclass(slots=True)
 class Figures:
-    """What was measured in a window of time.
+    """The calls of one measured window of time."""
 
-    Invariants:
-      * ``latencies`` rise
-    """
-
-    latencies: array[float]
-    """Of each call that began and ended inside the window: milliseconds."""
+    latencies: Histogram
+    """Of each call that began and ended inside the window."""
     seconds: float
-    """How long the window was."""
+    """Length of the window."""
     client_cpu_seconds: float
-    """What this process, all threads of it, used of the processors meanwhile."""
-
-    def __post_init__(self) -> None:
-        self.latencies = array("d", sorted(self.latencies))
+    """Processor time of this process, all of its threads, during the window."""
+    server_cpu_seconds: float = 0.0
+    """Processor time of the servers during the window; 0.0 where they were not asked."""
 
     @property
     def count(self) -> int:
-        """How many calls began and ended inside the window."""
-        return len(self.latencies)
+        """Number of calls that began and ended inside the window."""
+        return self.latencies.count
 
     @property
     def per_second(self) -> float:
         """Calls a second."""
-        return self.count / self.seconds
+        return self.count / self.seconds if self.count else 0.0
 
     @property
     def client_cores(self) -> float:
-        """How many processors this process was busy with, on average."""
+        """Processor seconds of this process for each second of the window."""
         return self.client_cpu_seconds / self.seconds
 
+    @property
+    def cpu_us(self) -> float | None:
+        """Microseconds of processor for each call, in this process and the servers; None if there were no calls."""
+        return (self.client_cpu_seconds + self.server_cpu_seconds) / self.count * 1e6 if self.count else None
+
     def percentile_ms(self, percent: float) -> float | None:
-        """Return the time that ``percent`` of the calls did not exceed, 100 = the longest; None = there were none."""
-        return round(percentile(self.latencies, percent), 3) if self.latencies else None
+        """Return the time that ``percent`` of the calls did not exceed, 100 = the longest; None if there were none."""
+        return round(self.latencies.at(percent), 3) if self.count else None
+
+
+class _Window:
+    """The part of a run that counts: after the warm-up, until the time is over."""
+
+    def __init__(self, servers: Cpu) -> None:
+        self.latencies = Histogram()
+        self.opens = math.inf
+        self.is_over = False
+        self._servers = servers
+        self._used = (0.0, 0.0, 0.0)
+
+    @property
+    def is_open(self) -> bool:
+        return self.opens < math.inf
+
+    def open(self) -> None:
+        self._used = self._now()
+        self.opens = self._used[0]
+
+    def close(self) -> None:
+        if not self.is_open:
+            self.open()
+        if not self.is_over:
+            self.is_over = True
+            now = self._now()
+            self._used = (now[0] - self._used[0], now[1] - self._used[1], now[2] - self._used[2])
+
+    def figures(self) -> Figures:
+        return Figures(self.latencies, *self._used)
+
+    def _now(self) -> tuple[float, float, float]:
+        servers = self._servers()
+        return time.perf_counter(), time.process_time(), servers
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
@@ -66,43 +121,177 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 async def drive(
-    sessions: Sequence[Append], value: bytes, *, callers: int, seconds: float, warm_up: float = WARM_UP_SECONDS
+    sessions: Sequence[Append],
+    value: bytes,
+    *,
+    callers: int,
+    seconds: float,
+    warm_up: float = WARM_UP_SECONDS,
+    servers: Cpu = _no_servers,
 ) -> Figures:
     """Keep ``callers`` appending ``value``, dealt evenly over ``sessions``. As :func:`repeat`."""
-    return await repeat([partial(append, value) for append in sessions], callers, seconds, warm_up=warm_up)
+    calls = [partial(append, value) for append in sessions]
+    return await repeat(calls, callers, seconds, warm_up=warm_up, servers=servers)
 
 
-async def repeat(calls: Sequence[Call], callers: int, seconds: float, *, warm_up: float = WARM_UP_SECONDS) -> Figures:
+async def repeat(
+    calls: Sequence[Call],
+    callers: int,
+    seconds: float,
+    *,
+    warm_up: float = WARM_UP_SECONDS,
+    servers: Cpu = _no_servers,
+) -> Figures:
     """Keep ``callers`` going, each of which awaits its call before the next; caller ``i`` makes call ``i % len``.
 
-    They begin ``warm_up`` seconds, at most ``seconds``, before the window opens, and are waited for when it has closed.
+    They begin ``warm_up`` seconds, at most ``seconds``, before the window opens. Calls that are outstanding when it
+    closes are awaited and do not count.
 
     Raises:
-      Exception: what the first call raised that did; the others have been cancelled.
+      Exception: the first error of a call; the other callers have been cancelled.
     """
-    latencies = array("d")
+    window = _Window(servers)
+    latencies = window.latencies
     clock = time.perf_counter
-    opens, is_over = math.inf, False
 
     async def caller(call: Call) -> None:
         began = clock()
-        while not is_over:
+        while not window.is_over:
             await call()
             now = clock()
-            if began >= opens and not is_over:
-                latencies.append((now - began) * 1000)
+            if began >= window.opens and not window.is_over:
+                latencies.add((now - began) * 1000)
             began = now
 
     tasks = [asyncio.create_task(caller(calls[number % len(calls)])) for number in range(callers)]
     try:
         await asyncio.wait(tasks, timeout=min(warm_up, seconds), return_when=asyncio.FIRST_EXCEPTION)
-        opens, cpu = clock(), time.process_time()
+        window.open()
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        is_over = True
-        lasted, cpu = clock() - opens, time.process_time() - cpu
+        window.close()
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return Figures(latencies, lasted, cpu)
+    return window.figures()
+
+
+async def keep_going(
+    call: Call, outstanding: int, *, seconds: float = 0.0, count: int = 0, servers: Cpu = _no_servers
+) -> Figures:
+    """Keep ``outstanding`` calls going: for ``seconds`` after a warm-up, or until ``count`` of them have ended.
+
+    Calls that are outstanding at the end are awaited.
+
+    Raises:
+      Exception: the first error of a call.
+    """
+    loop = asyncio.get_running_loop()
+    clock = time.perf_counter
+    window = _Window(servers)
+    left = outstanding
+    begun = 0
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def begin() -> None:
+        nonlocal left, begun
+        if window.is_over or (count and begun >= count) or ended.done():
+            left -= 1
+            if not left and not ended.done():
+                ended.set_result(None)
+            return
+        begun += 1
+        began = clock()
+
+        def done(answer: asyncio.Future[object]) -> None:
+            if error := asyncio.CancelledError() if answer.cancelled() else answer.exception():
+                if not ended.done():
+                    ended.set_exception(error)
+                return
+            if began >= window.opens and not window.is_over:
+                window.latencies.add((clock() - began) * 1000)
+            begin()
+
+        asyncio.ensure_future(call()).add_done_callback(done)
+
+    watches = []
+    if seconds:
+        watches.append(loop.call_later(WARM_UP_SECONDS, window.open))
+        watches.append(loop.call_later(WARM_UP_SECONDS + seconds, window.close))
+    else:
+        window.open()
+    try:
+        for _ in range(outstanding):
+            begin()
+        await ended
+    finally:
+        for watch in watches:
+            watch.cancel()
+    window.close()
+    return window.figures()
+
+
+async def offer(
+    call: Call,
+    per_second: float,
+    seconds: float,
+    *,
+    warm_up: float = WARM_UP_SECONDS,
+    outstanding_max: int = 100_000,
+    servers: Cpu = _no_servers,
+) -> Figures:
+    """Begin ``per_second`` calls a second at evenly spaced times, whether or not those before them have ended.
+
+    A latency counts from the time at which the call was due, not from when it was made: a stall of the system delays
+    calls, and each of them counts as slow. Calls due inside the window count, also if they end after it; so
+    ``per_second`` of the result is the offered rate, unless the system did not keep up.
+
+    Args:
+      call: begins at once when called; is awaited for its end.
+      per_second: the offered rate.
+      seconds: length of the window.
+      warm_up: seconds at the same rate before the window opens.
+      outstanding_max: with this many calls outstanding the system is overloaded, and the run ends early.
+      servers: processor seconds that the servers have used.
+
+    Raises:
+      Exception: the first error of a call.
+    """
+    clock = time.perf_counter
+    window = _Window(servers)
+    outstanding = 0
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin(due: float) -> None:
+        nonlocal outstanding
+        outstanding += 1
+        is_counted = window.opens <= due and not window.is_over
+
+        def done(answer: asyncio.Future[object]) -> None:
+            nonlocal outstanding
+            outstanding -= 1
+            if error := asyncio.CancelledError() if answer.cancelled() else answer.exception():
+                if not failed.done():
+                    failed.set_exception(error)
+            elif is_counted:
+                window.latencies.add((clock() - due) * 1000)
+
+        asyncio.ensure_future(call()).add_done_callback(done)
+
+    async with paced() as next_beat:
+        began = clock()
+        made = 0
+        while (now := clock()) < began + warm_up + seconds and outstanding < outstanding_max and not failed.done():
+            if now >= began + warm_up and not window.is_open:
+                window.open()
+            while made <= (now - began) * per_second:
+                begin(began + made / per_second)
+                made += 1
+            await next_beat()
+        window.close()
+        while outstanding and not failed.done():
+            await next_beat()
+    if failed.done():
+        await failed
+    return window.figures()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_installed", "check_plot", "curve", "draw"]
 
-POINTS_A_NINE: Final = 100
+POINTS_A_NINE: Final = 50
 
 
 def check_installed(flag: str) -> None:
@@ -45,8 +45,7 @@ def curve(figures: Figures) -> tuple[list[float], list[float]]:
     """
     count = figures.count
     nines = [step / POINTS_A_NINE for step in range(int(math.log10(count) * POINTS_A_NINE) + 1)] if count else []
-    places = [min(count - 1, round(count * (1 - 10**-nine))) for nine in nines]
-    return nines, [figures.latencies[place] for place in places]
+    return nines, [figures.latencies.at(100 * (1 - 10**-nine)) for nine in nines]
 
 
 def draw(path: Path | None, title: str, measured: Mapping[str, Figures]) -> None:

@@ -83,11 +83,17 @@ class LocalCluster:
 
     @classmethod
     def open_or_create(
-        cls, directory: str | os.PathLike[str], nodes: int | None, settings: Mapping[str, str] | None = None
+        cls,
+        directory: str | os.PathLike[str],
+        nodes: int | None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        chaos: bool = True,
     ) -> LocalCluster:
         """Open the cluster in ``directory``, or make the files of a new one of ``nodes`` (None: three) nodes.
 
-        ``settings`` (``section.key`` to text) go into the files of a new cluster; one that is there must have them.
+        ``settings`` (``section.key`` to text) go into the files of a new cluster; one that is there must have them. The
+        nodes of a new one obey ``viewstamp chaos`` if ``chaos``, which costs each of their writes some function calls.
 
         Raises:
           ConfigError: there is one with another number of nodes or other settings, or it cannot be made.
@@ -96,7 +102,7 @@ class LocalCluster:
         settings = settings or {}
         if not _names(path):
             _check_actors(settings, path)
-            create_cluster(path, 3 if nodes is None else nodes, settings, chaos=True)
+            create_cluster(path, 3 if nodes is None else nodes, settings, chaos=chaos)
         cluster = cls.open(path)
         for node in cluster.nodes.values():
             node.check_settings(settings)
