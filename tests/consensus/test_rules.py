@@ -71,7 +71,7 @@ RULES = {
         "consensus/test_commit.py::test_the_commit_index_is_the_leaders_as_far_as_the_own_log_reaches",
         "consensus/test_replication.py::test_a_member_takes_no_commit_index_before_the_announcement",
         "consensus/test_rules.py::test_rule_8_nor_from_the_answer_to_a_read",
-        "wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group",
+        "wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_the_durable_end_before_the_group",
     ),
     9: (
         "consensus/test_durable.py::test_the_same_record_cut_and_appended_again_is_another_write",
@@ -102,8 +102,8 @@ RULES = {
         "consensus/test_rules.py::test_rule_15_while_joint_both_majorities_confirm_reads_and_keep_a_leader",
     ),
     16: (
-        "wal/test_recovery.py::test_what_is_unreadable_in_the_last_group_is_cut_from_there",
-        "wal/test_recovery.py::test_a_flip_below_what_a_later_group_calls_durable_is_damage",
+        "wal/test_recovery.py::test_the_unreadable_end_of_the_last_group_is_cut",
+        "wal/test_recovery.py::test_a_flip_below_a_later_groups_durable_field_is_damage",
     ),
     17: (
         "consensus/test_changes.py::test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again",

@@ -15,7 +15,7 @@ def test_a_script_does_what_it_says(path: Path, rewrite: bool) -> None:
     compare(path, Script().run, rewrite=rewrite)
 
 
-def test_every_script_begins_by_saying_what_it_shows() -> None:
+def test_every_script_begins_with_a_comment() -> None:
     assert len(SCRIPTS) >= 10
     for path in SCRIPTS:
         first = parse(path.read_text(encoding="utf-8"))[0]

@@ -1,4 +1,4 @@
-"""``make explore``: visit every world of a scope, of the code as it is or with a mistake planted."""
+"""Run by ``make explore``: visit every world of a scope, with the code as it is or with a planted mistake."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.explore.search import Result
 
 
 def main() -> int:
-    """Explore; print what was found. Returns 1 if something is broken."""
+    """Explore and print the findings. Returns 1 if an invariant is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
     parser.add_argument("scopes", nargs="*", metavar="SCOPE", help=f"one of {', '.join(SCOPES)}; none = all")
     parser.add_argument("--mutant", metavar="NAME", choices=EXPLORED, help=f"one of {', '.join(EXPLORED)}")
-    parser.add_argument("--states", type=int, metavar="N", help="stop after so many worlds")
-    parser.add_argument("--seconds", type=float, metavar="S", help="stop after so long, each scope")
+    parser.add_argument("--states", type=int, metavar="N", help="stop after N worlds")
+    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds in each scope")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.scopes if name not in SCOPES]
     if unknown:
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _tell(result: Result) -> None:
-    """Show the progress, on one line of a terminal."""
+    """Show the progress on one line of a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{result.states:,} worlds, depth {result.depth}, {result.seconds:.0f} s")
         sys.stderr.flush()

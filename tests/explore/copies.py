@@ -1,7 +1,7 @@
-"""What is done to the objects of a member as wholes: copied, compared, and told about other members.
+"""Copies, compares and renames the objects of a member as a whole.
 
-The three walk over the attributes, whatever they are, so that a new field of the core is part of the state that is
-explored from the day on which it is added.
+The three functions walk over all attributes, so a new field of the core belongs to the explored state from the day on
+which it is added.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from viewstamp.wire.batch import Batch
 __all__ = ["clone", "freeze", "rename"]
 
 _ATOMS = (int, str, bytes, type(None), Enum, TermHistory, Batch, Membership, type)
-"""Never changed once made: shared by all copies."""
+"""Types that never change after their creation; all copies share them."""
 
 _OBJECTS = (Core, RaftLog, Raft)
-"""Classes without declared fields: what they are made of is their ``__dict__``."""
+"""Classes without declared fields: their attributes are in ``__dict__``."""
 
 _SHARED = {"entropy", "options"}
-"""Attributes that are no state."""
+"""Attributes that are not part of the state."""
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ _immutable: dict[type, bool] = {}
 
 
 def clone(value: Any) -> Any:
-    """Return a copy that shares nothing with ``value`` that can change."""
+    """Return a copy that shares no mutable object with ``value``."""
     kind = type(value)
     is_immutable = _immutable.get(kind)
     if is_immutable is None:
@@ -58,7 +58,7 @@ def clone(value: Any) -> Any:
     if kind is dict:
         return {key: clone(each) for key, each in value.items()}
     if isinstance(value, tuple):
-        return value  # Of keys and numbers: nothing in it changes.
+        return value  # Its keys and values are immutable.
     copy = object.__new__(kind)
     if isinstance(value, _OBJECTS):
         vars(copy).update({name: each if name in _SHARED else clone(each) for name, each in vars(value).items()})
@@ -69,7 +69,7 @@ def clone(value: Any) -> Any:
 
 
 def freeze(value: Any) -> Hashable:
-    """Return a key: equal for two values exactly if nothing that is done with them can tell them apart."""
+    """Return a key that is equal for two values exactly if no later step can distinguish them."""
     if value is None or isinstance(value, int | str | bytes):
         return value
     if isinstance(value, Enum | type):
@@ -92,9 +92,9 @@ def freeze(value: Any) -> Hashable:
 
 
 def rename(value: Any, names: Mapping[str, str]) -> Any:
-    """Return ``value`` as it would be had the members other names: a copy, with every name in it replaced.
+    """Return a copy of ``value`` in which every member name is replaced according to ``names``.
 
-    The memberships stay as they are: who renames takes care that they name all members alike.
+    Memberships are not changed: the caller ensures that they name all members alike.
     """
     if isinstance(value, str):
         return names.get(value, value)

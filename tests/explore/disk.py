@@ -1,8 +1,8 @@
-"""What one member has made durable, and what a crash may leave of the writes that wait.
+"""The durable state of one member, and the states that a crash may leave while writes are pending.
 
-The real node sends every write through one executor, the control file's too (``viewstamp.node.log_store``): a write
-is durable no earlier than all those before it. So a crash keeps a prefix of the queue. Within one write, an append may
-keep some of its batches, and a truncation may have cut only a part of what it cuts.
+The real node sends every write, also of the control file, through one executor (``viewstamp.node.log_store``), so a
+write is durable no earlier than all writes before it. A crash therefore keeps a prefix of the queue. Within one write,
+it may keep some batches of an append, or a part of the cut of a truncation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Disk", "left_by_a_crash"]
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """The durable state of one member; immutable, so that worlds share it."""
+    """The durable state of one member; immutable, so that worlds can share it."""
 
     term: Term = Term(0)
     vote: str = ""
@@ -34,12 +34,12 @@ class Disk:
     recovering_until: tuple[Term, Index] | None = None
     lost_power: bool = False
     synced_end: Index | None = None
-    """In interval mode: the end that every write but an append syncs; None = every write is synced."""
+    """In interval mode: the end that every write except an append syncs; None = every write is synced."""
     begin: Index = Index(1)
-    """Where the log begins, after a record of ``begin_term``."""
+    """The first index of the log; the record before it has ``begin_term``."""
     begin_term: Term = Term(0)
     snapshot: SnapshotPoint | None = None
-    """The newest snapshot file, which is whole."""
+    """The newest snapshot file, which is intact."""
 
     @property
     def end(self) -> Index:
@@ -51,7 +51,7 @@ class Disk:
 
     @property
     def pair(self) -> tuple[Term, Index]:
-        """What the member would advertise."""
+        """The viewstamp that the member would advertise."""
         return self.history.advertised(self.end).last_term, self.end
 
     def written(self, write: Write) -> Disk:
@@ -62,7 +62,7 @@ class Disk:
         return replace(after, synced_end=after.end)
 
     def without_unsynced(self, end: Index) -> Disk:
-        """Return the disk after a power loss that left the log up to ``end``, as ``node.recovering`` marks it."""
+        """Return the disk after a power loss that left the log up to ``end``, marked as by ``node.recovering``."""
         if self.history.last_term < self.term:
             return self.cut(end)
         pair = self.recovering_until or (self.history.last_term, Index(UNKNOWN_END))
@@ -87,35 +87,38 @@ class Disk:
                 raise AssertionError(f"{write} is not part of this world")
 
     def cut(self, end: Index) -> Disk:
-        """Return the disk with the log up to ``end``; what was known to be committed beyond is not known any more."""
+        """Return the disk with the log cut at ``end``; a commit hint beyond it is lowered to ``end``."""
         kept = tuple(batch for batch in self.batches if batch.end <= end)
         return replace(self, batches=kept, commit_hint=min(self.commit_hint, end))
 
     def with_snapshot(self, point: SnapshotPoint) -> Disk:
-        """Return the disk with one more snapshot file: the newest counts."""
+        """Return the disk with one more snapshot file; the newest one counts."""
         if self.snapshot is not None and self.snapshot.end >= point.end:
             return self
         return replace(self, snapshot=point)
 
     def without_before(self, end: Index) -> Disk:
-        """Return the disk with the log from ``end`` on: what is before is in the snapshot."""
+        """Return the disk with the log from ``end`` on; the records before it are in the snapshot."""
         kept = tuple(batch for batch in self.batches if batch.first_index >= end)
         return replace(self, batches=kept, begin=end, begin_term=self.term_of(Index(end - 1)))
 
     def term_of(self, index: Index) -> Term:
-        """Return the term in the header of the record at ``index``; 0 where it is not there."""
+        """Return the term in the header of the record at ``index``; 0 if the log does not contain it."""
         if index == self.begin - 1:
             return self.begin_term
         return next((each.term for each in self.batches if each.first_index <= index < each.end), Term(0))
 
     def holds(self, point: SnapshotPoint) -> bool:
-        """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+        """Return whether the log holds the snapshot's last record.
+
+        Its term must be the same in its header and in the history.
+        """
         last = Index(point.end - 1)
         is_described = self.history.starts[0].begin <= last and self.history.term_at(last) == point.last_term
         return is_described and self.end >= point.end and self.term_of(last) == point.last_term
 
     def recovered(self) -> Disk:
-        """Settle log and newest snapshot (protocol rule 19); it can be repeated."""
+        """Reconcile the log with the newest snapshot (protocol rule 19); repeating it changes nothing."""
         point = self.snapshot
         if point is None or self.holds(point):
             return self
@@ -123,7 +126,7 @@ class Disk:
         return replace(settled, commit_hint=point.end)
 
     def stored(self, hint: Membership) -> Stored:
-        """Build what a core starts from, as ``viewstamp.node.replay`` does; the whole log is in memory."""
+        """Return the initial state of a core, built as by ``viewstamp.node.replay``; the whole log is in memory."""
         base = self.snapshot
         memberships = [base.membership if base is not None else MembershipEntry(Index(0), Term(0), hint)]
         for batch in self.batches:
@@ -145,7 +148,7 @@ class Disk:
 
 
 def left_by_a_crash(disk: Disk, writes: Sequence[Write]) -> list[Disk]:
-    """Return every disk that a crash may leave of ``disk`` while ``writes`` are under way, the least first."""
+    """Return every disk that a crash may leave while ``writes`` are pending, the one with the fewest writes first."""
     found = [disk]
     for write in writes:
         found.extend(_torn(disk, write))

@@ -1,4 +1,4 @@
-"""Which scope finds each planted mistake: after how many worlds, and by which invariant."""
+"""The scope that finds each planted mistake, with the number of worlds visited until then and the broken invariant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["FINDS", "NOT_POSSIBLE", "Find"]
 
 
 class Find(NamedTuple):
-    """A mutant, the scope that finds it, how many worlds were visited by then, steps of the trace, the invariant."""
+    """A mutant, its scope, the number of worlds visited until it is found, the steps of the trace, the invariant."""
 
     mutant: str
     scope: str
@@ -47,12 +47,15 @@ FINDS = (
     Find("leave-joint-early", "replacing", 8_993, 39, "LeaderComplete"),
     Find("count-learners", "learning", 6_064, 18, "CommitOnQuorum"),
 )
-"""In the order of the protocol's rules; the worlds as measured, the trace is a shortest one."""
+"""In the order of the protocol's rules. The numbers of worlds are measured; each trace is a shortest one."""
 
 NOT_POSSIBLE = (
     ("completion-by-index", "diverged-slow"),
     ("completion-uncounted", "diverged-slow"),
     ("install-history-first", "snapped"),
 )
-"""Mistakes that another rule makes good, in these scopes: each of two rules keeps a late completion out, and a start
-settles a log that does not hold its snapshot, whatever the history says."""
+"""Mistakes that another rule makes harmless in these scopes.
+
+Two rules each keep out a late completion. And a start reconciles a log that does not hold its snapshot, whatever the
+history contains.
+"""

@@ -1,18 +1,18 @@
-"""One member as it is explored: the real core, its disk, the writes on their way to it; and all that can happen to it.
+"""One explored member: the real core, its disk and its pending writes, and every input that can happen to it.
 
-Time is taken out. What the core does when a timeout is over is an input of its own, and between inputs every timer
-stands where it restrains nothing: nobody withholds a vote because it hears a leader. This allows more than the real
-thing, never less. A pre-vote writes nothing and promises nothing, so a campaign begins with the vote.
+Time is removed. A timeout is an input of its own, and between inputs each timer is set to a value that restrains
+nothing: for example, no member withholds a vote because it has a leader. The model thus allows every behaviour of the
+real core, and more. A pre-vote writes nothing and promises nothing, so a campaign begins with the vote.
 
-Durable and told are one input: what is written and not told is seen by nobody but a crash, and a crash keeps any
-prefix of what is under way.
+A write becomes durable and is reported to the core in one input. Only a crash could see the time between the two, and a
+crash keeps any prefix of the pending writes anyway.
 
-With ``slow_disks`` a write is an input like others. Without, it follows the input that asks for it at once, and a crash
-amid the two is an input of its own (:class:`Taken`). That leaves nothing out but what completions that overtake each
-other could do: until its write is durable, a member that votes, takes an announcement or wins answers nothing. So it
-could as well get the completion later. An append that is not durable is not acknowledged and not voted with, so it
-could as well arrive later, or be cut off by a crash. The exception are a leader's own records: they are at its
-followers before they are on its disk, and stay in its way when it leads no more.
+With ``slow_disks`` a write is an input like others. Otherwise it directly follows the input that requests it, and a
+crash between the two is an input of its own (:class:`Taken`). This omits only the behaviours in which completions
+overtake each other. A member that votes, accepts an announcement or wins sends no answer until its write is durable, so
+the completion could as well arrive later. An append that is not durable is neither acknowledged nor used in a vote, so
+it could as well arrive later or be lost in a crash. A leader's own records are the exception: followers may have them
+before the leader's disk does, and they stay in its log when it no longer leads.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from viewstamp.wire.batch import build_batch
 __all__ = ["Input", "Member", "Pending", "Sent", "SnapshotFile", "Taken", "inputs", "start", "take"]
 
 FOR_EVER = (Term(2**31), Index(2**62))
-"""A pair that nobody regains: a member that holds another's identity, or knows nothing of its own."""
+"""A viewstamp that no member reaches: for a member with another's identity, or one that has lost its own state."""
 
 
 class Input(NamedTuple):
-    """What happens to a member: a word, and of how much (``number``) or whom (``name``)."""
+    """An input to a member: its kind (``word``), with an amount (``number``) or a member (``name``)."""
 
     word: str
     number: int = 0
@@ -63,13 +63,13 @@ class _NoEntropy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFile(Message):
-    """What the node of a leader that offers its snapshot sends besides: the file, as far as the core is told of it."""
+    """The snapshot file that the node of a leader sends with its offer, as far as the core uses it."""
 
     point: SnapshotPoint
 
 
 class Sent(NamedTuple):
-    """A message that has left, and what its sender had on its disk then."""
+    """A sent message, and the disk of its sender at that moment."""
 
     message: Message
     disk: Disk
@@ -77,23 +77,23 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """The writes of one Ready on their way to the disk, and what follows when the last is durable."""
+    """The writes of one Ready that are pending, and the messages to send when the last one is durable."""
 
     writes: list[Write]
     notice: Viewstamp
     after: list[Message]
     is_own: bool = False
-    """Whether there are records among them that this member has appended as the leader."""
+    """Whether they contain records that this member appended as the leader."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What an input makes of a member: the member then, what it has sent, and what a crash amid it leaves."""
+    """The result of an input: the member afterwards, its messages, and the states that a crash during it leaves."""
 
     member: Member
     sent: list[Sent] = field(default_factory=list)
     crashed: list[tuple[Disk, list[Sent]]] = field(default_factory=list)
-    """The disk, and what it had sent until then."""
+    """The disks, and the messages sent until then."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,10 @@ class Member:
     disk: Disk
     queue: list[Pending] = field(default_factory=list)
     is_resumed: bool = False
-    """Whether its process has started in the term that it is in: what it then wrote in that term is another thing."""
+    """Whether the process started within the current term.
+
+    Its earlier messages of that term are then of another life.
+    """
 
     @property
     def core(self) -> Core:
@@ -116,7 +119,7 @@ class Member:
 
 
 def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
-    """Start a member from what its disk holds."""
+    """Start a member from the contents of its disk."""
     options = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=not scope.has_gate)
     disk = disk.recovered()
     member = Member(Raft(me, options, disk.stored(hint), _NoEntropy()), disk, is_resumed=disk.term > 0)
@@ -127,13 +130,13 @@ def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
     while not scope.slow_disks and member.queue:
         _write(member, sent)
         _turn(member, sent, scope)
-    assert not sent, "a member that starts says nothing"
+    assert not sent, "a member sends nothing while it starts"
     _calm(member, scope)
     return member
 
 
 def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -> Iterator[Input]:
-    """Return what can happen to a member by itself."""
+    """Return the inputs that are possible without a message."""
     core = member.core
     if member.queue:
         yield Input("write")
@@ -178,10 +181,10 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
 
 
 def take(before: Member, what: Input, message: Message | None, hint: Membership, scope: Scope) -> Taken | None:
-    """Return what an input makes of a member; None = the input is not possible, or out of bounds.
+    """Return the result of an input; None = it is impossible or out of bounds.
 
     Raises:
-      AssertionError, BrokenRuleError, ContradictionError: the core says that something is broken.
+      AssertionError, BrokenRuleError, ContradictionError: the core reports a broken rule.
     """
     if what.word in _RESTARTS:
         return Taken(_RESTARTS[what.word](before, what.number, hint, scope))
@@ -211,8 +214,8 @@ def take(before: Member, what: Input, message: Message | None, hint: Membership,
     return Taken(member, sent, crashed)
 
 
-def _is_said(message: Message, scope: Scope) -> bool:
-    """Say whether a message is sent; any may be lost, these are in a scope without them."""
+def _is_sent(message: Message, scope: Scope) -> bool:
+    """Return whether a message is sent. Any message may be lost; a scope can exclude these kinds altogether."""
     match message:
         case TermResponse():
             return scope.answers_terms
@@ -223,13 +226,13 @@ def _is_said(message: Message, scope: Scope) -> bool:
 
 
 def _turn(member: Member, sent: list[Sent], scope: Scope) -> None:
-    """Do what the core wants done."""
+    """Perform the actions that the core requests."""
     ready = member.raft.ready()
     if ready is None:
         return
     assert not ready.fetches, "the whole log is in memory"
     for each in ready.messages:
-        if _is_said(each, scope):
+        if _is_sent(each, scope):
             sent.append(Sent(each, member.disk))
         if isinstance(each, SnapshotOffer):
             assert member.disk.snapshot is not None
@@ -237,10 +240,10 @@ def _turn(member: Member, sent: list[Sent], scope: Scope) -> None:
             sent.append(Sent(carried, member.disk))
     if ready.durable is None:
         return
-    after = [each for each in ready.messages_after_durable if _is_said(each, scope)]
+    after = [each for each in ready.messages_after_durable if _is_sent(each, scope)]
     last = member.queue[-1] if member.queue else None
     if last is not None and not ready.writes and not last.writes and last.notice == ready.durable:
-        # As if it had come in the turn before: the same question, asked again and again, is one answer more.
+        # Merge it with the turn before, because a repeated identical question only adds one more answer.
         last.after.extend(each for each in after if each not in last.after)
         last.after.sort(key=repr)
     else:
@@ -280,7 +283,7 @@ def _campaign(member: Member, _: str) -> bool:
 
 
 def _snapshot(member: Member, _: str) -> bool:
-    """Take a snapshot of what is applied and durable here, then drop the log before it."""
+    """Take a snapshot of the applied and durable records, then drop the log before it."""
     core = member.core
     end = min(core.log.handed_end, core.log.durable_end)
     if core.installing or member.queue or end <= member.disk.begin:
@@ -302,7 +305,7 @@ def _snapshot(member: Member, _: str) -> bool:
 
 
 def _install(member: Member, point: SnapshotPoint) -> bool:
-    """Have a snapshot installed whose file has come; one that cannot be installed now comes later."""
+    """Install a received snapshot file; one that cannot be installed now arrives later."""
     before = member.disk
     member.disk = before.with_snapshot(point)
     return member.raft.install(point) is not None and member.disk is not before
@@ -402,19 +405,22 @@ def _crash(before: Member, kept: int, hint: Membership, scope: Scope) -> Member:
 
 
 def _damage(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
-    """Lose durable records: recovery stores the pair that it would have advertised, and only then cuts (rule 17)."""
+    """Lose durable records.
+
+    Recovery stores the viewstamp that the member would have advertised before it cuts the log (rule 17).
+    """
     disk = before.disk
     pair = max(disk.pair, disk.recovering_until or disk.pair)
     return start(before.core.me, replace(disk.cut(Index(end)), recovering_until=pair), hint, scope)
 
 
 def _power(before: Member, end: int, hint: Membership, scope: Scope) -> Member:
-    """Lose power in interval mode: what was appended since the last sync is gone from ``end`` on."""
+    """Lose power in interval mode: records appended since the last sync are gone from ``end`` on."""
     return start(before.core.me, before.disk.without_unsynced(Index(end)), hint, scope)
 
 
 def _wipe(before: Member, _: int, hint: Membership, scope: Scope) -> Member:
-    """Lose the disk: the old identity stays a voter, and is recovering for ever (rule 18)."""
+    """Lose the disk: the old identity stays a voter and is recovering for ever (rule 18)."""
     return start(before.core.me, Disk(recovering_until=FOR_EVER), hint, scope)
 
 
@@ -425,7 +431,7 @@ _RESTARTS = {"crash": _crash, "damage": _damage, "power": _power, "wipe": _wipe}
 
 
 def _calm(member: Member, scope: Scope) -> None:
-    """Set every timer to where it restrains nothing, and what only counts to where it began."""
+    """Set every timer to a value that restrains nothing, and every counter to its initial value."""
     core = member.core
     core.wall_us = 0
     core.patience.forget()

@@ -1,4 +1,4 @@
-"""Mistakes that the explorer finds, beside those of ``tests.mutants``: planted in the same way."""
+"""Mistakes that only the explorer finds, planted in the same way as those of ``tests.mutants``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["EXPLORED"]
 
 @contextmanager
 def both(*plants: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Plant several as one."""
+    """Plant several mistakes as one."""
     with ExitStack() as planted:
         for plant in plants:
             planted.enter_context(plant())
@@ -32,7 +32,7 @@ def both(*plants: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
 
 
 def completion_uncounted() -> AbstractContextManager[None]:
-    """Any completion of the present term ends an installation, also that of a write which was made before it."""
+    """Any completion of the current term ends an installation, even that of an earlier write."""
 
     def begin_installing(self: Core) -> None:
         self.installing = True
@@ -42,12 +42,12 @@ def completion_uncounted() -> AbstractContextManager[None]:
 
 
 def completion_by_index_uncounted() -> AbstractContextManager[None]:
-    """Neither the term nor the number of a completion is looked at: each of the two alone is enough."""
+    """The core checks neither the term nor the number of a completion, each of which would be enough."""
     return both(completion_uncounted, MUTANTS["completion-by-index"].plant)
 
 
 def completion_by_record() -> AbstractContextManager[None]:
-    """The notice carries the term in the header of the last record, and is believed if that record is still there."""
+    """The completion carries the term in the header of the last record, and counts if that record is still there."""
 
     def durable_viewstamp(self: Core) -> Viewstamp:
         last = Index(self.log.end - 1)
@@ -95,7 +95,7 @@ def extend_stored_history() -> AbstractContextManager[None]:
 
 
 def commit_unannounced() -> AbstractContextManager[None]:
-    """Two sides: the leader tells with the announcement up to where is committed, the member believes it at once."""
+    """The leader sends the commit index with the announcement, and the member uses it at once."""
     is_announced = follower.is_announced
 
     def believe(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
@@ -140,7 +140,7 @@ def commit_by_counting() -> AbstractContextManager[None]:
 
 
 def forget_recovery() -> AbstractContextManager[None]:
-    """A member whose disk lost something, or all, goes on as if nothing had been there."""
+    """A member whose disk lost some or all of its data continues as if nothing had been there."""
     original = Disk.stored
 
     def stored(self: Disk, hint: Membership) -> Stored:
@@ -150,7 +150,7 @@ def forget_recovery() -> AbstractContextManager[None]:
 
 
 def recovering_until_committed() -> AbstractContextManager[None]:
-    """Having all that is committed, as the leader says, is taken for having all that was lost."""
+    """A member that has all records up to the leader's commit index takes its lost ones for regained."""
 
     def maybe_end_recovery(self: Core) -> None:
         is_caught_up = self.announced_number > 0 and self.log.durable_end >= self.log.commit_end
@@ -162,7 +162,7 @@ def recovering_until_committed() -> AbstractContextManager[None]:
 
 
 def count_new_voters_only() -> AbstractContextManager[None]:
-    """While the membership is joint the voters of before are not asked."""
+    """While the membership is joint, the old voters do not count."""
     is_majority, majority_end = standing.is_majority, standing.majority_end
 
     def is_majority_of_new(membership: Membership, members: Iterable[NodeId]) -> bool:
@@ -197,7 +197,7 @@ def leave_joint_early() -> AbstractContextManager[None]:
 
 
 def change_unguarded() -> AbstractContextManager[None]:
-    """One step, not joint; whatever of this term, or of the change before, is committed or not."""
+    """A change in one step, not joint, even if neither a record of this term nor the last change is committed."""
 
     def change(core: Core, wanted: Change) -> Viewstamp:
         if core.leader != core.me:
@@ -208,7 +208,7 @@ def change_unguarded() -> AbstractContextManager[None]:
 
 
 def keep_history_at_reset() -> AbstractContextManager[None]:
-    """A start that finds a snapshot which the log does not hold resets the log, and keeps the history."""
+    """A start with a snapshot that the log does not hold resets the log, but keeps the history."""
 
     def recovered(self: Disk) -> Disk:
         point = self.snapshot
@@ -232,7 +232,7 @@ def install_history_first() -> AbstractContextManager[None]:
 
 
 def common_prefix() -> AbstractContextManager[None]:
-    """The common point is looked for behind the longest common prefix of the histories, trimmed or not."""
+    """The search for the common point begins behind the longest common prefix of the histories, trimmed or not."""
     original = term_history.common_point
 
     def common_point(leader: TermHistory, leader_end: Index, member: TermHistory, member_end: Index) -> Index | None:
@@ -265,7 +265,11 @@ EXPLORED: dict[str, Mutant] = {
             Mutant("extend-stored-history", "a winner extends the stored history", extend_stored_history),
             Mutant("commit-unannounced", "the commit end is taken before the announcement", commit_unannounced),
             Mutant("votes-acknowledge", "an end in a vote counts as an acknowledgement", votes_acknowledge),
-            Mutant("commit-by-counting", "what a quorum holds is committed, term start or not", commit_by_counting),
+            Mutant(
+                "commit-by-counting",
+                "a record on a quorum is committed, even before a record of the term is",
+                commit_by_counting,
+            ),
             Mutant("forget-recovery", "a damaged or wiped disk comes back as if it were whole", forget_recovery),
             Mutant("keep-history-at-reset", "a start resets the log and keeps its history", keep_history_at_reset),
             Mutant("install-history-first", "a snapshot's history is stored before the reset", install_history_first),
@@ -280,4 +284,4 @@ EXPLORED: dict[str, Mutant] = {
         )
     },
 }
-"""By name."""
+"""The mutants by name."""

@@ -1,4 +1,4 @@
-"""How much of the world is explored: the bounds, and what may happen within them."""
+"""The bounds of an exploration, and the inputs that are allowed within them."""
 
 from __future__ import annotations
 
@@ -11,56 +11,73 @@ __all__ = ["Scope"]
 class Scope:
     """Bounds of one exploration.
 
-    What is not bounded: in which order messages arrive, how often, and which never do; in which order members act.
+    The order of messages, their loss and duplication, and the order in which members act are not bounded.
     """
 
     members: int = 3
     spares: int = 0
-    """So many members more, that are not in the first membership."""
+    """Number of further members, which are not in the first membership."""
     terms: int = 2
-    """Nobody stands for a term above this one."""
+    """The highest term; no member campaigns for a higher one."""
     records: int = 1
-    """Nothing is proposed to a log that holds so many records."""
+    """Length of the log at which proposals end."""
     crashes: int = 0
-    """Crashes with a restart, in all; each keeps any prefix of the writes under way. Damage and wipes are crashes."""
+    """Total number of crashes with a restart; each keeps any prefix of the pending writes.
+
+    Damages and wipes are crashes.
+    """
     announcements: int = 2
-    """The most announcements of one leader to one member; what would lead to one more does not arrive."""
+    """Highest number of announcements from one leader to one member.
+
+    Messages that would cause another do not arrive.
+    """
     changes: int = 0
-    """Changes of the membership, in all."""
+    """Total number of membership changes."""
     removed: tuple[str, ...] = ()
-    """Who may be removed."""
+    """Members that may be removed."""
     added: tuple[str, ...] = ()
-    """Who may be added, as a voter; "x>y": x in the place of y."""
+    """Members that may be added as voters; "x>y" puts x in the place of y."""
 
     slow_disks: bool = False
-    """Every write takes time, in which its member hears others. Without: only a leader's own records do; see
-    ``member.py``."""
+    """Every write takes time, during which its member receives messages.
+
+    If False, only the writes of a leader's own records do; see ``member.py``.
+    """
     has_gate: bool = False
-    """The whole protocol: a leader begins with a membership record, and takes proposals when it is committed. Without:
-    the core's ``sync_only``, and proposals at any time, which is more than it allows, and has shorter logs."""
+    """Explore the whole protocol: a leader begins with a membership record and accepts proposals once it is committed.
+
+    If False, the core runs with ``sync_only`` and accepts proposals at any time, which allows more and keeps logs
+    shorter.
+    """
     quits: bool = False
     """A leader may step down without a higher term (check-quorum)."""
     tells: bool = False
-    """A leader may tell its members, that hold everything, of a commit that no append will carry."""
+    """A leader may send members that hold all records a commit index that no append will carry."""
     asks: bool = False
-    """A leader may lose patience, and ask the members anew that have not answered."""
+    """A leader may time out waiting for members and ask them again."""
     refuses: bool = False
-    """Votes that are refused are said. A candidate without a vote and one with a refused vote can do the same."""
+    """Refused votes are answered. A candidate without an answer and one with a refusal can take the same steps."""
     answers_terms: bool = False
-    """A request of a lower term is answered with the own one."""
+    """A request of a lower term is answered with the own term."""
     loses: bool = False
-    """A member may take its leader for dead, which it is or is not."""
+    """A member may take its leader for dead, rightly or wrongly."""
     transfers: bool = False
-    """A leader may hand over to a member that holds everything."""
+    """A leader may transfer leadership to a member that holds all records."""
     snapshots: bool = False
-    """A member may take a snapshot of what it has applied, and drop the log before; who needs that is sent it."""
+    """A member may snapshot its applied records and drop the log before.
+
+    A member that needs those is sent the snapshot.
+    """
     damages: bool = False
     """A crash may also lose durable records at the end of the log."""
     powers: bool = False
-    """A crash may also be a power loss in interval mode: it takes records that were appended since the last write of
-    another kind, whatever was acknowledged. With one crash in all, since all lives of a member have one number."""
+    """A crash may also be a power loss in interval mode.
+
+    It takes records, even acknowledged ones, that were appended since the last write of another kind. Allow one crash
+    in all, because all lives of a member share one number.
+    """
     wipes: bool = False
     """A crash may also lose the whole disk."""
 
     keeps_old: bool = False
-    """Messages are kept that can have no effect any more: by the code as it is, not as a mutant has it."""
+    """Keep messages that can no longer have an effect in the code as it is; a mutant may still react to them."""

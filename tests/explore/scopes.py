@@ -1,4 +1,4 @@
-"""The scopes that are explored, by name, and how many worlds each has."""
+"""The explored scopes, by name, with the number of their worlds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SCOPES", "Exploration", "explore"]
 
 
 class Exploration(NamedTuple):
-    """A scope, and where it begins."""
+    """A scope and its initial world."""
 
     sentence: str
     scope: Scope
@@ -28,7 +28,7 @@ SCOPES = {
     "t2": Exploration("two terms", Scope(announcements=1)),
     "t1-crash": Exploration("one term, a crash", Scope(terms=1, crashes=1)),
     "t2-quits": Exploration("two terms, leaders give up", Scope(announcements=1, quits=True)),
-    "t2-tells": Exploration("two terms, commits are told at once", Scope(announcements=1, tells=True)),
+    "t2-tells": Exploration("two terms, commits are sent at once", Scope(announcements=1, tells=True)),
     "t2-loses": Exploration("two terms, leaders are taken for dead", Scope(announcements=1, loses=True)),
     "t2-refuses": Exploration("two terms, refusals are said", Scope(announcements=1, refuses=True)),
     "t2-gate": Exploration(
@@ -82,7 +82,7 @@ SCOPES = {
         changing,
     ),
 }
-"""By name."""
+"""The scopes by name."""
 
 
 def explore(

@@ -1,8 +1,10 @@
-"""Breadth first through all worlds of a scope: each is visited once, and the first trace that breaks is a shortest.
+"""Breadth-first search through all worlds of a scope.
 
-Of a visited world only a hash of 64 bits is kept, and the number of the world before it. Two worlds with one hash would
-hide one of them: with a million worlds the chance is one in thirty million. A trace is found again by walking forward
-along the hashes.
+Each is visited once, and the first failing trace is a shortest one.
+
+For a visited world, the search keeps only a 64-bit hash and the number of the preceding world. Two worlds with the same
+hash would hide one of them: with a million worlds the chance is one in thirty million. A trace is reconstructed by
+walking forward along the hashes.
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ __all__ = ["Result", "search"]
 
 @dataclass(kw_only=True)
 class Result:
-    """What a search has found."""
+    """The result of a search."""
 
     states: int = 0
-    """Distinct worlds."""
+    """Number of distinct worlds."""
     transitions: int = 0
     depth: int = 0
-    """Steps from the start to the farthest world that was visited."""
+    """Number of steps from the start to the farthest visited world."""
     is_exhausted: bool = False
-    """Whether there was nothing left to visit."""
+    """Whether all reachable worlds were visited."""
     broken: Broken | None = None
     trace: list[str] = field(default_factory=list)
-    """How to get from the start to what is broken, in words."""
+    """The steps from the start to the broken world, in words."""
     seconds: float = 0.0
     member_states: int = 0
     calls: int = 0
-    """How often a real core was asked."""
+    """Number of calls of a real core."""
 
     def __str__(self) -> str:
         end = "exhausted" if self.is_exhausted else "not exhausted"
@@ -55,14 +57,14 @@ def search(
     prefix: Sequence[str] = (),
     progress: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """Visit every world that can be reached from ``start`` (default: nothing has happened), until one is broken.
+    """Visit every world that can be reached from ``start`` (default: the first world), until one is broken.
 
     Args:
       world: the scope.
-      start: where to begin.
-      states_max: stop after so many.
-      seconds_max: stop after so long.
-      prefix: how ``start`` was reached, in words.
+      start: the initial world.
+      states_max: the number of worlds after which the search stops.
+      seconds_max: the time after which the search stops, in seconds.
+      prefix: the steps that led to ``start``, in words.
       progress: called after each 20,000 worlds.
     """
     began = time.monotonic()
@@ -109,7 +111,7 @@ def search(
 
 
 def _trace(world: World, first: State, parents: array[int], hashes: array[int], number: int) -> list[str]:
-    """Walk from ``first`` to the world of that number, and to what is broken behind it, with names that stay."""
+    """Walk from ``first`` to that world and one step further, to the broken one, without renaming members."""
     path: list[int] = []
     while number > 0:
         path.append(hashes[number])
@@ -129,7 +131,7 @@ def _trace(world: World, first: State, parents: array[int], hashes: array[int], 
 
 
 def describe(world: World, state: State, step: Step) -> str:
-    """Say a step in words."""
+    """Describe a step in words."""
     me = world.names[step.member]
     what = step.what
     words = " ".join(map(str, (me, *what))).rstrip(" 0")
@@ -138,6 +140,6 @@ def describe(world: World, state: State, step: Step) -> str:
         words = f"{me} receives {world.messages.all[what.number]}"
     elif what.word == "write":
         writes = ", ".join(map(str, member.queue[0].writes)) or "nothing"
-        words = f"{me} has durable, and is told: {writes}"
+        words = f"{me} completes: {writes}"
     left = world.left_by(state, step)
     return words if left is None else f"{words}, and crashes amid that; it starts with {left.disk}"

@@ -1,4 +1,4 @@
-"""Where an exploration begins when the whole way would be too long: a few steps by hand, checked like all others."""
+"""Initial worlds for explorations that would otherwise be too deep: a few scripted steps, checked like all others."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ __all__ = ["Script", "changing", "diverged", "halfway", "leading", "nothing", "o
 
 
 class Script:
-    """Steps by hand: who does what, who hears whom. What nobody delivers stays under way, or is dropped."""
+    """Takes scripted steps: inputs to members, and deliveries. Undelivered messages stay pending or are dropped."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.state = world.first()
         self.trace: list[str] = []
         self.heard: set[int] = set()
-        """What has been delivered: here nothing comes twice."""
+        """The delivered messages; a script delivers each once."""
 
     def do(self, me: str, word: str, number: int = 0, name: str = "") -> None:
-        """Let something happen to a member: ``campaign``, ``write``, ``propose``, ``crash`` and how much it keeps."""
+        """Give a member an input.
+
+        For example ``campaign``, ``write``, ``propose``, or ``crash`` with the number of writes that it keeps.
+        """
         self._step(Step(self.world.names.index(NodeId(me)), Input(word, number, name)))
 
     def deliver(self, *, to: str, by: str | None = None, kind: type[Message] = Message) -> None:
-        """Deliver what is under way to a member, once each, in the order in which it came into the world."""
+        """Deliver the pending messages to a member, once each, in the order of their creation."""
         at = self.world.names.index(NodeId(to))
         for number in self.state.messages:
             message = self.world.messages.all[number]
@@ -49,13 +52,13 @@ class Script:
                 return
 
     def elect(self, me: str, *others: str) -> None:
-        """Make a member the leader, of ``others`` too."""
+        """Make a member the leader of itself and ``others``."""
         self.do(me, "campaign")
         self.settle(me, *others)
         assert self.member(me).is_leading, f"{me} does not lead"
 
     def rest(self) -> None:
-        """Start all members anew, with what they have written; drop all that is under way. Bounds count from here."""
+        """Restart all members from their written state and drop all pending messages. The bounds count from here."""
         for me in self.world.names:
             while self.member(me).queue:
                 self.do(me, "write")
@@ -63,11 +66,11 @@ class Script:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all that is under way; bounds count from here."""
+        """Drop all pending messages. The bounds count from here."""
         self.state = self.state._replace(messages=(), crashes=0, changes=0)
 
     def member(self, me: str) -> Member:
-        """Return a member as it is now."""
+        """Return a member in its current state."""
         return self.world.members.all[self.state.members[self.world.names.index(NodeId(me))]]
 
     def _step(self, step: Step, *, is_needed: bool = True) -> None:
@@ -75,24 +78,24 @@ class Script:
         follows = self.world.step(self.state, step)
         assert not isinstance(follows, Broken), f"{words}: {follows}"
         if follows is None:
-            assert not is_needed, f"{words}: that does nothing"
+            assert not is_needed, f"{words}: the step changes nothing"
             return
         self.state = follows
         self.trace.append(words)
 
 
 def nothing(_: Script) -> None:
-    """Begin where nothing has happened."""
+    """Begin with the first world, in which nothing has happened."""
 
 
 def diverged(script: Script) -> None:
-    """n1 has a record of term 1 alone, n2 one of term 2 alone: the beginning of figure 8 of the Raft paper."""
+    """n1 alone has a record of term 1, n2 alone one of term 2: the beginning of figure 8 of the Raft paper."""
     diverge(script)
     script.rest()
 
 
 def diverge(script: Script) -> None:
-    """The same, but n2 leads yet."""
+    """The same as ``diverged``, but n2 still leads."""
     script.elect("n1", "n2")
     script.do("n1", "propose")
     script.rest()
@@ -101,7 +104,7 @@ def diverge(script: Script) -> None:
 
 
 def outgrown(script: Script) -> None:
-    """n1 has two records of term 1 alone: its log is the longest, and of an old term as soon as there is another."""
+    """n1 alone has two records of term 1: its log is the longest, but of an old term as soon as there is a new one."""
     script.elect("n1", "n2")
     script.do("n1", "propose")
     script.do("n1", "propose")
@@ -109,7 +112,7 @@ def outgrown(script: Script) -> None:
 
 
 def halfway(script: Script) -> None:
-    """n1 has two records of term 1, n2 the first of them, none is committed: the next term begins behind n2's end."""
+    """n1 has two records of term 1, n2 has the first; neither is committed. The next term begins behind n2's end."""
     script.elect("n1", "n2")
     script.do("n1", "propose")
     script.deliver(to="n2", by="n1")
@@ -118,7 +121,7 @@ def halfway(script: Script) -> None:
 
 
 def snapped(script: Script) -> None:
-    """n1 has a record of term 1 alone, n2 and n3 one of term 2: n2 in a snapshot only, and its history is trimmed."""
+    """n1 alone has a record of term 1, n2 and n3 one of term 2, n2 only in a snapshot; its history is trimmed."""
     diverge(script)
     script.settle("n2", "n3")
     script.do("n2", "snapshot")
@@ -128,7 +131,7 @@ def snapped(script: Script) -> None:
 
 
 def replacing(script: Script) -> None:
-    """n1 leads; n4 has caught up as a learner in n3's place, and is a voter beside n3 in n1's log only."""
+    """n1 leads. n4 has caught up as a learner in n3's place, and is a voter beside n3 in n1's log only."""
     script.elect("n1", "n2", "n3")
     script.do("n1", "add", name="n4>n3")
     for _ in range(9):
@@ -141,7 +144,7 @@ def replacing(script: Script) -> None:
 
 
 def leading(script: Script) -> None:
-    """n1 leads, and all the others know it."""
+    """n1 leads, and all other members follow it."""
     script.elect("n1", *script.world.names[1:])
     script.do("n1", "tell")
     script.settle(*script.world.names)
@@ -149,7 +152,7 @@ def leading(script: Script) -> None:
 
 
 def changing(script: Script) -> None:
-    """The removal of n4 is in n1's log only; n2 leads the next term, n3 has voted for it and heard no more."""
+    """The removal of n4 is in n1's log only. n2 leads the next term; n3 has voted for it and received nothing since."""
     script.elect("n1", "n2", "n3", "n4")
     script.do("n1", "tell")
     script.settle("n1", "n2", "n3", "n4")

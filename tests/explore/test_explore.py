@@ -1,6 +1,6 @@
-"""Small scopes are explored to the end, without an error; and each planted mistake is found in its scope.
+"""Small scopes are explored to the end without an error, and each planted mistake is found in its scope.
 
-What takes longer than seconds runs with ``VIEWSTAMP_SOAK=1``; what takes minutes is ``make explore``.
+Scopes that take longer than seconds run with ``VIEWSTAMP_SOAK=1``; those that take minutes run in ``make explore``.
 """
 
 import os
@@ -43,7 +43,7 @@ def test_a_planted_mistake_is_found_in_its_scope_by_a_shortest_trace(find: Find)
 
 @pytest.mark.skipif(not IS_SOAK, reason="VIEWSTAMP_SOAK=1")
 @pytest.mark.parametrize(("mutant", "scope"), NOT_POSSIBLE)
-def test_a_mistake_that_another_rule_makes_good_breaks_nothing(mutant: str, scope: str) -> None:
+def test_a_mistake_that_another_rule_makes_harmless_breaks_nothing(mutant: str, scope: str) -> None:
     with EXPLORED[mutant].plant():
         found = explore(scope)
     assert found.is_exhausted

@@ -1,21 +1,21 @@
-"""The world that is explored: members, what is under way between them, and what has been seen so far.
+"""The explored world: the members, the pending messages, and the facts seen so far.
 
-A world is a tuple of small numbers: one for the state of each member, one for the facts (``invariants.Facts``), one
-for what the bounds have left, and one for each message that was ever sent. Each number names an object that
-exists once. What an input does to a member is computed once, by the real core, and then remembered: a world has many
-neighbours, a member has few states. So the search is arithmetic on tuples, and its size is not that of the core.
+A world is a tuple of small numbers: one for the state of each member, one for the facts (``invariants.Facts``), one for
+the remaining bounds, and one for each message that was ever sent. Each number names an object that exists once. The
+real core computes the result of an input to a member once; then it is cached, because a world has many neighbours while
+a member has few states. So the search is arithmetic on tuples, and its cost does not depend on the core.
 
-Messages stay under way: a message may arrive at any time, twice, or never. So loss, delay and reordering need no
-inputs of their own.
+Messages stay pending: a message may arrive at any time, twice, or never. So loss, delay and reordering need no inputs
+of their own.
 
-**What is left out of a world**, so that worlds which cannot differ in anything that follows are one:
+**Left out of a world**, so that worlds with the same future are one:
 
-* the names of the members (symmetry): of the worlds that differ in the names only, one is explored. Not where the
-  scope's own inputs name members;
+* the names of the members (symmetry): of the worlds that differ in names only, one is explored; except when the
+  inputs of the scope name members;
 * time, and counters that only grow (``member.py``);
-* a message that can do nothing any more (:func:`_is_dead`);
-* facts that no check can ask for any more (:meth:`World._forget`). Those that the present members show
-  (HistoriesAgree, LogMatching) are taken from all of them at each look.
+* a message that can no longer have an effect (:func:`_is_dead`);
+* facts that no check will need (:meth:`World._forget`). Facts that the present members show (HistoriesAgree,
+  LogMatching) are collected from all of them at each check.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class State(NamedTuple):
     members: tuple[int, ...]
     facts: int
     crashes: int
-    """How many there were."""
+    """Number of crashes so far."""
     changes: int
     messages: tuple[int, ...]
 
 
 class Step(NamedTuple):
-    """An input to one member; ``left``: it crashes amid that, and of what this leaves it is this one."""
+    """An input to one member; ``left`` selects one of the states that a crash during it leaves."""
 
     member: int
     what: Input
@@ -73,7 +73,7 @@ class Step(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """What is wrong after a step."""
+    """The violation after a step."""
 
     invariant: str
     complaint: str
@@ -85,21 +85,21 @@ class _Crashed(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """What an input makes of a member."""
+    """The result of an input to a member."""
 
     member: int
     sent: tuple[tuple[int, int], ...]
-    """Each message, and the disk that it left from."""
+    """Each message, with the disk of its sender at that moment."""
     broken: Broken | None
     crashed: tuple[_Crashed, ...] = ()
-    """What it may be after a crash amid the input."""
+    """The possible states after a crash during the input."""
 
 
 T = TypeVar("T")
 
 
 class _Objects(Generic[T]):
-    """Objects that exist once, by number."""
+    """Objects that exist once each, by number."""
 
     def __init__(self, key_of: Callable[[T], Hashable] = freeze) -> None:
         self.all: list[T] = []
@@ -116,7 +116,7 @@ class _Objects(Generic[T]):
 
 
 class World:
-    """All that is known of the worlds of one scope."""
+    """Computes the worlds of one scope and caches their parts."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -128,7 +128,7 @@ class World:
         self.disks: _Objects[Disk] = _Objects()
         self.targets: list[int] = []
         self.calls = 0
-        """How often a real core was asked."""
+        """Number of calls of a real core."""
         self._inputs: dict[tuple[int, bool, bool], list[Input]] = {}
         self._taken: dict[tuple[int, Input], _Taken | None] = {}
         self._looked: dict[tuple[object, ...], int | Broken] = {}
@@ -147,7 +147,7 @@ class World:
         return State(tuple(members), self.facts.number(Facts()), 0, 0, ())
 
     def next(self, state: State) -> Iterator[tuple[Step, State | Broken]]:
-        """Return every step that changes anything, and the world that follows."""
+        """Return every step that changes the world, with the resulting world."""
         scope = self.scope
         may_crash = state.crashes < scope.crashes
         may_change = state.changes < scope.changes
@@ -178,7 +178,7 @@ class World:
                     yield Step(at, what, left), follows
 
     def step(self, state: State, step: Step) -> State | Broken | None:
-        """Return the world after an input to one member; None = it changes nothing, or cannot be."""
+        """Return the world after an input to one member; None = the input changes nothing or is impossible."""
         taken = self._take(state.members[step.member], step.what)
         if taken is None:
             return None
@@ -187,7 +187,7 @@ class World:
         return self._follow(state, step.member, taken, step.what)
 
     def left_by(self, state: State, step: Step) -> Member | None:
-        """Return the member that a crash amid the step leaves; None = there is none."""
+        """Return the member that a crash during the step leaves; None = there is none."""
         taken = self._take(state.members[step.member], step.what)
         return self.members.all[taken.crashed[step.left].member] if taken and step.left is not None else None
 
@@ -272,7 +272,7 @@ class World:
         sent: tuple[tuple[int, int], ...],
         what: Input,
     ) -> int | Broken:
-        """Check all invariants after a step of the member ``at``; return the facts that are known then."""
+        """Check all invariants after a step of the member ``at``; return the facts afterwards."""
         known = self.facts.all[number]
         facts = _copy_of_facts(known)
         present = [self.members.all[each] for each in members]
@@ -280,7 +280,7 @@ class World:
         me = new.core.me
         if what.word in _LOSSES:
             lost = self.members.all[before].disk
-            facts.votes[me, lost.term] = NodeId(lost.vote)  # Nobody else shows it any more.
+            facts.votes[me, lost.term] = NodeId(lost.vote)  # No other state shows this vote any more.
         if what.word not in _CRASHES:
             facts.seen[me] = Seen(new.core, old.history, Index(0), old.log.commit_end)
         disks = {each.core.me: each.disk.durable for each in present}
@@ -296,7 +296,7 @@ class World:
         return self.facts.number(facts)
 
     def _forget(self, facts: Facts, present: list[Member]) -> None:
-        """Leave out what no check can ask for any more, and what the present members show."""
+        """Drop the facts that no check will need, and those that the present members show."""
         facts.seen.clear()
         facts.batches.clear()
         facts.pasts.clear()
@@ -329,7 +329,7 @@ class World:
     # -- Symmetry -------------------------------------------------------------------------------------------------
 
     def _make_renamings(self) -> list[tuple[tuple[int, ...], dict[str, str]]]:
-        """Return (who stands at each place, by the new names; old name → new name), the identity first."""
+        """Return pairs of (members in the order of their new names, map of old to new names), the identity first."""
         identity = tuple(range(len(self.names)))
         if self.scope.spares or self.scope.changes:
             return [(identity, {})]
@@ -340,7 +340,7 @@ class World:
         return found
 
     def canonical(self, state: State) -> State:
-        """Return the one of the worlds that differ from ``state`` in the members' names only."""
+        """Return the representative of the worlds that differ from ``state`` in the members' names only."""
         if len(self._renamings) == 1:
             return state
         best: list[int] = []
@@ -380,7 +380,7 @@ class World:
         new = known[number] = objects.number(rename(objects.all[number], self._renamings[at][1]))
         return new
 
-    # -- What can do nothing any more -----------------------------------------------------------------------------
+    # -- Messages without an effect ----------------------------------------------------------------------------------
 
     def _is_dead(self, message: int, member: int, may_crash: bool) -> bool:
         if self.scope.keeps_old:
@@ -394,7 +394,7 @@ class World:
 
 
 def _check_base(member: Member) -> None:
-    """Check HistoryTrue for the record before the log: a snapshot holds it, and no batch is left to show its term."""
+    """Check HistoryTrue for the record before the log, which is in a snapshot, so that no batch shows its term."""
     disk = member.disk
     if disk.begin == 1 or member.core.installing:
         return
@@ -412,7 +412,7 @@ def _key_of_facts(facts: Facts) -> Hashable:
 
 
 def _copy_of_facts(facts: Facts) -> Facts:
-    """Copy the containers; what is in them never changes."""
+    """Copy the containers; their elements never change."""
     copies: dict[str, Any] = {}
     for each in fields(Facts):
         value = getattr(facts, each.name)
@@ -421,13 +421,13 @@ def _copy_of_facts(facts: Facts) -> Facts:
 
 
 def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool) -> bool:
-    """Say whether a message can do nothing to its target any more, whatever else happens.
+    """Return whether a message can no longer have an effect on its target in any future.
 
     * Its term is below the one on the target's disk, which never falls: only the answer "my term is higher" may follow.
-    * It answers a campaign or a leadership of the target that is over. A term that is on the disk is neither led nor
-      stood for again, and before it is on the disk nobody has answered.
-    * It belongs to an older announcement than the leader's newest to its source, or than the newest that the target has
-      taken, where it cannot forget that by a crash.
+    * It answers a past campaign or a past leadership of the target. A member neither leads nor campaigns again in a
+      term on its disk, and before the term is on the disk there is no answer.
+    * It belongs to an older announcement than the leader's newest to its source, or than the newest one that the target
+      has accepted, unless the target can forget that in a crash.
     """
     core = target.core
     term = target.disk.term
@@ -441,7 +441,7 @@ def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool)
         is_voting = isinstance(core.state, Campaign) and core.state.phase is CampaignPhase.VOTE
         return not (isinstance(message, VoteResponse) and is_voting)
     if isinstance(message, VoteRequest) and message.term == core.term == term and target.disk.vote:
-        # The vote was said when it was durable, or died unsaid with the process; another answer would be a refusal.
+        # The vote was sent when it was durable, or lost with the process; any other answer would be a refusal.
         return not (scope.refuses or scope.asks or target.is_resumed)
     if isinstance(message, _OF_A_LEADER) and message.term == core.term == term:
         return not may_crash and core.leader is not None and message.number < core.announced_number
@@ -454,7 +454,7 @@ def _is_dead_for_leader(message: Message, core: Core, scope: Scope) -> bool:
         return not scope.changes
     if isinstance(message, VoteResponse | HistoryResponse):
         if progress.number >= scope.announcements:
-            return True  # What it says would lead to one announcement too many.
+            return True  # It would cause one announcement too many.
         if isinstance(message, VoteResponse):
             return not scope.asks and progress.state is not ProgressState.ASKING
         return not scope.asks and 0 < message.number < progress.number

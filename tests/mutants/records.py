@@ -482,12 +482,12 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "hint-before-entries",
-        Case("tests/wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group"),
+        Case("tests/wal/test_recovery.py::test_the_commit_hint_on_disk_is_at_most_the_durable_end_before_the_group"),
     ),
     Record("hint-not-at-idle", Case("tests/wal/test_upkeep.py::test_a_log_that_becomes_idle_has_its_hint_stored_once")),
     Record(
         "hint-above-durable",
-        Case("tests/wal/test_upkeep.py::test_a_commit_hint_above_the_log_is_cut_to_what_is_durable"),
+        Case("tests/wal/test_upkeep.py::test_a_commit_hint_above_the_log_is_cut_to_the_durable_end"),
     ),
     Record(
         "verdict-without-hint",
@@ -518,18 +518,18 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "cut-what-was-durable",
-        Case("tests/wal/test_recovery.py::test_a_flip_below_what_a_later_group_calls_durable_is_damage"),
+        Case("tests/wal/test_recovery.py::test_a_flip_below_a_later_groups_durable_field_is_damage"),
         "",
         Seed("rotten disks", 2),
         "NeverCut",
     ),
     Record(
         "torn-is-damage",
-        Case("tests/wal/test_recovery.py::test_what_is_unreadable_in_the_last_group_is_cut_from_there"),
+        Case("tests/wal/test_recovery.py::test_the_unreadable_end_of_the_last_group_is_cut"),
     ),
     Record(
         "truncate-unclosed",
-        Case("tests/wal/test_repair.py::test_damage_in_what_a_decided_truncation_keeps_is_no_torn_tail"),
+        Case("tests/wal/test_repair.py::test_damage_below_an_unfinished_truncation_is_no_torn_tail"),
     ),
     Record("torn-beside-damage", Case("tests/replay/test_chain.py::test_a_learner_is_no_voter_but_gives_its_batches")),
     Record(

@@ -351,7 +351,7 @@ def test_a_truncation_that_was_decided_is_taken_as_done() -> None:
     assert len(shorter) == 2 * (25 - 2)
 
 
-def test_damage_in_what_a_decided_truncation_keeps_is_no_torn_tail() -> None:
+def test_damage_below_an_unfinished_truncation_is_no_torn_tail() -> None:
     """The mark says where the log ends, so the member still counts, and the others give the batch."""
     log = orders(6)
     disk = cluster(log)

@@ -1,4 +1,4 @@
-"""Batches, logs on a simulated disk, and a journal that knows which logs may be found after a crash."""
+"""Batches, logs on a simulated disk, and a journal that computes which logs a crash may leave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTITY = {"cluster_id": "c", "node_id": "n1", "incarnation": "i"}
 
 
 def make_batch(first_index: int, count: int = 1, *, term: int = 1, size: int = 64, fill: bytes = b"") -> Batch:
-    """A stamped batch of ``count`` records, whose values say which they are."""
+    """Return a stamped batch of ``count`` records with values that identify them."""
     values = [fill or b"%d.%d" % (term, first_index + i) + b"." * size for i in range(count)]
     batch = build_batch(values)
     batch.stamp(
@@ -55,7 +55,7 @@ def new_disk() -> SimulatedDisk:
 
 
 def open_wal(disk: SimulatedDisk, options: WalOptions = SMALL, **arguments: object) -> tuple[Wal, list[bytes]]:
-    """Open the log and return it with the bytes of every batch recovered."""
+    """Open the log; return it with the bytes of every recovered batch."""
     found: list[bytes] = []
     wal = Wal.open(
         disk,
@@ -68,19 +68,19 @@ def open_wal(disk: SimulatedDisk, options: WalOptions = SMALL, **arguments: obje
 
 
 def names_of(disk: SimulatedDisk, kind: str) -> list[str]:
-    """The files of one kind: segment, prepared, dropped."""
+    """Return the names of the files of one kind: segment, prepared or dropped."""
     return [name for name in disk.list_directory(DIRECTORY) if name.endswith(f".{kind}")]
 
 
 def bytes_on(disk: SimulatedDisk) -> int:
-    """The bytes of all segments and spares: what the bound of a log is about."""
+    """Return the bytes of all segments and spares, which the size limit of a log counts."""
     names = disk.list_directory(DIRECTORY)
     names = [name for name in names if "mark" not in name and not is_replaced_name(name)]
     return sum(len(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in names)
 
 
 def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: WalOptions = SMALL) -> Wal:
-    """Write each of ``groups`` as a group of its own, blocking, and leave the log as a killed process would."""
+    """Write each of ``groups`` as one group, blocking; leave the log as a killed process would."""
     wal, _ = open_wal(disk, options)
     for group in groups:
         wal.append_now(group)
@@ -89,7 +89,7 @@ def write_log(disk: SimulatedDisk, groups: Sequence[Sequence[Batch]], options: W
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """Something handed to the log: batches, or the end of a truncation, or a trim, or a reset, or a control state."""
+    """One item handed to the log: batches, the end of a truncation, a trim, a reset or a control state."""
 
     batches: Sequence[Batch] = ()
     cut: int | None = None
@@ -121,7 +121,7 @@ class Legal:
 
 @dataclass
 class Journal:
-    """Everything that was handed to a log, in order, and how far the log has said that it is complete."""
+    """Every item handed to a log, in order, and which of them the log has reported complete."""
 
     log: list[Batch] = field(default_factory=list)
     state: ControlState | None = None
@@ -170,26 +170,26 @@ class Journal:
             self.error = error
             return
         before = self.steps[: self.steps.index(step)]
-        assert all(each.is_done or each.trim is not None for each in before), "done in order, but trims"
+        assert all(each.is_done or each.trim is not None for each in before), "items other than trims complete in order"
         step.done_at = asyncio.get_running_loop().time()
 
     async def settle(self) -> None:
-        """Wait until everything handed over is done, or failed."""
+        """Wait until every item is complete or has failed."""
         while self.error is None and not all(step.is_done for step in self.steps):
             self.changed.clear()
             await self.changed.wait()
 
     def handed_over(self) -> list[Batch]:
-        """The log as it will be when all is done, but for what is trimmed."""
+        """Return the log after all items, ignoring trims."""
         log = list(self.log)
         for step in self.steps:
             log = _after(log, step)
         return log
 
     def legal(self, durable_before: float = math.inf) -> list[Legal]:
-        """Return everything that a crash now may leave: all that is done, any prefix of the rest.
+        """Return every log that a crash now may leave: all completed items and any prefix of the others.
 
-        ``durable_before``: what was done after that moment may be lost too, unless more than an append followed it.
+        Items completed after ``durable_before`` may be lost as well, unless an item other than an append followed them.
         """
         allowed: list[Legal] = []
         log, base, trimmed, state = list(self.log), self.base, self.trimmed, self.state
@@ -221,7 +221,7 @@ class Journal:
         return allowed
 
     def adopt(self, found: Sequence[Batch], first_index: int, state: ControlState | None) -> Journal:
-        """Return the journal that goes on from what was found."""
+        """Return the journal that continues from the recovered batches."""
         return Journal(list(found), state, first_index, max(first_index, self.trimmed))
 
 
@@ -245,4 +245,4 @@ def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 def swallow(_: StorageError) -> None:
-    """For tests that expect the failure elsewhere."""
+    """Ignore a failure that the test checks elsewhere."""

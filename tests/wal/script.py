@@ -1,19 +1,19 @@
-"""The commands of the scripts in ``tests/scripts/wal``: a log on a simulated disk, told call by call.
+"""The commands of the scripts in ``tests/scripts/wal``: a log on a simulated disk, one disk call at a time.
 
-What changes or syncs something on the disk is printed, in its order::
+The output lists each call that changes or syncs the disk, in order::
 
     option segment_bytes=N ...         settings of the log from here on
-    open [first_index=N] [scan_from=N] [commit_hint=N]  recover, or begin
+    open [first_index=N] [scan_from=N] [commit_hint=N]  recover or create the log
     append N [batches=N] [count=N] [size=N] [term=N]    one group, of records from index N on
     trim N / truncate N / reset N term=N
     close                              a clean stop
     kill / cut [seed=N]                the process dies; the power fails
     wait SECONDS                       for the interval mode
-    die CALLS                          the power fails at the so many-th disk call from here on
+    die CALLS                          the power fails at disk call number CALLS from here on
     flip SEGMENT BYTE / zero SEGMENT BYTE LENGTH / copy SEGMENT SEGMENT / remove NAME / mark
     files / describe / status / verify
-    assess                             what is left of a damaged log
-    repair [end=N]                     write it again with what peers have: all that was appended; N = up to there
+    assess                             list the intact parts of a damaged log
+    repair [end=N]                     rewrite the log from the appended batches, as if from peers; N = the end
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Script:
         self._appended: list[Batch] = []
 
     def run(self, command: Command) -> list[str]:
-        """Do a command; return what it prints."""
+        """Run a command; return its output."""
         self._disk.lines = []
         try:
             lines = getattr(self, f"_{command.name}")(command)

@@ -1,4 +1,4 @@
-"""A log with a bound on its bytes: it is preallocated, never larger, refuses in time, and recovers by itself."""
+"""A log with a size limit is preallocated, never exceeds it, refuses early and continues after a trim."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BOUNDED = replace(SMALL, bytes_max=LIMIT)
 
 
 class WatchedDisk(SimulatedDisk):
-    """Knows the most bytes that the files of the log had together, after any call."""
+    """Records the largest total size of the log's files after any disk call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def started(disk: SimulatedDisk, options: WalOptions = BOUNDED) -> tuple[Wal, li
 
 
 async def fill(wal: Wal, *, size: int = 2000) -> StorageFullError:
-    """Append until the log refuses, one batch after the other."""
+    """Append batch after batch until the log refuses one."""
     while True:
         try:
             await wal.append([make_batch(wal.end, size=size)])
@@ -68,7 +68,7 @@ async def fill(wal: Wal, *, size: int = 2000) -> StorageFullError:
 
 
 def new_wal_disk(disk: SimulatedDisk) -> tuple[Wal, list[StorageError]]:
-    """Open where nothing is yet: at index 1."""
+    """Open a new log at index 1."""
     failures: list[StorageError] = []
     wal, _ = open_wal(disk, BOUNDED)
     wal.start(failures.append)
@@ -88,10 +88,10 @@ async def test_the_log_is_preallocated_to_its_bound_in_the_background(disk: Watc
 
 
 @simulated
-async def test_it_is_never_larger_refuses_with_what_is_left_and_goes_on_by_itself_after_a_trim(
+async def test_the_log_never_exceeds_its_limit_and_continues_by_itself_after_a_trim(
     disk: WatchedDisk,
 ) -> None:
-    """B1.4, many times over: it is filled, refuses, serves reads, takes what is urgent, is trimmed, and goes on."""
+    """B1.4, repeated: the log fills up, refuses, serves reads, accepts urgent records, is trimmed, and continues."""
     wal, failures = new_wal_disk(disk)
     for _ in range(12):
         error = await fill(wal)
@@ -120,7 +120,7 @@ async def test_it_is_never_larger_refuses_with_what_is_left_and_goes_on_by_itsel
 
 
 def test_trimmed_bytes_count_again_when_they_can_be_written_and_not_before(disk: WatchedDisk) -> None:
-    """A dropped file holds old bytes until it is overwritten."""
+    """A dropped file still holds old bytes until it is overwritten with zeros."""
     wal, _ = open_wal(disk, BOUNDED)
     for batch in make_batches(1, 48, size=2000):
         wal.append_now([batch])
@@ -177,7 +177,7 @@ async def test_a_batch_larger_than_a_segment_takes_its_room_from_the_spares(disk
 
 @simulated
 async def test_the_seal_of_a_segment_that_grew_has_its_room_too(disk: WatchedDisk) -> None:
-    """Forty bytes are in no file, and a seal takes 72: then the open segment goes on growing, from the last spare."""
+    """Here 40 bytes are in no file and a seal takes 72, so the open segment grows instead, from the last spare."""
     limit = 4 * SMALL.segment_bytes
     wal, _ = open_wal(disk, replace(BOUNDED, bytes_max=limit, margin_bytes=0))
     failures: list[StorageError] = []
@@ -258,8 +258,8 @@ async def test_a_disk_that_is_full_bounds_the_log_before_its_own_bound_does(disk
 
 @given(st.integers(0, 1 << 30))
 @settings(max_examples=20, deadline=None)
-def test_what_was_accepted_is_written_whatever_its_sizes_and_order(seed: int) -> None:
-    """The promise under the bound: a reservation that was given is never found to have no room."""
+def test_accepted_batches_are_written_whatever_their_sizes_and_order(seed: int) -> None:
+    """The promise under the limit: an accepted reservation always finds room."""
     disk = WatchedDisk()
     entropy = random.Random(seed)
     refused = 0

@@ -21,7 +21,7 @@ def state(term: int, membership: bytes = b"") -> ControlState:
 
 
 def written(*terms: int) -> SimulatedDisk:
-    """A disk whose control file holds the last of ``terms``, written one after the other."""
+    """Return a disk whose control file was written once for each of ``terms``, in order."""
     disk = new_disk()
     control = ControlFile.open(disk, "/data")
     for term in terms:
@@ -45,7 +45,7 @@ def test_a_control_file_that_was_never_written_is_empty() -> None:
     assert ControlFile.open(new_disk(), "/data").state is None
 
 
-def test_what_was_written_is_read_back_whole() -> None:
+def test_a_written_state_is_read_back_whole() -> None:
     disk = new_disk()
     wanted = ControlState(
         **IDENTITY,
@@ -68,7 +68,7 @@ def test_both_copies_hold_every_version_that_was_acknowledged() -> None:
 
 @pytest.mark.parametrize("path", [A, B])
 def test_one_intact_copy_is_enough_and_the_other_is_brought_up_to_it(path: str) -> None:
-    """Row 4 of the table: rot in one copy costs nothing, and the next opening does not depend on the same copy."""
+    """Row 4 of the table: rot in one copy loses nothing, and the next opening works with either copy."""
     disk = written(1, 2)
     whole = read(disk, path)
     spoil(disk, path)
@@ -86,7 +86,7 @@ def test_a_missing_copy_is_made_again(path: str) -> None:
 
 @pytest.mark.parametrize("newer", [A, B])
 def test_the_newer_of_two_neighbours_counts_and_stays_when_it_rots_afterwards(newer: str) -> None:
-    """Row 3: once it was read it may have been acted upon, so both copies have it when opening returns."""
+    """Row 3: the node may have acted on a state that it read, so both copies contain it when opening returns."""
     disk = written(1)
     older = B if newer == A else A
     before = read(disk, older)
@@ -158,8 +158,8 @@ def test_a_failed_write_is_final() -> None:
     assert control.state == state(1)
 
 
-def test_a_copy_whose_sync_failed_is_durable_after_opening_although_the_system_believes_it_was() -> None:
-    """Found by seed 74: the copy is in the page cache only, and a power cut takes it two versions back."""
+def test_a_copy_whose_sync_failed_is_durable_after_opening_although_the_system_thinks_it_already_was() -> None:
+    """Found by seed 74: one copy is in the page cache only, and a power cut takes it back by two versions."""
     for cut in range(20):
         disk = written(1)
         control = ControlFile.open(disk, "/data")
@@ -179,7 +179,7 @@ def test_a_copy_whose_sync_failed_is_durable_after_opening_although_the_system_b
 @given(data=st.data())
 @settings(max_examples=200, deadline=None)
 def test_every_single_bit_flip_in_both_copies_is_noticed(data: st.DataObject) -> None:
-    """One copy's flip is repaired from the other; the same flip in both is never taken for a state."""
+    """A flip in one copy is repaired from the other; the same flip in both copies is detected."""
     disk = written(3)
     at = data.draw(st.integers(0, len(read(disk, A)) - 1))
     bit = data.draw(st.integers(0, 7))
@@ -191,7 +191,10 @@ def test_every_single_bit_flip_in_both_copies_is_noticed(data: st.DataObject) ->
 
 
 def test_a_vote_survives_a_death_at_any_call_of_writing_it_and_of_reading_it_again() -> None:
-    """Die at every disk call of a write; then, with what a kill left, cut the power at every call of opening."""
+    """Crash at every disk call of a write.
+
+    Then, on the files of a killed process, cut the power at every call of opening.
+    """
     ready = written(1)
     ControlFile.open(ready, "/data").write(state(1, bytes(5000)))
     call = 0

@@ -1,4 +1,4 @@
-"""A process that dies, or loses its power, at every single disk call: what it acknowledged is there afterwards."""
+"""The process dies or the power fails at every single disk call; all acknowledged records are there afterwards."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from viewstamp.wal.verdict import Known
 from viewstamp.wire.batch import Batch
 
 TURN_SECONDS = 0.01
-"""What a turn of the writer may take at most here: a sync that is due waits for the one that is under way."""
+"""The longest turn of the writer here; a due sync waits for the one in progress."""
 
 Script = Callable[[Wal, ControlFile, Journal], Coroutine[Any, Any, None]]
 
 
 async def append_and_roll(wal: Wal, control: ControlFile, journal: Journal) -> None:
-    """Groups of several sizes, over several segments, with control writes between them."""
+    """Append groups of several sizes over several segments, with control writes between them."""
     index = 1
     for turn in range(8):
         for _ in range(turn % 3 + 1):
@@ -56,7 +56,7 @@ async def append_and_roll(wal: Wal, control: ControlFile, journal: Journal) -> N
 
 
 async def truncate_within_a_group(wal: Wal, control: ControlFile, journal: Journal) -> None:
-    """A cut between the batches of one group, then another log over it, whose batches are of other sizes."""
+    """Truncate between the batches of one group, then write batches of other sizes over the cut."""
     journal.append(wal, make_batches(1, 6, size=200))
     await journal.settle()
     journal.append(wal, make_batches(7, 4, size=200))
@@ -69,7 +69,7 @@ async def truncate_within_a_group(wal: Wal, control: ControlFile, journal: Journ
 
 
 async def truncate_over_segments(wal: Wal, control: ControlFile, journal: Journal) -> None:
-    """A cut that removes whole segments, once at their boundary and once inside one, without waiting in between."""
+    """Truncate whole segments, once at a boundary and once inside one, without waiting in between."""
     index = 1
     for _ in range(9):
         journal.append(wal, make_batches(index, 5, size=1000))
@@ -88,7 +88,7 @@ async def truncate_over_segments(wal: Wal, control: ControlFile, journal: Journa
 
 
 async def close_when_idle_and_at_the_end(wal: Wal, control: ControlFile, journal: Journal) -> None:
-    """The empty groups that close the last one."""
+    """Write the empty groups that close the last group."""
     journal.append(wal, make_batches(1, 3))
     await journal.settle()
     await asyncio.sleep(1)
@@ -99,7 +99,7 @@ async def close_when_idle_and_at_the_end(wal: Wal, control: ControlFile, journal
 
 
 async def trim_and_go_on_in_what_was_dropped(wal: Wal, control: ControlFile, journal: Journal) -> None:
-    """Several rounds: each fills segments, and drops those of the round before, without waiting in between."""
+    """In each of several rounds, fill segments and trim those of the round before, without waiting in between."""
     index = 1
     for turn in range(4):
         for _ in range(5):
@@ -118,7 +118,7 @@ async def trim_and_go_on_in_what_was_dropped(wal: Wal, control: ControlFile, jou
 
 
 async def reset_and_go_on(wal: Wal, control: ControlFile, journal: Journal) -> None:
-    """The log becomes another one: above its end, in the middle of it, and where it is."""
+    """Reset the log above its end, in its middle, and at its end."""
     for turn, end in enumerate((100, 101, 50, 50)):
         begin = wal.end
         for at in range(3):
@@ -157,7 +157,7 @@ IDS = [
 def run_until_dead(
     disk: SimulatedDisk, loop: SimulatedLoop, script: Script, options: WalOptions, call: int | None
 ) -> tuple[Journal, bool]:
-    """Run ``script`` on a new log; die at disk call number ``call``, counted from here. Return whether it died."""
+    """Run ``script`` on a new log and crash at disk call number ``call``; return the journal and whether it crashed."""
     journal = Journal()
     died: list[bool] = []
 
@@ -181,12 +181,12 @@ def run_until_dead(
 def check_recovered(
     disk: SimulatedDisk, journal: Journal, options: WalOptions, durable_before: float = math.inf
 ) -> Journal:
-    """Open what is there and compare it with what may be there; return the journal that goes on from it."""
+    """Open the log and compare it with the allowed ones; return the journal that continues from it."""
     found: list[Batch] = []
     seen = Survey(disk=disk, directory=DIRECTORY, known=Known(first_index_max=None)).run()
     first_index = Index(seen.judgement.first_index if seen.segments else journal.base)
     if options.bytes_max:
-        assert bytes_on(disk) <= options.bytes_max, "at any instant"
+        assert bytes_on(disk) <= options.bytes_max, "the limit holds at every instant"
     control = ControlFile.open(disk, "/data")
     wal = Wal.open(
         disk,
@@ -202,7 +202,7 @@ def check_recovered(
     )
     assert wal.recovery.end == wal.durable_end == (found[-1].end if found else wal.first_index)
     if seen.segments:
-        assert seen.recovery() == wal.recovery, "looking alone says the same"
+        assert seen.recovery() == wal.recovery, "a survey reports the same as an opening"
     if options.bytes_max:
         assert bytes_on(disk) <= wal.bytes_allocated <= options.bytes_max
     return journal.adopt(found, wal.first_index, control.state)
@@ -211,10 +211,12 @@ def check_recovered(
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["killed", "power cut"])
 @pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=IDS)
-def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, options: WalOptions, end: str) -> None:
-    """For every call of the script: die there, recover, and find everything acknowledged and nothing invented.
+def test_a_crash_at_any_disk_call_leaves_every_acknowledged_batch(
+    script: Script, options: WalOptions, end: str
+) -> None:
+    """Crash at every call of the script, recover, and find every acknowledged batch and no invented one.
 
-    In the interval mode a power cut may take what was acknowledged since the last sync, and nothing else.
+    In the interval mode a power cut may lose batches acknowledged since the last sync, and nothing else.
     """
     call = 0
     died = True
@@ -233,7 +235,7 @@ def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, o
             if end == "power cut":
                 after.crash(entropy)
             found = check_recovered(after, journal, options, math.inf if end == "killed" else durable_before)
-            # What was recovered is durable now: a second opening finds the same, also after another power cut.
+            # Recovered batches are durable: a second opening finds the same, even after another power cut.
             after.crash(entropy)
             check_recovered(after, found, options)
     assert call > 20
@@ -245,7 +247,7 @@ def test_a_death_at_any_disk_call_leaves_what_was_acknowledged(script: Script, o
 def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(
     script: Script, options: WalOptions, end: str
 ) -> None:
-    """What a killed process left in the page cache only must be durable before recovery says so of it."""
+    """Batches that a killed process left in the page cache must be durable before recovery reports them."""
     for call in range(3, 400, 3 if end == "killed" else 9):
         loop = SimulatedLoop(call)
         disk = SimulatedDisk(loop=loop)

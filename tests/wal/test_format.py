@@ -93,8 +93,8 @@ def test_a_cut_off_group_header_is_refused(header: GroupHeader, missing: int) ->
         GroupHeader.decode(packed[: max(0, len(packed) - 1 - missing)])
 
 
-def test_a_segment_of_a_newer_format_is_told_from_a_damaged_one() -> None:
-    """The 64 bytes keep their layout and checksum in every version, so the version byte can be believed."""
+def test_a_segment_of_a_newer_format_is_distinguished_from_a_damaged_one() -> None:
+    """The 64 bytes keep their layout and checksum in every version, so the version byte can be trusted."""
     header = SegmentHeader(number=1, generation=1, first_index=1, previous_term=0, first_group=1)
     packed = bytearray(header.encode())
     packed[3] = 2

@@ -1,4 +1,4 @@
-"""The interval mode: an append is complete when it is written, and one sync covers all of an interval."""
+"""The interval mode: an append completes when it is written, and one sync covers all groups of an interval."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INTERVAL = replace(SMALL, segment_bytes=1 << 20, sync_seconds=SECONDS, idle_seco
 
 
 class CountingDisk(SimulatedDisk):
-    """Knows when it was synced."""
+    """Records the times of its syncs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def started(disk: SimulatedDisk, options: WalOptions = INTERVAL) -> Wal:
 
 
 def durable_of(disk: SimulatedDisk) -> list[tuple[int, int]]:
-    """Where each group stands, and up to where it says that the segment was durable."""
+    """Return each group's location and its ``durable`` field."""
     return [
         (entry.location, int(str(entry.fields["durable"])))
         for entry in inspect(disk, DIRECTORY)
@@ -96,8 +96,8 @@ async def test_one_sync_covers_all_groups_of_an_interval() -> None:
 
 
 @simulated
-async def test_what_a_group_says_of_durability_stays_true(disk: SimulatedDisk) -> None:
-    """Up to where the segment was durable when it was written: the same for all groups between two syncs."""
+async def test_the_durable_field_of_a_group_stays_true(disk: SimulatedDisk) -> None:
+    """The field holds the durable length of the segment at the write, which is equal between two syncs."""
     wal = started(disk)
     for i in range(3):
         await wal.append([make_batch(i + 1)])
@@ -110,7 +110,7 @@ async def test_what_a_group_says_of_durability_stays_true(disk: SimulatedDisk) -
 
 
 @simulated
-async def test_the_commit_hint_on_disk_is_at_most_what_was_durable(disk: SimulatedDisk) -> None:
+async def test_the_commit_hint_on_disk_is_at_most_the_durable_end(disk: SimulatedDisk) -> None:
     wal = started(disk)
     await wal.append([make_batch(1)])
     await asyncio.sleep(1)
@@ -123,7 +123,7 @@ async def test_the_commit_hint_on_disk_is_at_most_what_was_durable(disk: Simulat
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_power_cut_takes_a_tail_of_the_last_interval_and_is_no_damage(seed: int) -> None:
-    """Any subset of the pages of several groups: what is left ends before the first that is torn."""
+    """A power cut loses any subset of the pages of several groups; the log then ends before the first torn group."""
     disk = new_disk()
     entropy = random.Random(seed)
     batches = [make_batch(i + 1, size=entropy.choice((10, 500, 3000, 9000))) for i in range(30)]
@@ -140,7 +140,7 @@ def test_a_power_cut_takes_a_tail_of_the_last_interval_and_is_no_damage(seed: in
         begin = asyncio.get_running_loop().time()
         for batch in batches[12:]:
             await wal.append([batch])
-        assert asyncio.get_running_loop().time() - begin < SECONDS, "nothing of these is synced"
+        assert asyncio.get_running_loop().time() - begin < SECONDS, "none of these batches is synced"
 
     live()
     disk.crash(entropy)
@@ -153,7 +153,7 @@ def test_a_power_cut_takes_a_tail_of_the_last_interval_and_is_no_damage(seed: in
 
 
 @simulated
-async def test_rot_below_what_a_later_group_calls_durable_is_damage_as_ever(disk: SimulatedDisk) -> None:
+async def test_rot_below_a_later_groups_durable_field_is_damage_in_interval_mode_too(disk: SimulatedDisk) -> None:
     wal = started(disk)
     for i in range(3):
         await wal.append([make_batch(i + 1)])
@@ -167,8 +167,8 @@ async def test_rot_below_what_a_later_group_calls_durable_is_damage_as_ever(disk
 
 
 @simulated
-async def test_what_only_the_page_cache_holds_is_written_again_at_the_next_start(disk: SimulatedDisk) -> None:
-    """All of the interval, not only the last group: a killed process leaves it unsynced."""
+async def test_batches_in_the_page_cache_only_are_rewritten_at_the_next_start(disk: SimulatedDisk) -> None:
+    """The whole interval, not only its last group, is unsynced after a kill."""
     wal = started(disk)
     batches = make_batches(1, 20, size=2000)
     for batch in batches:
@@ -183,7 +183,7 @@ async def test_what_only_the_page_cache_holds_is_written_again_at_the_next_start
 async def test_after_a_failed_sync_all_groups_of_the_interval_are_written_again_and_not_only_the_last(
     disk: SimulatedDisk,
 ) -> None:
-    """The kernel has marked their pages clean, so a sync alone would do nothing for any of them."""
+    """The kernel has marked the pages clean, so another sync alone would not write any of them."""
     wal = started(disk)
     batches = make_batches(1, 20, size=2000)
     for batch in batches:
@@ -198,7 +198,7 @@ async def test_after_a_failed_sync_all_groups_of_the_interval_are_written_again_
 
 @pytest.mark.parametrize("kind", ["job", "truncation", "trim", "reset", "close", "roll", "idle"])
 @simulated
-async def test_whatever_is_no_append_syncs_first(disk: SimulatedDisk, kind: str) -> None:
+async def test_every_item_other_than_an_append_syncs_first(disk: SimulatedDisk, kind: str) -> None:
     options = replace(INTERVAL, segment_bytes=16 * 1024, idle_seconds=0.05 if kind == "idle" else 10.0)
     wal = started(disk, options)
     await asyncio.sleep(0.01)
@@ -232,7 +232,7 @@ async def test_whatever_is_no_append_syncs_first(disk: SimulatedDisk, kind: str)
 
 
 def test_a_sync_that_is_due_is_done_before_more_is_written(disk: SimulatedDisk) -> None:
-    """On a slow disk the writer waits here, so what is queued grows to its bound, and appends are refused."""
+    """On a slow disk the writer waits here, so the queue grows to its bound and appends are refused."""
     wal, _ = open_wal(disk, replace(INTERVAL, segment_bytes=64 << 20))
     clock = iter([0.0, SECONDS / 2, SECONDS, SECONDS * 5, SECONDS * 5.5])
     wal._writer.now = lambda: next(clock)
@@ -240,7 +240,7 @@ def test_a_sync_that_is_due_is_done_before_more_is_written(disk: SimulatedDisk) 
     calls = disk.calls
     outcome = wal._writer.work(list(items))
     assert (outcome.succeeded, outcome.error, outcome.groups) == (5, None, 5)
-    assert disk.calls - calls == 5 + 1, "five groups, one of which came when a sync was due"
+    assert disk.calls - calls == 5 + 1, "five writes, and one sync that was due"
     assert outcome.unsynced_since == SECONDS * 5
 
 
@@ -259,7 +259,7 @@ async def test_a_sync_that_fails_after_an_append_was_complete_stops_the_log(disk
 
 
 @simulated
-async def test_a_reservation_that_is_not_filled_does_not_hold_up_the_sync_of_what_is_before_it() -> None:
+async def test_an_unfilled_reservation_does_not_delay_the_sync_of_earlier_batches() -> None:
     disk = CountingDisk()
     wal = started(disk)
     await asyncio.sleep(1)

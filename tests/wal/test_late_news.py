@@ -1,4 +1,4 @@
-"""The next segment is taken by the writer thread; the event loop may hear of that before it hears that it was ready."""
+"""The writer thread may take the next segment before the event loop has processed the message that it was ready."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = WalOptions(segment_bytes=64 * 1024, reserve_bytes=0)
 
 
 class LateNews(RealDisk):
-    """A disk whose executor that prepares segments tells what it has done when the test says so."""
+    """A disk whose preparing executor reports finished work only when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class LateNews(RealDisk):
         return super().executor(name, work, lambda items, outcome: self.news.append(lambda: done(items, outcome)))
 
     async def prepared(self) -> Callable[[], None]:
-        """Wait for the next news, and take them."""
+        """Wait for the next report and return it."""
         async with asyncio.timeout(10):
             while not self.news:  # noqa: ASYNC110  # what happens on a thread can only be looked for
                 await asyncio.sleep(0.001)
@@ -60,7 +60,7 @@ def batch(index: int) -> Batch:
 
 
 async def test_a_segment_that_was_taken_before_it_was_announced_is_not_counted_as_ready(tmp_path: Path) -> None:
-    """Counted twice, it would be room that is not there; and no other would ever be made ready."""
+    """Counted twice, it would be free space that does not exist, and no further segment would be prepared."""
     disk = LateNews()
     wal = await asyncio.to_thread(Wal.open, disk, str(tmp_path), OPTIONS, on_batch=lambda batch, commit_end: None)
     wal.start(lambda error: pytest.fail(str(error)))

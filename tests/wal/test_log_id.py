@@ -1,4 +1,7 @@
-"""Segments carry the id of their log: one of another log is refused by name, and a log without ids goes on."""
+"""Segments carry the id of their log.
+
+A segment of another log is refused with its name; a log without ids still works.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ from viewstamp.wal.recovery import check_without_log_id
 
 MINE, OTHER = bytes(range(16)), bytes(range(16, 32))
 BATCHES = make_batches(1, 9, count=2, size=2500)
-"""Three in a segment: three segments."""
+"""Three batches in a segment, so three segments."""
 
 
 def ids(disk: SimulatedDisk) -> list[bytes]:
-    """The log ids of the written segments, in order."""
+    """Return the log ids of the written segments, in order."""
     found = []
     for name in disk.list_directory(DIRECTORY):
         data = bytes(disk.volume.find(f"{DIRECTORY}/{name}").data)
@@ -63,7 +66,7 @@ READERS: dict[str, Callable[[SimulatedDisk], object]] = {
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_segment_of_another_log_is_refused_by_name(reader: str, number: int) -> None:
-    """With the same records in it, so that nothing else gives it away."""
+    """The segment holds the same records, so only the id gives it away."""
     disk, other = write(MINE), write(OTHER)
     path = f"{DIRECTORY}/{segment_name(number)}"
     disk.volume.find(path).data[:] = other.volume.find(path).data
@@ -76,7 +79,7 @@ def test_a_segment_of_another_log_is_refused_by_name(reader: str, number: int) -
     assert disk.volume.bytes_used() == before
 
 
-def test_without_a_control_file_two_logs_in_one_directory_are_told_apart() -> None:
+def test_segments_of_two_logs_in_one_directory_are_distinguished_without_a_control_file() -> None:
     disk, other = write(MINE), write(OTHER)
     for name in ("control-a", "control-b"):
         disk.remove(f"/data/{name}")

@@ -1,4 +1,4 @@
-"""The log against a list: random work, random deaths, several lives; what is found is always what may be found."""
+"""The log against a list: random work and random crashes over several lives must leave an allowed log each time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TrimItem:
 @dataclass(frozen=True)
 class ResetItem:
     ahead: int
-    """How far behind the end the log begins anew."""
+    """The distance from the end to the index at which the log begins anew."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ Work = AppendItem | Truncate | TrimItem | ResetItem | Vote | Wait
 class Life:
     work: list[Work]
     dies_at: int | None
-    """The disk call; None = a clean stop."""
+    """The number of the disk call at which the process dies; None = a clean stop."""
     is_power_cut: bool
     options: WalOptions
     seed: int
@@ -98,7 +98,7 @@ lives = st.builds(
 
 
 class Model:
-    """Several lives of a node's disk, and what its log must hold."""
+    """Several lives of a node's disk, and the logs that it may hold."""
 
     def __init__(self) -> None:
         self.disk = new_disk()
@@ -106,7 +106,7 @@ class Model:
         self.term = 0
         self.durable_before = math.inf
         self.is_cut = False
-        """Whether the power was cut since the log was last recovered: only then may what was not synced be lost."""
+        """Whether the power was cut since the last recovery; only then may unsynced writes be lost."""
 
     def live(self, life: Life) -> None:
         loop = SimulatedLoop(life.seed)
@@ -123,7 +123,7 @@ class Model:
         loop.run_for(0)
         if not died:
             task.result()
-        assert self.journal.error is None, "what was accepted is written"
+        assert self.journal.error is None, "accepted batches are written"
         if life.options.sync_seconds and self.journal.steps is not before_steps:
             self.durable_before = loop.time() - life.options.sync_seconds - TURN_SECONDS
         if life.is_power_cut:
@@ -146,7 +146,7 @@ class Model:
             await wal.close()
 
     def recover(self, options: WalOptions = SMALL) -> tuple[Wal, ControlFile]:
-        """Open what is there, and compare it with what may be there."""
+        """Open the log and compare it with the allowed ones."""
         found: list[Batch] = []
         seen = Survey(disk=self.disk, directory=DIRECTORY, known=Known(first_index_max=None)).run()
         first_index = Index(seen.judgement.first_index if seen.segments else self.journal.base)
@@ -195,7 +195,7 @@ class Model:
 @pytest.mark.slow
 @given(st.lists(lives, min_size=1, max_size=6))
 @settings(max_examples=150, deadline=None)
-def test_a_log_over_many_lives_holds_what_was_acknowledged_and_nothing_invented(history: list[Life]) -> None:
+def test_a_log_over_many_lives_holds_every_acknowledged_batch_and_no_invented_one(history: list[Life]) -> None:
     model = Model()
     for life in history:
         model.live(life)

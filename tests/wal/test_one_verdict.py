@@ -1,6 +1,6 @@
-"""One verdict: whoever reads the files of a log says the same of them, whatever was done to these.
+"""All readers of a log's files reach the same verdict about the same files.
 
-The users are recovery (a start), ``wal verify``, ``wal inspect``, ``wal read``, the scrubber, the assessment for a
+The readers are recovery (a start), ``wal verify``, ``wal inspect``, ``wal read``, the scrubber, the assessment for a
 repair, and the replay.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.wal.logs import DIRECTORY, IDENTITY, contents, make_batch, names_of, new_disk, open_wal
-from tests.wal.test_repair import TINY, _is_blank, _restored, _ruin
+from tests.wal.logs import DIRECTORY, IDENTITY, contents, names_of, new_disk, open_wal
+from tests.wal.test_repair import TINY, _is_blank, _restored, _ruin, write
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.ids import Index
 from viewstamp.replay.replica import ReplicaFiles, read_replica
@@ -36,7 +36,7 @@ FOREIGN_ID = bytes(range(16, 32))
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What one user says: "clean", "torn-tail", "corruption" or "foreign"; the end where the log is not damaged."""
+    """One reader's verdict: "clean", "torn-tail", "corruption" or "foreign"; and the end of an undamaged log."""
 
     verdict: str
     end: int = 0
@@ -44,7 +44,7 @@ class Opinion:
 
 @dataclass(slots=True)
 class Case:
-    """A damaged data directory; ``held`` is what the log held."""
+    """A damaged data directory; ``held`` are the batches of the log before the damage."""
 
     image: VolumeImage
     held: list[bytes]
@@ -69,7 +69,7 @@ def overwrite(disk: SimulatedDisk, path: str, at: int, data: bytes) -> None:
 
 
 def lose_end(disk: SimulatedDisk, entropy: random.Random) -> None:
-    """Cut the last written segment, or put zeros or other bytes there up to its end."""
+    """Cut the last written segment, or overwrite its end with zeros or other bytes."""
     path = f"{DIRECTORY}/{written(disk)[-1]}"
     file = disk.open(path)
     size = file.size()
@@ -85,7 +85,7 @@ def lose_end(disk: SimulatedDisk, entropy: random.Random) -> None:
 
 
 def put_another_segment(disk: SimulatedDisk, entropy: random.Random) -> None:
-    """Put the bytes of one segment of this log into the file of another."""
+    """Copy the bytes of one segment of this log into the file of another."""
     names = written(disk)
     source, target = entropy.choice(names), entropy.choice(names)
     data = bytes(disk.volume.find(f"{DIRECTORY}/{source}").data)
@@ -97,9 +97,9 @@ def put_another_segment(disk: SimulatedDisk, entropy: random.Random) -> None:
 
 
 def put_foreign_segment(disk: SimulatedDisk, entropy: random.Random) -> None:
-    """Put a segment of another log, with the same number, into a file of this one."""
+    """Replace a segment by the one of the same number of another log."""
     other = new_disk()
-    write_log(other, 8, closed=True, log_id=FOREIGN_ID)
+    write(other, 8, closed=True, log_id=FOREIGN_ID)
     name = entropy.choice(written(disk))
     if not other.exists(f"{DIRECTORY}/{name}"):
         return
@@ -111,7 +111,7 @@ def put_foreign_segment(disk: SimulatedDisk, entropy: random.Random) -> None:
 
 
 def leave_garbage_behind(disk: SimulatedDisk, entropy: random.Random) -> None:
-    """Put bytes of an earlier life behind the end: those of another segment, at the same place."""
+    """Write bytes of an earlier life behind the end: those of another segment, at the same place."""
     names = written(disk)
     old = bytes(disk.volume.find(f"{DIRECTORY}/{names[0]}").data)
     last = disk.volume.find(f"{DIRECTORY}/{names[-1]}")
@@ -131,7 +131,7 @@ def remove_a_file(disk: SimulatedDisk, entropy: random.Random) -> None:
 
 
 def leave_a_mark(disk: SimulatedDisk, entropy: random.Random) -> None:
-    """A truncation that was decided and not carried out, or a mark of which a bit is wrong."""
+    """Leave the mark of an unfinished truncation, or a mark with a wrong bit."""
     number, ends = 0, []
     for entry in inspect(disk, DIRECTORY):
         if entry.kind == "segment":
@@ -162,21 +162,6 @@ DAMAGES: list[Callable[[SimulatedDisk, random.Random], None]] = [
 # -- cases --------------------------------------------------------------------------------------------------------
 
 
-def write_log(disk: SimulatedDisk, groups: int, *, closed: bool, log_id: bytes) -> list[Batch]:
-    """As ``write`` does, with a log id."""
-    wal, _ = open_wal(disk, TINY, log_id=log_id)
-    batches = []
-    for number in range(groups):
-        index = 1 + 6 * number
-        group = [make_batch(index + 2 * i, 2, term=1 + number // 15, size=60) for i in range(3)]
-        wal.commit_hint = max(1, index - 6)
-        wal.append_now(group)
-        batches += group
-    if closed:
-        wal._writer.close_group()
-    return batches
-
-
 def history_of(batches: list[Batch]) -> tuple[tuple[int, int], ...]:
     history = [(0, 1)]
     for batch in batches:
@@ -186,9 +171,9 @@ def history_of(batches: list[Batch]) -> tuple[tuple[int, int], ...]:
 
 
 def make(entropy: random.Random) -> Case:
-    """Return a log that was damaged, what it held, and the end that is known."""
+    """Return a damaged log, its former contents, and the known end."""
     disk = new_disk()
-    batches = write_log(disk, entropy.randrange(1, 30), closed=entropy.random() < 0.7, log_id=LOG_ID)
+    batches = write(disk, entropy.randrange(1, 30), closed=entropy.random() < 0.7, log_id=LOG_ID)
     hint = entropy.choice((0, entropy.choice([1, *(batch.end for batch in batches)]), batches[-1].end))
     state = ControlState(
         **IDENTITY,  # type: ignore[arg-type]
@@ -208,11 +193,11 @@ def make(entropy: random.Random) -> Case:
     return Case(image, contents(batches), known_end(disk, "/data", state), first_index)
 
 
-# -- what each user says ------------------------------------------------------------------------------------------
+# -- each reader's verdict ----------------------------------------------------------------------------------------
 
 
 def of_recovery(case: Case) -> tuple[Opinion, list[bytes], str]:
-    """What a start says, with the batches that it finds, and where the damage is."""
+    """Return a start's verdict, the batches that it finds, and the place of the damage."""
     disk = case.disk()
     try:
         wal, found = open_wal(
@@ -229,7 +214,7 @@ def of_recovery(case: Case) -> tuple[Opinion, list[bytes], str]:
         return Opinion("foreign"), [], ""
     for segment in wal.segments():
         if segment.sealed:
-            list(scrub_segment(disk, segment))  # The scrubber raises nothing where a start does not.
+            list(scrub_segment(disk, segment))  # The scrubber accepts each log that a start accepts.
     return Opinion(wal.recovery.verdict, wal.recovery.end), found, ""
 
 
@@ -266,7 +251,7 @@ def of_reading(case: Case) -> tuple[str, list[bytes]]:
 
 
 def of_assessment(case: Case) -> tuple[str, int | None]:
-    """Return "whole" or "corruption", and the end that the log ever had, None = not known."""
+    """Return "whole" or "corruption", and the highest end that the log ever had; None = unknown."""
     disk = case.disk()
     try:
         finish_truncation(disk, DIRECTORY, LOG_ID)
@@ -301,14 +286,14 @@ def check(case: Case) -> str:
     assert left == read
     if verdict.end:
         assert found == batches == case.held[: len(found)]
-        assert end == verdict.end >= case.known, "what is known to have been there is there"
+        assert end == verdict.end >= case.known, "the known end is reached"
     if files is not None and files.is_certain:
-        assert end == files.end, "a member whose repair does not know how far its log had come has no vote in a replay"
+        assert end == files.end, "a replay and a repair know the same end"
     return verdict.verdict
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_user_says_the_same_of_the_same_files(seed: int) -> None:
+def test_every_reader_reaches_the_same_verdict_about_the_same_files(seed: int) -> None:
     entropy = random.Random(seed)
     verdicts = Counter(check(make(entropy)) for _ in range(RUNS))
     assert len(verdicts) == 4, verdicts

@@ -27,7 +27,7 @@ def size_of(disk: RealDisk, path: str) -> int:
 
 
 async def test_a_log_lives_on_a_real_disk_with_real_threads(tmp_path: Path) -> None:
-    """Order, group commit, rolling, truncation, clean stop and recovery, as a node uses them."""
+    """Covers order, group commit, rolling, truncation, a clean stop and recovery, as a node uses them."""
     disk = RealDisk()
     options = WalOptions(segment_bytes=64 * 1024)
     directory = str(tmp_path / "wal")
@@ -62,12 +62,15 @@ async def test_a_log_lives_on_a_real_disk_with_real_threads(tmp_path: Path) -> N
     again = Wal.open(disk, directory, options, on_batch=lambda batch, committed: found.append(batch.first_index))
     assert found == list(range(1, 402))
     blocks = await asyncio.to_thread(os.stat, again.segments()[-1].path)
-    assert blocks.st_blocks * 512 >= options.segment_bytes, "zeros were written: the blocks are there"
+    assert blocks.st_blocks * 512 >= options.segment_bytes, "the zeros were written, so the blocks are allocated"
     await again.close()
 
 
 async def test_reads_on_other_threads_go_on_while_the_log_is_written_and_cut(tmp_path: Path) -> None:
-    """A read sees a prefix of some moment: consecutive batches, each of a term that stood there at some time."""
+    """A read sees a prefix of the log at some moment.
+
+    Consecutive batches, each of a term that was there at some time.
+    """
     disk = RealDisk()
     wal = Wal.open(
         disk, str(tmp_path / "wal"), WalOptions(segment_bytes=32 * 1024), on_batch=lambda batch, committed: None
@@ -104,7 +107,7 @@ async def test_reads_on_other_threads_go_on_while_the_log_is_written_and_cut(tmp
 
 @pytest.mark.slow
 async def test_a_bounded_log_is_filled_and_trimmed_many_times_beside_readers(tmp_path: Path) -> None:
-    """Writer, preparing thread, readers and the loop share the spares and the budget: nobody is ever over it."""
+    """Writer, preparing thread, readers and event loop share the spares and the budget, and never exceed it."""
     disk = RealDisk()
     directory = tmp_path / "wal"
     options = WalOptions(segment_bytes=64 * 1024, bytes_max=512 * 1024, margin_bytes=4096, reserve_bytes=0)

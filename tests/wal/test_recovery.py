@@ -1,4 +1,4 @@
-"""Every row of the recovery table, on files that were written by a log and then spoilt."""
+"""Every row of the recovery table, on files that a log wrote and the test then damaged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def locations(disk: SimulatedDisk, kind: str) -> list[int]:
 
 
 def expect_damage(disk: SimulatedDisk, match: str, *, number: int = 1, **arguments: object) -> CorruptionError:
-    """Opening refuses, changes nothing, and tells the same as ``verify``."""
+    """Check that opening is refused, changes nothing and reports the same as ``verify``."""
     before = image(disk)
     with pytest.raises(CorruptionError, match=match) as caught:
         open_wal(disk, **arguments)
@@ -68,7 +68,10 @@ def disk() -> SimulatedDisk:
 
 @pytest.fixture
 def three(disk: SimulatedDisk) -> list[Batch]:
-    """A log of three groups of three batches in one segment, as a killed process leaves it: nothing closes the last."""
+    """Return a log of three groups of three batches in one segment.
+
+    A kill left it, so no empty group closes the last one.
+    """
     batches = make_batches(1, 9, count=2, size=100)
     write_log(disk, [batches[0:3], batches[3:6], batches[6:9]])
     return batches
@@ -76,7 +79,7 @@ def three(disk: SimulatedDisk) -> list[Batch]:
 
 @pytest.fixture
 def segments(disk: SimulatedDisk) -> list[Batch]:
-    """A log of three segments."""
+    """Return a log of three segments."""
     batches = make_batches(1, 9, count=2, size=2500)
     write_log(disk, [[batch] for batch in batches])
     assert disk.list_directory(DIRECTORY)[:3] == [segment_name(1), segment_name(2), segment_name(3)]
@@ -96,7 +99,7 @@ def test_a_directory_without_anything_becomes_an_empty_log(disk: SimulatedDisk) 
 
 
 def test_zeros_behind_the_last_group_are_the_end(disk: SimulatedDisk, three: list[Batch]) -> None:
-    """A kill leaves the zero-filled rest of the segment; writing goes on in it."""
+    """A kill leaves the zero-filled rest of the segment, and writing continues in it."""
     wal, found = open_wal(disk)
     assert found == contents(three)
     assert (wal.recovery.verdict, wal.recovery.torn_bytes, wal.end) == ("clean", 0, 19)
@@ -121,8 +124,8 @@ def test_recovery_counts_what_it_found(disk: SimulatedDisk) -> None:
     assert recovery.term_starts == ((1, 1), (3, 4), (4, 6))
 
 
-def test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group(disk: SimulatedDisk) -> None:
-    """Protocol rule 8: a leader may commit what its own disk does not have yet."""
+def test_the_commit_hint_on_disk_is_at_most_the_durable_end_before_the_group(disk: SimulatedDisk) -> None:
+    """Protocol rule 8: a leader may commit records that its own disk does not have yet."""
     wal, _ = open_wal(disk)
     wal.commit_hint = 100
     wal.append_now([make_batch(1, 3)])
@@ -131,7 +134,7 @@ def test_the_commit_hint_on_disk_is_at_most_what_was_durable_before_the_group(di
 
 
 def test_a_segment_that_was_made_ready_and_never_written_is_the_end(disk: SimulatedDisk, three: list[Batch]) -> None:
-    """A crash between its new name and its first group; the old segment is sealed then, and writing goes on."""
+    """A crash came between the rename and the first group. The old segment is then sealed, and writing continues."""
     replace(disk, path_of(2), bytes(SMALL.segment_bytes))
     wal, found = open_wal(disk)
     assert found == contents(three)
@@ -171,7 +174,7 @@ def torn_body(disk: SimulatedDisk, data: bytearray) -> int:
 
 
 def torn_and_a_later_batch_of_the_group_is_intact(disk: SimulatedDisk, data: bytearray) -> int:
-    """Pages reach the disk in any order: the last batch arrived, the first did not."""
+    """Pages reach the disk in any order; here the last batch arrived and the first did not."""
     at = locations(disk, "batch")[6]
     data[at : at + 200] = bytes(200)
     return at
@@ -188,10 +191,10 @@ def torn_off(disk: SimulatedDisk, data: bytearray) -> int:
     [torn_group_header, torn_batch_header, torn_body, torn_and_a_later_batch_of_the_group_is_intact, torn_off],
     ids=lambda tear: tear.__name__,
 )
-def test_what_is_unreadable_in_the_last_group_is_cut_from_there(
+def test_the_unreadable_end_of_the_last_group_is_cut(
     disk: SimulatedDisk, three: list[Batch], tear: Callable[[SimulatedDisk, bytearray], int]
 ) -> None:
-    """It was never acknowledged: no later group calls it durable. Intact batches of the group before it stay."""
+    """No later group confirms it, so it was never acknowledged. Intact batches of the group before it stay."""
     data = bytearray(data_of(disk))
     used = len(data.rstrip(b"\0"))
     at = tear(disk, data)
@@ -202,7 +205,7 @@ def test_what_is_unreadable_in_the_last_group_is_cut_from_there(
     assert found == contents(three[:kept])
     assert wal.recovery.verdict == "torn-tail"
     assert 0 < wal.recovery.torn_bytes <= used - at
-    # The cut is on the disk, closed by an empty group, and the log goes on with other bytes in the same place.
+    # The cut is on the disk, closed by an empty group; the log then writes other bytes in the same place.
     assert verify(disk, DIRECTORY).verdict == "clean"
     following = make_batch(kept * 2 + 1, 3, term=2, size=10)
     wal.append_now([following])
@@ -225,24 +228,24 @@ def test_a_torn_first_group_of_a_segment_leaves_the_segments_before_it(
     assert wal.recovery.verdict == "torn-tail"
     assert found == contents([batch for batch in segments if batch.end <= first_index])
     wal.append_now([make_batch(wal.end)])
-    assert verify(disk, DIRECTORY).verdict == "clean", "nothing of the torn group is left behind the new one"
+    assert verify(disk, DIRECTORY).verdict == "clean", "no bytes of the torn group are left after the new one"
     assert len(open_wal(disk)[1]) == len(found) + 1
 
 
 # -- damage ----------------------------------------------------------------------------------------------------
 
 
-def test_a_flip_below_what_a_later_group_calls_durable_is_damage(disk: SimulatedDisk, three: list[Batch]) -> None:
+def test_a_flip_below_a_later_groups_durable_field_is_damage(disk: SimulatedDisk, three: list[Batch]) -> None:
     at = locations(disk, "batch")[4]
     disk.flip(path_of(1), at + 120)
     error = expect_damage(disk, "a later group calls this place durable")
     assert error.location == at
 
 
-def test_an_idle_or_stopped_log_tells_rot_in_its_last_group_from_a_torn_tail(
+def test_an_idle_or_stopped_log_distinguishes_rot_in_its_last_group_from_a_torn_tail(
     disk: SimulatedDisk, three: list[Batch]
 ) -> None:
-    """The empty group behind it calls it durable. Opening writes one, too."""
+    """The empty group behind it confirms it as durable. Opening writes an empty group, too."""
     open_wal(disk)
     at = locations(disk, "batch")[8]
     disk.flip(path_of(1), at + 120)
@@ -298,7 +301,7 @@ def test_a_segment_that_lost_its_end_is_damage_when_it_is_followed(
 def test_a_segment_that_lost_whole_groups_is_damage_when_it_is_followed(
     disk: SimulatedDisk, segments: list[Batch]
 ) -> None:
-    """The rest of it reads well; the next segment's header says that something stood between."""
+    """The rest of the segment is readable, but the next header shows that a record is missing in between."""
     groups = [entry.location for entry in inspect(disk, path_of(1)) if entry.kind == "group"]
     replace(disk, path_of(1), data_of(disk)[: groups[1]])
     expect_damage(disk, "first index 7 where 3 comes next", number=2)
@@ -326,7 +329,7 @@ def test_a_torn_tail_below_the_commit_hint_is_damage(disk: SimulatedDisk, three:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_missing_segment_is_damage(disk: SimulatedDisk, segments: list[Batch], number: int) -> None:
-    """The first by the index it should begin at, one in the middle by its number, the last by the seal before it."""
+    """The first is noticed by its first index, one in the middle by its number, and the last by the seal before it."""
     open_wal(disk)
     for later in range(4, 10):
         if disk.exists(path_of(later)):
@@ -378,10 +381,10 @@ def test_an_intact_group_that_skips_indices_is_damage_and_no_torn_tail(disk: Sim
     expect_damage(disk, "one at index 14")
 
 
-def test_a_group_that_knows_of_less_that_is_durable_than_the_one_before_is_damage(
+def test_a_group_with_a_lower_durable_field_than_the_one_before_is_damage(
     disk: SimulatedDisk, three: list[Batch]
 ) -> None:
-    """Several groups may name one place, in the interval mode; none an earlier one than the group before it did."""
+    """In the interval mode several groups may name one place, but no group an earlier place than the one before it."""
     at = locations(disk, "group")
     data = bytearray(data_of(disk))
     header = GroupHeader.decode(data[at[2] : at[2] + GroupHeader.measure(data[at[2] : at[2] + 100])])
@@ -395,7 +398,7 @@ def test_a_group_that_knows_of_less_that_is_durable_than_the_one_before_is_damag
 def test_an_older_group_in_the_place_of_the_next_one_is_not_read_as_new(
     disk: SimulatedDisk, three: list[Batch]
 ) -> None:
-    """Recycled bytes: of another generation, of a lower number, or written for another place."""
+    """Recycled bytes have another generation or a lower number, or were written for another place."""
     end = max(locations(disk, "batch")) + three[-1].size
     data = bytearray(data_of(disk))
     batch = make_batch(19)
@@ -417,7 +420,7 @@ def test_an_older_group_in_the_place_of_the_next_one_is_not_read_as_new(
 
 
 def test_an_older_group_behind_a_torn_one_does_not_call_it_durable(disk: SimulatedDisk, three: list[Batch]) -> None:
-    """Of a lower number: written before the torn place was, in an earlier life of these bytes."""
+    """A lower number means that it was written before the torn place, in an earlier life of these bytes."""
     end = max(locations(disk, "batch")) + three[-1].size
     for number, verdict in ((3, "torn-tail"), (4, "corruption")):
         group = GroupHeader(
@@ -458,7 +461,7 @@ def test_a_crash_between_the_seal_and_the_next_segment_changes_the_sealed_one_no
 
 
 def test_a_later_group_that_is_only_a_record_s_value_is_no_witness(disk: SimulatedDisk) -> None:
-    """Somebody stores a copy of the log in the log: its group headers stand at other places than they say."""
+    """A copy of a log may be stored in the log. Its group headers then contain other locations than their own."""
     write_log(disk, [[make_batch(1)], [make_batch(2)]])
     copy = data_of(disk)[:1000].rstrip(b"\0")
     write_log(disk, [[make_batch(3, fill=copy)]])
@@ -501,7 +504,7 @@ def test_a_truncation_that_was_decided_is_finished(disk: SimulatedDisk, segments
 
 
 def test_an_unreadable_truncation_mark_is_damage(disk: SimulatedDisk, three: list[Batch]) -> None:
-    """It got its name only after it had been synced; without it nobody knows where the log ends."""
+    """The mark was renamed only after its sync, and without it the end of the log is unknown."""
     packed = Mark(end=7, segment=1, length=64, group=3, generation=1).encode()
     replace(disk, f"{DIRECTORY}/{MARK_NAME}", packed[:-1])
     with pytest.raises(CorruptionError, match="a truncation mark") as caught:
@@ -569,8 +572,8 @@ _SEALED_IMAGE = image(_SEALED)
 
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
-def test_no_single_bit_flip_changes_what_is_read_without_being_noticed(data: st.DataObject) -> None:
-    """Everywhere in a log of three segments: the flip is damage, or in the very end a torn tail that loses nothing."""
+def test_no_single_bit_flip_changes_the_records_without_being_noticed(data: st.DataObject) -> None:
+    """Anywhere in a log of three segments, a flip is damage, or at the very end a torn tail that loses no record."""
     names = [name for name in _SEALED_IMAGE if name.endswith(".segment")]
     name = data.draw(st.sampled_from(names))
     disk = new_disk()
@@ -588,7 +591,7 @@ def test_no_single_bit_flip_changes_what_is_read_without_being_noticed(data: st.
 @given(data=st.data())
 @settings(max_examples=200, deadline=None)
 def test_a_flip_in_a_last_group_that_nothing_closes_is_a_torn_tail_of_that_group_only(data: st.DataObject) -> None:
-    """What stays ambiguous, and why an idle log closes its last group: nothing calls it durable."""
+    """This case stays ambiguous because no later group confirms it; therefore an idle log closes its last group."""
     disk = new_disk()
     batches = make_batches(1, 6, count=2, size=50)
     write_log(disk, [batches[0:3], batches[3:6]])

@@ -1,4 +1,4 @@
-"""Files of a log that nothing needs, and that cannot be removed: they cost space and stop nothing."""
+"""Obsolete files of a log that cannot be removed take space but stop nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.log import Wal
 
 BATCHES = make_batches(1, 20, count=2, size=2500)
-"""Three in a segment: segments begin at 1, 7, 13, 19, ..."""
+"""Three batches in a segment: segments begin at 1, 7, 13, 19, ..."""
 
 
 class Stubborn:
-    """A disk that refuses to remove what ``keeps`` says."""
+    """A disk that refuses to remove the files for which ``keeps`` returns True."""
 
     def __init__(self, keeps: Callable[[str], bool]) -> None:
         self.keeps = keeps
@@ -96,7 +96,7 @@ def test_a_leftover_of_the_control_file_that_stays_is_emptied_and_used() -> None
     assert ControlFile.open(stubborn.disk, "/data").state == state
 
 
-def test_what_is_gone_or_replaced_meanwhile_is_not_stuck_any_more() -> None:
+def test_a_file_that_is_gone_or_replaced_meanwhile_is_no_longer_stuck() -> None:
     stubborn = Stubborn(lambda _: True)
     create_anew(stubborn.inner, "/data/one").close()
     garbage = Garbage(stubborn.disk)

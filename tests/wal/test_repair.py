@@ -1,4 +1,4 @@
-"""Repair of a log's files: what is found past the damage, and what is there after every step of mending it."""
+"""Repair of a log's files: the intact parts beyond the damage, and the state after every step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.sim.volume import Volume, VolumeImage
 from viewstamp.wal.assessment import Assessment, LostRange, Region, SegmentAssessment, assess
 from viewstamp.wal.budget import WalOptions
-from viewstamp.wal.format import SEGMENT_HEADER_SIZE, segment_name
+from viewstamp.wal.format import NO_LOG_ID, SEGMENT_HEADER_SIZE, segment_name
 from viewstamp.wal.offline import inspect
 from viewstamp.wal.repair import (
     Quarantine,
@@ -33,9 +33,12 @@ SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 TINY = WalOptions(segment_bytes=4096, reserve_bytes=0, margin_bytes=512, idle_seconds=0.05)
 
 
-def write(disk: SimulatedDisk, groups: int = 40, *, closed: bool = True) -> list[Batch]:
-    """A log of five segments or so: groups of three batches, terms that rise; as a clean stop, or a kill, leaves it."""
-    wal, _ = open_wal(disk, TINY)
+def write(disk: SimulatedDisk, groups: int = 40, *, closed: bool = True, log_id: bytes = NO_LOG_ID) -> list[Batch]:
+    """Write a log of about five segments, in groups of three batches and rising terms; return the batches.
+
+    A clean stop leaves the log if ``closed``, else a kill.
+    """
+    wal, _ = open_wal(disk, TINY, log_id=log_id)
     batches = []
     for number in range(groups):
         index = 1 + 6 * number
@@ -53,7 +56,7 @@ def path_of(number: int) -> str:
 
 
 def places(disk: SimulatedDisk, kind: str) -> list[tuple[int, int]]:
-    """(segment, byte) of every segment, group or batch."""
+    """Return the (segment, byte) places of every segment, group or batch."""
     found, number = [], 0
     for entry in inspect(disk, DIRECTORY):
         if entry.kind == "segment":
@@ -64,7 +67,7 @@ def places(disk: SimulatedDisk, kind: str) -> list[tuple[int, int]]:
 
 
 def mend(disk: SimulatedDisk, batches: list[Batch], *, end: int | None = None) -> Assessment:
-    """Repair as a node would whose peers hold ``batches``; with ``end``, or an unknown end, cut there."""
+    """Repair as a node with peers that hold ``batches``; cut at ``end``, or at an unknown end."""
     aside = Quarantine(disk, "/data")
     finish_truncation(disk, DIRECTORY)
     found = assess(disk, DIRECTORY)
@@ -84,7 +87,7 @@ def mend(disk: SimulatedDisk, batches: list[Batch], *, end: int | None = None) -
 
 
 def check_whole(disk: SimulatedDisk, batches: list[Batch]) -> None:
-    """The log opens, holds exactly ``batches``, and goes on."""
+    """Check that the log opens, holds exactly ``batches``, and accepts appends."""
     wal, found = open_wal(disk, TINY)
     assert found == contents(batches)
     more = make_batch(batches[-1].end if batches else 1, term=9)
@@ -128,7 +131,7 @@ def test_a_flip_in_any_batch_or_group_header_is_one_gap_and_is_written_again(kin
         disk = _restored(before)
         flip(disk, number, location + 20)
         if not is_damaged(disk):
-            continue  # the last group: a torn tail, as ever
+            continue  # the last group: a torn tail
         disk = _restored(before)
         flip(disk, number, location + 20)
         found = mend(disk, batches)
@@ -148,7 +151,7 @@ def _restored(image: VolumeImage) -> SimulatedDisk:
 
 
 Corruption = Callable[[SimulatedDisk, list[int]], None]
-"""Done to the segments whose numbers are given."""
+"""Damages the segments with the given numbers."""
 
 
 def flips(*which: int, at: int = 500) -> Corruption:
@@ -202,7 +205,7 @@ DAMAGES: dict[str, tuple[list[Corruption], bool]] = {
     "flip-and-lost-last": ([flips(1), removes(-1)], False),
     "header-and-lost-last": ([flips(-2, at=20), removes(-1)], False),
 }
-"""What is done, and whether the log's end stays known."""
+"""The damage of each case, and whether the end of the log stays known."""
 
 
 def _damaged(name: str) -> tuple[SimulatedDisk, list[Batch], bool]:
@@ -239,7 +242,7 @@ def test_every_kind_of_damage_is_mended_or_cut_where_its_end_is_not_known(name: 
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_death_at_any_call_of_a_repair_leaves_the_damaged_log_or_the_repaired_one(name: str) -> None:
-    """A power cut too: the next repair finds something that it can mend, and nothing that was intact is altered."""
+    """The same for a power cut: the next repair can finish the work, and intact data is never changed."""
     disk, batches, is_known = _damaged(name)
     image = disk.volume.after_cut(disk.entropy)
     disk = _restored(image)
@@ -266,7 +269,7 @@ def test_a_death_at_any_call_of_a_repair_leaves_the_damaged_log_or_the_repaired_
 
 
 def _ruin(disk: SimulatedDisk, entropy: random.Random) -> None:
-    """Do something to one segment, as a bad disk or a bad hand does."""
+    """Damage one segment randomly, as a bad disk or a careless person might."""
     path = f"{DIRECTORY}/{entropy.choice([name for name in names_of(disk, 'segment') if not _is_blank(disk, name)])}"
     file = disk.open(path)
     at, size = entropy.randrange(file.size()), entropy.choice([1, 64, 512, 4096])
@@ -286,8 +289,8 @@ def _ruin(disk: SimulatedDisk, entropy: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_done_to_the_files_nothing_is_altered_and_a_known_end_is_the_end(seed: int) -> None:
-    """The end decides what the node may still have promised: too low a one loses acknowledged records."""
+def test_after_any_damage_no_record_is_altered_and_a_known_end_is_the_end(seed: int) -> None:
+    """The end decides which acknowledgements the node may have given: too low an end loses acknowledged records."""
     entropy = random.Random(seed)
     verdicts = {"opened": 0, "mended": 0, "cut": 0}
     for _ in range(25):
@@ -310,8 +313,8 @@ def test_whatever_is_done_to_the_files_nothing_is_altered_and_a_known_end_is_the
     assert verdicts["mended"] > verdicts["cut"] > 0
 
 
-def test_damage_in_what_a_decided_truncation_keeps_is_no_torn_tail() -> None:
-    """Once the mark is gone nothing but the closing group says that the last records were durable."""
+def test_damage_below_an_unfinished_truncation_is_no_torn_tail() -> None:
+    """Once the mark is gone, only the closing group shows that the last records were durable."""
     disk = new_disk()
     batches = write(disk, 20)
     number, location = places(disk, "group")[9]
@@ -341,8 +344,8 @@ def test_a_gap_is_cut_at_its_beginning_and_everything_behind_is_set_aside() -> N
     assert aside[: len(numbers) - 1] == [segment_name(number) for number in numbers[1:]]
 
 
-def test_what_was_never_there_does_not_fit_before_a_log() -> None:
-    """A log that was reset has hardly any numbers before its own; what contradicts it must not be put there."""
+def test_batches_that_were_never_there_do_not_fit_before_a_log() -> None:
+    """After a reset, few numbers precede the log's own, so contradicting batches must not be placed there."""
     disk = new_disk()
     wal, _ = open_wal(disk, TINY)
     wal.append_now([make_batch(1)])
@@ -362,10 +365,11 @@ def test_what_was_never_there_does_not_fit_before_a_log() -> None:
 
 @pytest.mark.parametrize("groups", [3, 40])
 @pytest.mark.parametrize("power", [False, True])
-def test_a_first_file_that_was_written_again_from_a_snapshot_on_takes_what_was_before_it(
-    groups: int, power: bool
-) -> None:
-    """No number is left for a file before it; a death at any call leaves one that begins where it did, or all of it."""
+def test_a_first_file_that_was_rewritten_from_a_snapshot_on_takes_earlier_batches(groups: int, power: bool) -> None:
+    """There is no number for a file before it.
+
+    A crash at any call leaves the old beginning or the whole repaired log.
+    """
     disk = new_disk()
     batches = write(disk, groups)
     begin = batches[4].first_index
@@ -412,7 +416,7 @@ def test_an_unreadable_mark_makes_the_end_unknown() -> None:
     assert found.end is None
 
 
-def test_a_log_that_ends_below_what_is_committed_has_an_unknown_end() -> None:
+def test_a_log_that_ends_below_the_commit_index_has_an_unknown_end() -> None:
     disk = new_disk()
     batches = write(disk)
     end = batches[-1].end
@@ -421,7 +425,7 @@ def test_a_log_that_ends_below_what_is_committed_has_an_unknown_end() -> None:
     assert found.end is None
 
 
-def test_a_lost_log_begins_anew_and_what_was_left_is_set_aside() -> None:
+def test_a_lost_log_begins_anew_and_its_remains_are_set_aside() -> None:
     disk = new_disk()
     write(disk)
     for name in names_of(disk, "segment")[:-2]:

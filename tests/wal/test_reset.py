@@ -1,4 +1,4 @@
-"""A log that is emptied and begins elsewhere, in one step for a crash, after a snapshot was taken over."""
+"""A log is emptied and begins at another index after a snapshot was installed; for a crash, this is one step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def disk() -> SimulatedDisk:
 
 @pytest.fixture
 def wal(disk: SimulatedDisk) -> Wal:
-    """A log of three segments up to index 19, of term 1."""
+    """Return a log of three segments up to index 19, of term 1."""
     return write_log(disk, [[batch] for batch in BATCHES])
 
 
@@ -69,7 +69,7 @@ def test_a_log_is_reset_to_any_index(disk: SimulatedDisk, wal: Wal, end: int) ->
 
 
 def test_group_numbers_generations_and_segment_numbers_go_on_rising(disk: SimulatedDisk, wal: Wal) -> None:
-    """So nothing of the old log can be taken for the new one's, wherever it still stands."""
+    """So no bytes of the old log can be taken for the new one's, wherever they still are."""
     before = [entry.fields for entry in inspect(disk, DIRECTORY) if entry.kind in ("group", "segment")]
     wal.reset_now(Index(5), Term(1))
     segment, group, *_ = inspect(disk, DIRECTORY)
@@ -79,7 +79,7 @@ def test_group_numbers_generations_and_segment_numbers_go_on_rising(disk: Simula
     assert group.fields["closes"] == "group"
 
 
-def test_reading_below_a_reset_is_told_as_trimmed(wal: Wal) -> None:
+def test_reading_below_a_reset_is_reported_as_trimmed(wal: Wal) -> None:
     wal.reset_now(Index(100), Term(1))
     with pytest.raises(TrimmedError) as caught:
         wal.read(Index(18), 1)
@@ -145,7 +145,7 @@ def test_the_old_segments_are_set_aside_until_the_next_reset_or_until_they_are_d
     wal.reset_now(Index(100), Term(7))
     kept = {name.replace("replaced", "segment"): name for name in names_of(disk, "replaced")}
     assert {name: bytes(disk.volume.find(f"{DIRECTORY}/{kept[name]}").data) for name in kept} == old
-    assert wal.bytes_allocated < before, "they do not count, or a bounded log could take nothing"
+    assert wal.bytes_allocated < before, "they do not count; otherwise a bounded log could accept nothing"
     wal.append_now([make_batch(100, term=7)])
     wal.abandon()
     again, found = open_wal(disk, first_index=Index(100))
@@ -159,7 +159,7 @@ def test_the_old_segments_are_set_aside_until_the_next_reset_or_until_they_are_d
     assert again.failure is None
 
 
-def test_a_disk_that_needs_the_room_takes_what_was_set_aside(disk: SimulatedDisk) -> None:
+def test_a_disk_that_needs_the_room_removes_the_segments_set_aside(disk: SimulatedDisk) -> None:
     wal = write_log(disk, [[batch] for batch in BATCHES])
     wal.reset_now(Index(100), Term(7))
     assert names_of(disk, "replaced")
@@ -172,7 +172,7 @@ def test_a_disk_that_needs_the_room_takes_what_was_set_aside(disk: SimulatedDisk
 # -- the mark ----------------------------------------------------------------------------------------------------
 
 
-def test_a_reset_that_was_decided_is_done_at_the_next_start_and_the_tools_know_it_before(
+def test_an_unfinished_reset_is_finished_at_the_next_start_and_the_tools_show_it_before(
     disk: SimulatedDisk, wal: Wal
 ) -> None:
     group, generation = wal._writer._group, wal._writer._generation
@@ -198,7 +198,7 @@ def test_a_reset_that_no_snapshot_reaches_is_refused(disk: SimulatedDisk, wal: W
         open_wal(disk, first_index=Index(99))
     with pytest.raises(CorruptionError, match="below what is known to be committed"):
         open_wal(disk, first_index=Index(100), commit_hint=101)
-    assert len(names_of(disk, "segment")) == 3, "nothing was changed"
+    assert len(names_of(disk, "segment")) == 3, "no file was changed"
 
 
 def test_a_death_at_any_call_of_a_reset_leaves_the_old_log_or_the_empty_new_one() -> None:
@@ -224,7 +224,7 @@ def test_a_death_at_any_call_of_a_reset_leaves_the_old_log_or_the_empty_new_one(
 
 
 def test_a_mark_of_the_first_layout_is_a_truncation() -> None:
-    """Version 1 knew no kinds; its last 16 bytes were zeros."""
+    """Version 1 had no kinds; its last 16 bytes were zeros."""
     mark = Mark(end=7, segment=2, length=640, group=30, generation=4)
     packed = bytearray(mark.encode())
     packed[3] = 1

@@ -1,4 +1,4 @@
-"""A log whose beginning a snapshot covers: where it may begin, and what of it is read."""
+"""A log whose beginning is covered by a snapshot: its allowed first index, and the part that is read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from viewstamp.wal.format import segment_name
 from viewstamp.wal.offline import inspect, read_batches, verify
 
 BATCHES = [make_batch(1 + 2 * i, 2, term=1 + i // 4, size=2500) for i in range(12)]
-"""Of three terms, three batches in a segment."""
+"""Three terms, and three batches in a segment."""
 
 
 @pytest.fixture
 def disk() -> SimulatedDisk:
-    """A log of four segments; each batch a group."""
+    """Return a log of four segments in which each batch is a group."""
     disk = new_disk()
     wal = write_log(disk, [[batch] for batch in BATCHES])
     assert [segment.first_index for segment in wal.segments()] == [1, 7, 13, 19]
@@ -34,7 +34,7 @@ def from_index(index: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("scan_from", [1, 3, 7, 9, 13, 19, 23, 25])
-def test_what_is_handed_out_and_counted_begins_where_the_scan_begins(disk: SimulatedDisk, scan_from: int) -> None:
+def test_recovered_batches_and_counts_begin_at_the_start_of_the_scan(disk: SimulatedDisk, scan_from: int) -> None:
     wal, found = open_wal(disk, scan_from=Index(scan_from))
     assert found == from_index(scan_from)
     recovery = wal.recovery
@@ -57,7 +57,7 @@ def test_the_term_before_a_scan_that_begins_inside_a_batch_or_behind_the_end_is_
     assert (found, wal.recovery.previous_term) == (from_index(scan_from), 0)
 
 
-def test_a_log_goes_on_behind_what_was_not_scanned_and_all_of_it_is_read(disk: SimulatedDisk) -> None:
+def test_a_log_continues_after_a_partial_scan_and_all_of_it_can_be_read(disk: SimulatedDisk) -> None:
     wal, _ = open_wal(disk, scan_from=Index(25))
     wal.append_now([make_batch(25, term=3)])
     expected = [*contents(BATCHES), bytes(make_batch(25, term=3).buffer)]
@@ -67,7 +67,7 @@ def test_a_log_goes_on_behind_what_was_not_scanned_and_all_of_it_is_read(disk: S
 
 
 def test_of_segments_wholly_below_the_scan_only_the_headers_are_read(disk: SimulatedDisk) -> None:
-    """A restart reads what the snapshot does not cover, however long the log is."""
+    """A restart reads only the part that the snapshot does not cover, however long the log is."""
     for number in (1, 2):
         disk.flip(path_of(number), 300)
     assert open_wal(disk, scan_from=Index(13))[1] == from_index(13)
@@ -100,10 +100,10 @@ def test_a_missing_segment_is_damage_below_the_scan_too(disk: SimulatedDisk) -> 
         open_wal(disk, scan_from=Index(25))
 
 
-# -- where it begins ---------------------------------------------------------------------------------------------
+# -- the first index ---------------------------------------------------------------------------------------------
 
 
-def test_a_log_may_begin_at_or_below_what_a_snapshot_reaches(disk: SimulatedDisk) -> None:
+def test_a_log_may_begin_at_or_below_the_end_of_a_snapshot(disk: SimulatedDisk) -> None:
     disk.remove(path_of(1))
     for first_index in (7, 8, 20):
         wal, found = open_wal(disk, first_index=Index(first_index))
@@ -111,7 +111,7 @@ def test_a_log_may_begin_at_or_below_what_a_snapshot_reaches(disk: SimulatedDisk
     assert open_wal(disk, first_index=Index(7), scan_from=Index(7))[0].recovery.previous_term == 1
 
 
-def test_a_log_that_begins_above_it_lacks_files_and_says_which_snapshot_it_needs(disk: SimulatedDisk) -> None:
+def test_a_log_that_begins_above_it_lacks_files_and_names_the_snapshot_that_it_needs(disk: SimulatedDisk) -> None:
     disk.remove(path_of(1))
     disk.remove(path_of(2))
     with pytest.raises(CorruptionError, match="a snapshot that reaches index 13 is needed") as caught:
@@ -119,14 +119,14 @@ def test_a_log_that_begins_above_it_lacks_files_and_says_which_snapshot_it_needs
     assert caught.value.path == path_of(2)
 
 
-def test_an_empty_log_begins_where_it_is_told_after_a_record_of_that_term() -> None:
+def test_an_empty_log_begins_at_the_given_index_after_a_record_of_the_given_term() -> None:
     disk = new_disk()
     begin = {"first_index": Index(40), "previous_term": 7, "scan_from": Index(40)}
     wal, _ = open_wal(disk, **begin)
     assert (wal.first_index, wal.end, wal.durable_end, wal.recovery.previous_term) == (40, 40, 40, 7)
     wal, _ = open_wal(disk, **begin)
     wal.append_now([make_batch(40, term=7)])
-    assert open_wal(disk, **begin)[0].recovery.previous_term == 7, "the segment header says it now"
+    assert open_wal(disk, **begin)[0].recovery.previous_term == 7, "the segment header now contains it"
     with pytest.raises(CorruptionError, match="a snapshot that reaches index 40 is needed"):
         open_wal(disk)
 

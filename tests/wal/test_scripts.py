@@ -1,4 +1,4 @@
-"""The log's behaviour as text: each script of ``tests/scripts/wal`` is one named behaviour, disk call by disk call."""
+"""The log's behaviour as text: each script in ``tests/scripts/wal`` shows one behaviour, disk call by disk call."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_a_script_does_what_it_says(path: Path, rewrite: bool) -> None:
     compare(path, Script().run, rewrite=rewrite)
 
 
-def test_every_script_begins_by_saying_what_it_shows() -> None:
+def test_every_script_begins_with_a_comment() -> None:
     assert len(SCRIPTS) >= 7
     for path in SCRIPTS:
         first = parse(path.read_text(encoding="utf-8"))[0]

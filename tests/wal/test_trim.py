@@ -1,4 +1,4 @@
-"""Dropping the beginning of a log: whole segments, the first one first, and what becomes of them and of readers."""
+"""Dropping the beginning of a log: whole segments in order, the reuse of their files, and the effect on readers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from viewstamp.wal.verdict import Known
 from viewstamp.wire.batch import Batch
 
 BATCHES = make_batches(1, 20, count=2, size=2500)
-"""Three in a segment: segments begin at 1, 7, 13, 19, ..."""
+"""Three batches in a segment: segments begin at 1, 7, 13, 19, ..."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def disk() -> SimulatedDisk:
 
 @pytest.fixture
 def wal(disk: SimulatedDisk) -> Wal:
-    """A log of seven segments, not started."""
+    """Return a log of seven segments that is not started."""
     wal = write_log(disk, [[batch] for batch in BATCHES])
     assert [segment.first_index for segment in wal.segments()] == [1, 7, 13, 19, 25, 31, 37]
     return wal
@@ -67,7 +67,7 @@ def from_index(index: int) -> list[bytes]:
 def test_only_whole_segments_go_and_at_least_one_stays(
     disk: SimulatedDisk, wal: Wal, asked: int, first_index: int
 ) -> None:
-    """B2.10: those all of whose records lie below what was asked; the open one never."""
+    """B2.10: a segment goes if all of its records lie below the given index; the open segment never goes."""
     trim(wal, asked)
     assert (wal.first_index, wal.end) == (first_index, 41)
     assert contents(wal.read(wal.first_index, 1 << 30)) == from_index(first_index)
@@ -77,7 +77,7 @@ def test_only_whole_segments_go_and_at_least_one_stays(
     assert (again.first_index, found) == (first_index, from_index(first_index))
 
 
-def test_what_was_trimmed_is_told_with_the_first_index_that_is_left(wal: Wal) -> None:
+def test_a_read_below_the_trim_fails_with_the_first_index_that_is_left(wal: Wal) -> None:
     trim(wal, 20)
     for index in (1, 18):
         with pytest.raises(TrimmedError, match="the log begins at 19") as caught:
@@ -88,7 +88,7 @@ def test_what_was_trimmed_is_told_with_the_first_index_that_is_left(wal: Wal) ->
 
 @pytest.mark.parametrize("call", range(1, 9))
 def test_a_trim_is_durable_segment_by_segment_the_first_one_first(disk: SimulatedDisk, wal: Wal, call: int) -> None:
-    """Four segments, a rename and a sync each. A power cut at any of these calls leaves a log without gaps."""
+    """Four segments, with a rename and a sync each: a power cut at any of these calls leaves a log without gaps."""
     disk.crash_at(disk.calls + call)
     with pytest.raises(SimulatedCrash):
         trim(wal, 25)
@@ -119,7 +119,7 @@ async def test_a_trim_keeps_its_place_in_the_order(disk: SimulatedDisk) -> None:
 
 @simulated
 async def test_appends_go_on_between_the_segments_of_a_long_trim(disk: SimulatedDisk) -> None:
-    """Each costs a sync of the directory: hundreds of them must not hold up an append."""
+    """Each segment costs a sync of the directory; hundreds of syncs must not delay an append."""
     wal, _ = open_wal(disk)
     wal.start(swallow)
     for batch in BATCHES:
@@ -134,7 +134,7 @@ async def test_appends_go_on_between_the_segments_of_a_long_trim(disk: Simulated
 
 
 @simulated
-async def test_a_trim_that_a_stop_cuts_short_is_told_so(disk: SimulatedDisk) -> None:
+async def test_a_trim_that_a_stop_interrupts_fails(disk: SimulatedDisk) -> None:
     wal, _ = open_wal(disk)
     wal.start(swallow)
     for batch in BATCHES:
@@ -150,11 +150,11 @@ async def test_a_trim_that_a_stop_cuts_short_is_told_so(disk: SimulatedDisk) -> 
     assert found == from_index(7)
 
 
-# -- what becomes of the files -----------------------------------------------------------------------------------
+# -- reuse of the files ------------------------------------------------------------------------------------------
 
 
 def test_a_dropped_segment_is_overwritten_with_zeros_before_it_is_the_next_one(disk: SimulatedDisk, wal: Wal) -> None:
-    """No old byte ever stands behind what is written: the recovery table need not tell it from a torn tail."""
+    """No old byte may follow the written ones, because recovery would have to distinguish it from a torn tail."""
     inode = disk.volume.find(f"{DIRECTORY}/{segment_name(1)}")
     wal._prepare_next = lambda: None  # type: ignore[method-assign]
     trim(wal, 7)
@@ -170,7 +170,7 @@ def test_a_dropped_segment_is_overwritten_with_zeros_before_it_is_the_next_one(d
     more = make_batches(41, 9, count=2, size=2500)
     for batch in more:
         wal.append_now([batch])
-    assert any(disk.volume.find(segment.path) is inode for segment in wal.segments()), "the same blocks again"
+    assert any(disk.volume.find(segment.path) is inode for segment in wal.segments()), "the same blocks are used again"
     disk.crash()
     assert open_wal(disk, first_index=Index(7))[1] == [*from_index(7), *contents(more)]
 
@@ -182,7 +182,7 @@ def test_a_log_without_a_bound_keeps_two_spares_at_most(disk: SimulatedDisk, wal
     assert wal.bytes_allocated == 3 * SMALL.segment_bytes
 
 
-def test_what_was_dropped_and_not_overwritten_is_so_after_a_restart(disk: SimulatedDisk, wal: Wal) -> None:
+def test_dropped_segments_are_overwritten_after_a_restart(disk: SimulatedDisk, wal: Wal) -> None:
     wal._prepare_next = lambda: None  # type: ignore[method-assign]
     trim(wal, 7)
     assert len(names_of(disk, "dropped")) == 1
@@ -194,7 +194,7 @@ def test_what_was_dropped_and_not_overwritten_is_so_after_a_restart(disk: Simula
 
 
 def test_the_last_written_segment_does_not_go_before_the_open_one_has_a_header(disk: SimulatedDisk, wal: Wal) -> None:
-    """A death between a roll and the first group behind it: without this the next start would miss a file."""
+    """Otherwise, after a crash between a roll and the first group behind it, the next start would miss a file."""
     disk.volume.adopt(f"{DIRECTORY}/{segment_name(8)}", bytes(SMALL.segment_bytes))
     disk.kill()
     wal, _ = open_wal(disk)
@@ -240,8 +240,8 @@ async def test_a_trim_that_fails_is_final(disk: SimulatedDisk) -> None:
 # -- readers -----------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_whose_segment_went_away_is_told_so(disk: SimulatedDisk, wal: Wal) -> None:
-    """Between looking it up and opening it."""
+def test_a_reader_whose_segment_was_trimmed_gets_an_error(disk: SimulatedDisk, wal: Wal) -> None:
+    """The segment goes between the lookup and the opening of its file."""
     read = disk.open_read
 
     def open_read(path: str) -> Any:
@@ -256,10 +256,10 @@ def test_a_reader_whose_segment_went_away_is_told_so(disk: SimulatedDisk, wal: W
 
 
 @pytest.mark.parametrize("writes_on", [False, True])
-def test_a_reader_whose_segment_was_overwritten_is_told_so_and_gets_nothing_of_it(
+def test_a_reader_whose_segment_was_overwritten_gets_an_error_and_none_of_its_bytes(
     disk: SimulatedDisk, wal: Wal, monkeypatch: pytest.MonkeyPatch, writes_on: bool
 ) -> None:
-    """It holds the file open that is overwritten with zeros, and then with newer batches."""
+    """The reader has the file open while it is overwritten with zeros and then with newer batches."""
     file = disk.open_read(f"{DIRECTORY}/{segment_name(1)}")
     trim(wal, 13)
     if writes_on:
@@ -282,8 +282,8 @@ def test_a_reader_whose_segment_was_overwritten_is_told_so_and_gets_nothing_of_i
         wal.read(Index(1), 1)
 
 
-def test_what_a_reader_passes_over_spares_the_next_one_the_way(disk: SimulatedDisk) -> None:
-    """A segment that was not read when the log was opened has no sparse index until then."""
+def test_a_read_fills_the_sparse_index_for_the_next_one(disk: SimulatedDisk) -> None:
+    """A segment that was not scanned at the opening of the log has no sparse index before its first read."""
     options = WalOptions(segment_bytes=1 << 20, reserve_bytes=0)
     batches = make_batches(1, 1400, size=1000)
     write_log(disk, [batches[i : i + 20] for i in range(0, 1400, 20)], options)
@@ -308,7 +308,7 @@ def test_the_tools_read_a_trimmed_log(disk: SimulatedDisk, wal: Wal) -> None:
     assert str(next(iter(inspect(disk, DIRECTORY)))).endswith("number=4 generation=4 first_index=19")
 
 
-def test_reading_the_files_of_a_node_that_trims_meanwhile_says_so(disk: SimulatedDisk, wal: Wal) -> None:
+def test_reading_the_files_of_a_node_that_trims_meanwhile_reports_the_trim(disk: SimulatedDisk, wal: Wal) -> None:
     batches = read_batches(disk, DIRECTORY)
     assert next(batches).first_index == 1
     trim(wal, 20)
@@ -331,7 +331,9 @@ def test_a_file_that_was_overwritten_while_it_was_read_is_no_damage(
         list(batches)
 
 
-def test_a_truncation_that_takes_a_listed_file_away_is_told_as_no_damage_either(disk: SimulatedDisk, wal: Wal) -> None:
+def test_a_truncation_that_removes_a_listed_file_is_not_reported_as_damage_either(
+    disk: SimulatedDisk, wal: Wal
+) -> None:
     batches = read_batches(disk, DIRECTORY)
     assert next(batches).first_index == 1
     wal.truncate(Index(9), swallow)

@@ -1,4 +1,7 @@
-"""When a log has its commit hint stored: idle, busy, in a new segment, at a stop; never above what is synced."""
+"""When a log stores its commit hint.
+
+Idle, busy, in a new segment, at a stop; the hint is never above the synced end.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def disk() -> SimulatedDisk:
 
 
 def started(disk: SimulatedDisk, options: WalOptions = SMALL) -> tuple[Wal, list[int]]:
-    """Open a log that is told of a commit behind each append; return it with the hints that it has stored."""
+    """Open a log that gets a commit index after each append; return it with its stored hints."""
     stored: list[int] = []
     wal, _ = open_wal(disk, options)
     wal.start(swallow, store_hint=stored.append)
@@ -34,7 +37,7 @@ async def test_a_log_that_becomes_idle_has_its_hint_stored_once(disk: SimulatedD
     wal.commit_hint = 3
     await asyncio.sleep(3 * SMALL.idle_seconds)
     assert stored == [3]
-    wal.commit_hint = 4  # What a follower receives with a heartbeat, while nothing is written.
+    wal.commit_hint = 4  # A follower gets this commit index with a heartbeat, while nothing is written.
     await asyncio.sleep(3 * SMALL.idle_seconds)
     assert stored == [3, 4]
     await asyncio.sleep(10.0)
@@ -64,7 +67,7 @@ async def test_a_new_segment_and_a_clean_stop_store_it(disk: SimulatedDisk) -> N
         await wal.append([make_batch(wal.end, size=5000)])
         wal.commit_hint = wal.durable_end
     await asyncio.sleep(0.1)
-    assert stored == [5], "the fourth is in the second segment"
+    assert stored == [5], "the fourth batch is in the second segment"
     await wal.append([make_batch(5)])
     wal.commit_hint = 6
     await asyncio.sleep(0.1)
@@ -74,8 +77,8 @@ async def test_a_new_segment_and_a_clean_stop_store_it(disk: SimulatedDisk) -> N
 
 
 @simulated
-async def test_the_stored_hint_is_at_most_what_is_synced(disk: SimulatedDisk) -> None:
-    """A leader may commit what is not on its own disk; and in the interval mode what is complete may not be synced."""
+async def test_the_stored_hint_is_at_most_the_synced_end(disk: SimulatedDisk) -> None:
+    """A leader may commit records not on its own disk, and in the interval mode complete appends may be unsynced."""
     wal, stored = started(disk, replace(SMALL, segment_bytes=1 << 20, sync_seconds=1000.0))
     wal.commit_hint = 100
     await wal.append([make_batch(1, 3)])
@@ -83,11 +86,11 @@ async def test_the_stored_hint_is_at_most_what_is_synced(disk: SimulatedDisk) ->
     path = wal.segments()[-1].path
     await asyncio.sleep(3 * SMALL.idle_seconds)
     assert stored == [5]
-    assert disk.volume.find(path).is_synced, "the job of the hint syncs first"
+    assert disk.volume.find(path).is_synced, "storing the hint syncs the segment first"
     await wal.close()
 
 
-def test_a_commit_hint_above_the_log_is_cut_to_what_is_durable(disk: SimulatedDisk) -> None:
+def test_a_commit_hint_above_the_log_is_cut_to_the_durable_end(disk: SimulatedDisk) -> None:
     wal, _ = open_wal(disk)
     wal.append_now([make_batch(1, 3)])
     wal.commit_hint = 100

@@ -18,7 +18,7 @@ BATCHES = make_batches(1, 12, count=2, size=1500)
 
 @pytest.fixture
 def disk() -> SimulatedDisk:
-    """A node's data directory: a control file, and a log of several segments."""
+    """Return a node's data directory: a control file, and a log of several segments."""
     disk = new_disk()
     write_log(disk, [BATCHES[i : i + 2] for i in range(0, 12, 2)])
     ControlFile.open(disk, "/data").write(ControlState(**IDENTITY, commit_hint=23))
@@ -38,7 +38,7 @@ def test_a_data_directory_a_log_directory_and_a_segment_can_be_verified(disk: Si
     assert parts[1].first_index == parts[0].last_index + 1
 
 
-def test_what_verify_prints_has_the_promised_keys(disk: SimulatedDisk) -> None:
+def test_the_output_of_verify_has_the_documented_keys(disk: SimulatedDisk) -> None:
     disk.flip(f"{DIRECTORY}/{segment_name(1)}", 500)
     printed = json.loads(json.dumps(verify(disk, "/data").as_dict()))
     assert set(printed) == {
@@ -56,8 +56,8 @@ def test_verifying_reading_and_inspecting_change_nothing(disk: SimulatedDisk) ->
     assert disk.calls == before
 
 
-def test_the_control_file_of_a_data_directory_says_what_was_committed(disk: SimulatedDisk) -> None:
-    """The same log without it reads as a torn tail; with it the place is known to have been durable."""
+def test_the_control_file_of_a_data_directory_contains_the_commit_hint(disk: SimulatedDisk) -> None:
+    """Without the control file, the same log reads as a torn tail; its commit hint shows that the place was durable."""
     *_, last = (entry for entry in inspect(disk, "/data") if entry.kind == "batch")
     disk.flip(f"{DIRECTORY}/{segment_name(3)}", last.location + 5)
     assert verify(disk, DIRECTORY).verdict == "torn-tail"
@@ -107,7 +107,7 @@ def test_the_reader_yields_every_batch_in_order_in_one_forward_pass(
     monkeypatch.setattr(SegmentScanner, "__init__", noting)
     assert contents(list(read_batches(disk, "/data"))) == contents(BATCHES)
     starts = [i for i, offset in enumerate(offsets) if offset == 0]
-    assert len(starts) == 3, "each file from its start, once"
+    assert len(starts) == 3, "each file is read once, from its start"
     for begin, end in zip(starts, [*starts[1:], len(offsets)], strict=True):
         assert offsets[begin:end] == sorted(offsets[begin:end])
 
@@ -127,17 +127,17 @@ def test_the_reader_ends_quietly_at_a_torn_tail(disk: SimulatedDisk) -> None:
     assert contents(list(read_batches(disk, DIRECTORY))) == contents(BATCHES[:-1])
 
 
-def test_inspect_draws_segments_groups_and_batches_and_says_how_it_ends(disk: SimulatedDisk) -> None:
+def test_inspect_draws_segments_groups_and_batches_and_the_end(disk: SimulatedDisk) -> None:
     lines = [str(entry) for entry in inspect(disk, "/data")]
     assert lines[0] == "segment @0 file=00000000000000000001.segment number=1 generation=1 first_index=1"
     assert lines[1] == "  group @64 number=1 durable=0 commit_hint=0 first_index=1 batches=2 bytes=6320"
     assert lines[2].startswith("    batch @144 kind=RECORDS term=1 first_index=1 count=2 topic=0 first_position=1")
-    assert sum(line.endswith("closes=segment") for line in lines) == 2, "the segments that are followed are sealed"
+    assert sum(line.endswith("closes=segment") for line in lines) == 2, "all segments but the last are sealed"
     assert lines[-1].startswith("end @")
     assert "verdict=clean end=25 torn_bytes=0" in lines[-1]
 
 
-def test_inspect_shows_where_damage_is_and_what_a_truncation_left_to_do(disk: SimulatedDisk) -> None:
+def test_inspect_shows_the_place_of_damage_and_an_unfinished_truncation(disk: SimulatedDisk) -> None:
     disk.flip(f"{DIRECTORY}/{segment_name(1)}", 300)
     *_, end = inspect(disk, "/data")
     assert (end.kind, end.location, end.fields["verdict"]) == ("end", 144, "corruption")
@@ -145,7 +145,7 @@ def test_inspect_shows_where_damage_is_and_what_a_truncation_left_to_do(disk: Si
 
 
 def test_a_running_node_s_log_can_be_verified_between_its_writes(disk: SimulatedDisk) -> None:
-    """A place that is being written while it is looked at seems damaged once, and is not at the second look."""
+    """A place that is read during a write seems damaged at first, but no longer at the second look."""
     wal, _ = open_wal(disk, SMALL)
     following = make_batches(25, 2, count=2, size=1500)
     looks = []
@@ -154,7 +154,7 @@ def test_a_running_node_s_log_can_be_verified_between_its_writes(disk: Simulated
     def late(self: SegmentScanner, *arguments: object, **options: object) -> None:
         looks.append(self.scan.number)
         if looks == [1, 2, 3]:
-            # The pass has seen the end, and only now, before it looks what is behind, the node writes on, twice.
+            # The pass has seen the end. Only now, before the check of the bytes behind it, the node writes twice.
             for batch in following:
                 wal.append_now([batch])
         set_stop(self, *arguments, **options)  # type: ignore[arg-type]

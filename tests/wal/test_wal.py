@@ -1,4 +1,4 @@
-"""The log as its owner sees it, on the simulated disk and in simulated time."""
+"""The log as its owner uses it, on the simulated disk and in simulated time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def started(disk: SimulatedDisk, options: WalOptions = SMALL, failures: list[Sto
 
 
 def groups(disk: SimulatedDisk) -> list[int]:
-    """How many batches each group holds."""
+    """Return the number of batches in each group."""
     return [int(str(entry.fields["batches"])) for entry in inspect(disk, DIRECTORY) if entry.kind == "group"]
 
 
@@ -67,7 +67,7 @@ def recovered(disk: SimulatedDisk) -> list[bytes]:
 
 @simulated
 async def test_the_order_of_reservation_is_the_order_on_disk_and_of_completion(disk: SimulatedDisk) -> None:
-    """A hundred writers reserve one after the other and take their time to fill (seed-systems B2.1)."""
+    """A hundred writers reserve in turn and fill their reservations after random delays (seed-systems B2.1)."""
     wal = started(disk, WalOptions(segment_bytes=1 << 20, reserve_bytes=0))
     entropy = random.Random(1)
     completed: list[int] = []
@@ -131,7 +131,7 @@ async def test_a_write_is_refused_where_a_reservation_would_be(disk: SimulatedDi
 
 
 @simulated
-async def test_a_cancelled_reservation_is_a_skip_and_blocks_nobody(disk: SimulatedDisk) -> None:
+async def test_a_cancelled_reservation_is_a_skip_and_blocks_no_other(disk: SimulatedDisk) -> None:
     wal = started(disk)
     journal = Journal()
     skipped = wal.reserve(1000)
@@ -145,7 +145,7 @@ async def test_a_cancelled_reservation_is_a_skip_and_blocks_nobody(disk: Simulat
 
 
 @simulated
-async def test_an_append_that_is_cancelled_may_still_become_durable_and_blocks_nobody(disk: SimulatedDisk) -> None:
+async def test_a_cancelled_append_may_still_become_durable_and_blocks_no_other(disk: SimulatedDisk) -> None:
     wal = started(disk)
     task = asyncio.create_task(wal.append([make_batch(1)]))
     await asyncio.sleep(0)
@@ -182,7 +182,7 @@ async def test_jobs_run_between_appends_once_those_before_them_are_durable(disk:
 
 @simulated
 async def test_many_concurrent_appends_cost_far_fewer_syncs(disk: SimulatedDisk) -> None:
-    """What waits while a sync runs becomes one group (seed-systems B2.2)."""
+    """Batches that wait during a sync become one group (seed-systems B2.2)."""
     wal = started(disk, WalOptions(segment_bytes=1 << 20, reserve_bytes=0))
     await asyncio.sleep(1)
     calls = disk.calls
@@ -196,7 +196,7 @@ async def test_many_concurrent_appends_cost_far_fewer_syncs(disk: SimulatedDisk)
 
 @simulated
 async def test_a_group_is_bounded_in_batches_and_in_bytes(disk: SimulatedDisk) -> None:
-    """At most 1,000 buffers fit one call; and a sync of more than 8 MiB would hold up those behind it."""
+    """One call takes at most 1,000 buffers, and a sync of more than 8 MiB would delay the next groups."""
     wal = started(disk, WalOptions(segment_bytes=16 << 20, reserve_bytes=0))
     await wal.append(make_batches(1, 2500, size=1))
     assert groups(disk) == [999, 999, 502]
@@ -208,7 +208,7 @@ async def test_a_group_is_bounded_in_batches_and_in_bytes(disk: SimulatedDisk) -
 
 @simulated
 async def test_a_sync_is_cheap_inside_the_zero_filled_length_and_whole_beyond_it(disk: SimulatedDisk) -> None:
-    """``sync_data`` never makes a length durable: behind the zeros every group pays for ``sync`` (B2.5)."""
+    """``sync_data`` does not make a new length durable, so behind the zeros every group needs ``sync`` (B2.5)."""
     wal, _ = open_wal(disk)
     wal._prepare_next = lambda: None  # type: ignore[method-assign]
     trace: list[str] = []
@@ -229,7 +229,7 @@ async def test_a_sync_is_cheap_inside_the_zero_filled_length_and_whole_beyond_it
 
 @simulated
 async def test_the_next_segment_is_made_ready_in_the_background_while_appends_go_on(disk: SimulatedDisk) -> None:
-    """No append waits for it: where it is not ready yet, the open segment grows."""
+    """No append waits for the preparation: until the next segment is ready, the open one grows."""
     wal = started(disk)
     await asyncio.gather(*(wal.append([batch]) for batch in make_batches(1, 30, size=3000)))
     assert wal.durable_end == 31
@@ -268,7 +268,7 @@ async def test_a_segment_that_cannot_be_made_ready_fails_the_log_and_does_not_ha
 
 @simulated
 async def test_a_clean_stop_closes_the_last_group_and_cuts_the_zeros_off(disk: SimulatedDisk) -> None:
-    """B2.6: the file is as long as what is written in it."""
+    """B2.6: the file is as long as its contents."""
     wal = started(disk)
     await wal.append([make_batch(1)])
     await wal.close()
@@ -281,7 +281,7 @@ async def test_a_clean_stop_closes_the_last_group_and_cuts_the_zeros_off(disk: S
 
 
 @simulated
-async def test_closing_writes_what_was_handed_over_and_skips_what_was_only_reserved(disk: SimulatedDisk) -> None:
+async def test_closing_writes_queued_batches_and_skips_unfilled_reservations(disk: SimulatedDisk) -> None:
     wal = started(disk)
     journal = Journal()
     wal.reserve(100)
@@ -323,7 +323,7 @@ async def test_a_busy_log_writes_no_empty_groups(disk: SimulatedDisk) -> None:
 
 @simulated
 async def test_after_a_truncation_a_read_gives_the_newer_records_also_after_a_restart(disk: SimulatedDisk) -> None:
-    """B2.9 in our form: two batches with the same index, and the older one is physically gone."""
+    """B2.9 in our form: of two batches with the same index, the older one is physically gone."""
     wal = started(disk)
     old = make_batches(1, 10, size=2000)
     for batch in old:
@@ -346,7 +346,7 @@ async def test_after_a_truncation_a_read_gives_the_newer_records_also_after_a_re
 
 @simulated
 async def test_a_truncation_leaves_a_log_that_ends_cleanly_with_a_higher_group_number(disk: SimulatedDisk) -> None:
-    """Also between two batches of one group, which then has fewer batches than its header says."""
+    """The same between two batches of one group, which then has fewer batches than its header lists."""
     wal = started(disk)
     await wal.append(make_batches(1, 5))
     done: list[BaseException | None] = []
@@ -362,8 +362,8 @@ async def test_a_truncation_leaves_a_log_that_ends_cleanly_with_a_higher_group_n
 
 
 @simulated
-async def test_what_a_truncation_will_cut_is_not_called_durable_any_more(disk: SimulatedDisk) -> None:
-    """Between its hand-over and its end, older appends still complete: they must not count."""
+async def test_batches_that_a_truncation_will_cut_no_longer_count_as_durable(disk: SimulatedDisk) -> None:
+    """Older appends still complete between the hand-over of the truncation and its end; they must not count."""
     wal = started(disk)
     ends: list[tuple[int, int]] = []
 
@@ -393,7 +393,7 @@ async def test_a_truncation_to_the_end_changes_nothing(disk: SimulatedDisk) -> N
 
 @simulated
 async def test_a_truncation_inside_a_batch_is_refused_and_final(disk: SimulatedDisk) -> None:
-    """Every boundary in the system is a batch boundary: such a call is a defect, and the log stops."""
+    """Every boundary in the system is a batch boundary, so such a call is a defect, and the log stops."""
     failures: list[StorageError] = []
     wal = started(disk, failures=failures)
     await wal.append([make_batch(1, 4)])
@@ -426,7 +426,7 @@ async def test_group_numbers_go_on_rising_over_truncations_and_restarts(disk: Si
 
 @pytest.fixture
 def long(disk: SimulatedDisk) -> tuple[Wal, list[Batch]]:
-    """A log of several segments, whose groups hold several batches of several records."""
+    """Return a log of several segments whose groups hold several batches of several records."""
     batches = make_batches(1, 60, count=3, size=400)
     return write_log(disk, [batches[i : i + 4] for i in range(0, 60, 4)]), batches
 
@@ -457,7 +457,7 @@ def test_reading_on_from_the_last_end_gives_the_whole_log(long: tuple[Wal, list[
 
 
 def test_the_sparse_index_stays_small_and_leads_close_to_the_record() -> None:
-    """One entry for 64 KiB: memory does not grow with the number of batches."""
+    """One entry covers 64 KiB, so memory does not grow with the number of batches."""
     disk = new_disk()
     batches = make_batches(1, 600, size=1000)
     wal = write_log(disk, [batches[:300], *[[batch] for batch in batches[300:]]], WalOptions(segment_bytes=1 << 20))
@@ -484,17 +484,15 @@ async def test_only_durable_batches_are_read(disk: SimulatedDisk) -> None:
 
 
 def test_a_read_during_a_truncation_stops_where_the_log_will_end(long: tuple[Wal, list[Batch]]) -> None:
-    """The cut is announced to readers before the first byte goes."""
+    """Readers see the new end before the first byte is removed."""
     wal, batches = long
     wal._catalogue.begin_truncation(100)
     assert contents(wal.read(Index(90), 1 << 30)) == contents([batch for batch in batches if 90 < batch.end <= 100])
     assert wal.read(Index(100), 1 << 30) == []
 
 
-def test_a_read_that_a_truncation_got_in_the_way_of_is_done_again(
-    long: tuple[Wal, list[Batch]], disk: SimulatedDisk
-) -> None:
-    """A segment disappears between looking it up and opening it."""
+def test_a_read_that_meets_a_truncation_is_repeated(long: tuple[Wal, list[Batch]], disk: SimulatedDisk) -> None:
+    """A segment disappears between the lookup and the opening of its file."""
     wal, batches = long
     place = wal._catalogue.find(100)
     assert place is not None
@@ -510,10 +508,10 @@ def test_a_read_that_a_truncation_got_in_the_way_of_is_done_again(
     assert contents(wal.read(Index(1), 1 << 30)) == contents(batches[:16])
 
 
-def test_a_read_never_mixes_what_stood_before_and_after_a_truncation(
+def test_a_read_never_mixes_records_from_before_and_after_a_truncation(
     long: tuple[Wal, list[Batch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is cut and written again, with batches of the same size, while a read is under way."""
+    """The log is cut and written again with batches of the same size while a read is in progress."""
     wal, batches = long
     rewritten = make_batches(46, 45, count=3, term=2, size=400)
 
@@ -528,7 +526,7 @@ def test_a_read_never_mixes_what_stood_before_and_after_a_truncation(
     assert contents(wal.read(Index(1), 1 << 30)) == contents([*batches[:15], *rewritten])
 
 
-def test_rot_found_by_a_read_is_told_and_never_handed_out(long: tuple[Wal, list[Batch]], disk: SimulatedDisk) -> None:
+def test_rot_found_by_a_read_is_reported_and_never_returned(long: tuple[Wal, list[Batch]], disk: SimulatedDisk) -> None:
     wal, _ = long
     disk.flip(wal.segments()[1].path, 600)
     with pytest.raises(CorruptionError, match="cannot be read"):
@@ -557,7 +555,7 @@ async def test_the_queue_is_bounded_in_bytes(disk: SimulatedDisk) -> None:
     wal.cancel(wal.reserve(1000, urgent=True))
     await journal.settle()
     assert wal.queued_bytes == 0
-    wal.cancel(wal.reserve(50_000))  # alone it may be larger than the bound: else it could never be written
+    wal.cancel(wal.reserve(50_000))  # A single batch may exceed the bound, because it could never be written otherwise.
 
 
 @simulated
@@ -579,7 +577,7 @@ async def test_a_full_disk_is_refused_before_anything_is_harmed_and_goes_on_when
     wal.cancel(wal.reserve(200, urgent=True))
     disk.capacity_bytes *= 10
     with pytest.raises(StorageFullError):
-        wal.reserve(2000)  # this one has the disk asked again
+        wal.reserve(2000)  # this one makes the log ask the disk again
     await asyncio.sleep(0.01)
     journal = Journal()
     journal.append(wal, [make_batch(len(written) + 1, size=2000)])
@@ -623,12 +621,12 @@ async def test_a_log_on_a_full_disk_starts_and_is_read_and_refuses_to_write_unti
 
 
 @simulated
-async def test_what_is_larger_than_the_files_made_ready_is_taken_once_the_disk_has_room_again(
+async def test_a_batch_larger_than_the_prepared_files_is_accepted_once_the_disk_has_room_again(
     disk: SimulatedDisk,
 ) -> None:
-    """Else a member that is far behind, which is sent much at a time, would be refused the same bytes for ever.
+    """Otherwise a member that is far behind and gets many batches at once would be refused the same bytes for ever.
 
-    No spare is wanted, as one is ready: but for the refusals nothing would have the disk asked again.
+    A spare is ready, so none is prepared, and only the refusals make the log ask the disk again.
     """
     wal = started(disk)
     await wal.append([make_batch(1)])
@@ -642,7 +640,7 @@ async def test_what_is_larger_than_the_files_made_ready_is_taken_once_the_disk_h
     await asyncio.sleep(0.01)
     disk.capacity_bytes *= 100
     with pytest.raises(StorageFullError):
-        wal.reserve(3 * SMALL.segment_bytes)  # this one has the disk asked again
+        wal.reserve(3 * SMALL.segment_bytes)  # this one makes the log ask the disk again
     await asyncio.sleep(0.01)
     await wal.append([make_batch(2, size=3 * SMALL.segment_bytes)])
     assert len(recovered(disk)) == 2
@@ -662,7 +660,7 @@ def test_a_disk_without_room_for_the_first_segment_is_refused(disk: SimulatedDis
 @pytest.mark.parametrize("operation", ["write", "sync"])
 @simulated
 async def test_a_failed_write_or_sync_is_final(disk: SimulatedDisk, operation: str) -> None:
-    """B2.3: every waiter of the group fails, the log refuses everything afterwards, and nothing is tried again."""
+    """B2.3: every waiter of the group fails, the log refuses all later work, and nothing is retried."""
     failures: list[StorageError] = []
     wal = started(disk, failures=failures)
     await wal.append([make_batch(1)])
@@ -693,7 +691,7 @@ async def test_a_failed_write_or_sync_is_final(disk: SimulatedDisk, operation: s
 
 
 @simulated
-async def test_nobody_is_left_waiting_when_a_failed_log_is_closed(disk: SimulatedDisk) -> None:
+async def test_no_waiter_hangs_when_a_failed_log_is_closed(disk: SimulatedDisk) -> None:
     failures: list[StorageError] = []
     wal = started(disk, failures=failures)
     await asyncio.sleep(0.01)
@@ -753,10 +751,10 @@ async def test_batches_that_do_not_continue_the_log_are_a_defect_that_stops_it(d
 
 
 @simulated
-async def test_after_a_failed_sync_a_new_process_trusts_nothing_that_only_the_page_cache_holds(
+async def test_after_a_failed_sync_a_new_process_trusts_no_bytes_that_only_the_page_cache_holds(
     disk: SimulatedDisk,
 ) -> None:
-    """The kernel has marked the pages clean, so a sync alone would do nothing: the last group is written again."""
+    """The kernel has marked the pages clean, so another sync alone would do nothing: the last group is rewritten."""
     wal = started(disk, failures=[])
     await wal.append([make_batch(1)])
     disk.fail("sync")
