@@ -396,7 +396,7 @@ async def test_an_actor_that_stops_has_no_more_children() -> None:
     system = System()
     ref = system.spawn(lambda: Late([]), name="a")
     ref.stop()
-    assert refused == ["actor 'a' is stopping: 'a/late' was not spawned"]
+    assert refused == ["actor 'a' is stopping, so 'a/late' was not spawned"]
     assert system.refs == []
     await system.stop()
 

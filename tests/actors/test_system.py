@@ -166,7 +166,7 @@ async def test_a_cancelled_stop_has_stopped_everything_and_can_be_awaited_again(
 async def test_nothing_is_spawned_once_it_stops() -> None:
     system = System("node")
     system.begin_stop()
-    with pytest.raises(ClosedError, match="'node' is stopping: 'late' was not spawned"):
+    with pytest.raises(ClosedError, match="'node' is stopping, so 'late' was not spawned"):
         system.spawn(Worker([], "late"), name="late")
     await system.stop()
 

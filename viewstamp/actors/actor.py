@@ -1,4 +1,4 @@
-"""The two kinds of actors that a program derives from: by turns, and with a task."""
+"""The two base classes of actors: ``Actor`` runs in turns, ``AsyncActor`` has a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ChildT = TypeVar("ChildT")
 
 
 class _Spawned(Generic[MessageT]):
-    """What both kinds may ask of the system that they were spawned in; usable from ``on_start`` on."""
+    """The methods of both kinds that need the system. They can be used from ``on_start`` on."""
 
     _cell: Cell[MessageT] | None = None
 
@@ -33,17 +33,17 @@ class _Spawned(Generic[MessageT]):
 
     @property
     def ref(self) -> Ref[MessageT]:
-        """The actor's own reference, to hand to others."""
+        """The actor's own reference, to give to others."""
         return self._spawned().ref
 
     @property
     def system(self) -> System:
-        """The system that it lives in."""
+        """The system of this actor."""
         return self._spawned().system
 
     @property
     def is_stopping(self) -> bool:
-        """Whether this object's end has been asked for; inside a turn it may be so before ``on_stop``."""
+        """Whether the end of this object has been requested. Within a turn this can be True before ``on_stop`` runs."""
         return self._spawned().is_stopping(self)
 
     def spawn(
@@ -54,71 +54,76 @@ class _Spawned(Generic[MessageT]):
         supervisor: Supervisor | None = None,
         **bounds: Unpack[Bounds[ChildT]],
     ) -> Ref[ChildT]:
-        """Give life to a child, as :meth:`System.spawn` does. It ends before this actor ends or is restarted.
+        """Spawn a child, as :meth:`System.spawn` does. The child ends before this actor ends or is restarted.
 
         Args:
-          actor: what ``System.spawn`` takes.
-          name: it follows this actor's own and a slash; unique among its living children.
-          supervisor: who decides when it fails; None = who decides when this actor fails.
+          actor: as for ``System.spawn``.
+          name: appended to this actor's name and a slash; unique among its living children.
+          supervisor: decides about the child's failures; None = this actor's supervisor.
           **bounds: of its mailbox, see :class:`~viewstamp.actors.mailbox.Bounds`.
 
         Raises:
-          ClosedError: this actor is stopping.
-          anything: what the child's ``on_start``, or its factory, raised.
+          ClosedError: this actor is stopping; the child was not spawned.
+          Others: the error of the child's factory or ``on_start``.
         """
         cell = self._spawned()
         name = f"{cell.name}/{name}"
         if cell.is_stopping(self):
-            raise ClosedError(f"actor {cell.name!r} is stopping: {name!r} was not spawned")
+            raise ClosedError(
+                f"actor {cell.name!r} is stopping, so {name!r} was not spawned",
+                remedy="spawn no children once is_stopping is True",
+            )
         return cell.system.spawn_under(cell, actor, name, cell.supervisor if supervisor is None else supervisor, bounds)
 
     def schedule(self, delay: float, message: MessageT, *, every: float = 0.0) -> Timer[MessageT]:
-        """Leave ``message`` for oneself in ``delay`` seconds of the loop's time, once or again and again.
+        """Send ``message`` to this actor itself in ``delay`` seconds of the loop's time, once or repeatedly.
 
-        It is put, so never refused. The end of this object, by a stop or a failure, cancels it; so does
-        ``Timer.cancel``.
+        The message is ``put``, so it is never refused. The end of this object, by a stop or a failure, cancels the
+        timer; so does ``Timer.cancel``.
 
         Args:
-          delay: seconds until it comes.
-          message: what to leave.
-          every: seconds from one to the next, in step with the first; one is left out where the last
-            still waits, or its moment has passed. 0 = once.
+          delay: seconds until the first message.
+          message: the message, the same one each time.
+          every: seconds between repetitions, counted from the first, without drift. A repetition is skipped if the
+            previous message still waits, or if its time has passed. 0 = no repetition.
         """
         return self._spawned().schedule(self, delay, message, every)
 
     def stop(self) -> None:
-        """End this actor alone, after the turn that runs or at the task's next ``await``. Idempotent."""
+        """End this actor only, after the running turn or at the task's next ``await``. Idempotent."""
         cell = self._spawned()
         if not cell.is_stopping(self):
             cell.stop(None)
 
     def on_dropped(self, messages: list[MessageT]) -> None:
-        """Hear what still waited when the actor was stopped, at least one message; before ``on_stop``, once at most.
+        """Give up messages that still waited when the actor was stopped. Called at most once, before ``on_stop``.
 
-        None of it is to be carried out. It is for messages that somebody waits on by other means than a
-        :class:`Reply`, which is resolved without help: a callback that must be called, a buffer that must be let go.
-        It is not called at a restart, where they go on to wait, nor where the actor is stopped between two lives,
-        where there is nobody to call: all become dead letters in any case.
+        The messages, at least one, must not be carried out. The hook is for messages that another part waits for
+        without a :class:`Reply` (replies are resolved without help): for example a callback to call, or a buffer to
+        release.
+
+        It is not called at a restart, because waiting messages stay, nor if the actor is stopped between a failure and
+        its restart, because there is no object to call. In any case the messages become dead letters.
         """
 
 
 class Actor(_Spawned[MessageT]):
-    """An actor by turns: the loop wakes it at most once an iteration, for all that has come in since.
+    """An actor that runs in turns: the loop calls it at most once an iteration, with all messages that have arrived.
 
-    Derive and override ``on_message``, or ``on_messages`` to see a whole turn at once. No handler awaits.
-    An exception that leaves one is a failure, about which the supervisor decides: answer an expected error by
+    Derive and override ``on_message``, or ``on_messages`` to get a whole turn at once. Handlers are not coroutines. An
+    exception that leaves a handler is a failure, about which the supervisor decides; so answer an expected error with
     ``Reply.fail``.
     """
 
     def on_start(self) -> None:
-        """Begin: called by ``spawn``, which raises what this raises; no message comes before it returns.
+        """Start. Called by ``spawn``, which raises the errors of this method; no message arrives before it returns.
 
-        At a restart it is called from the loop, and what it raises is a failure like others. ``on_stop`` does
-        not follow on one that raised.
+        At a restart it is called by the loop, and its errors are failures like others. ``on_stop`` is not called after
+        an ``on_start`` that raised.
         """
 
     def on_messages(self, messages: list[MessageT]) -> None:
-        """Handle one turn: all that waited, at least one message, in order. The list is the actor's to keep."""
+        """Handle one turn: all waiting messages, at least one, in order. The actor owns the list."""
         for message in messages:
             self.on_message(message)
 
@@ -127,30 +132,30 @@ class Actor(_Spawned[MessageT]):
         raise NotImplementedError(f"{type(self).__name__} overrides neither on_message nor on_messages")
 
     def on_stop(self, error: BaseException | None) -> None:
-        """End: called once, after this object's last turn; open replies may still be answered here.
+        """Stop. Called once, after this object's last turn; open replies may still be answered here.
 
-        Its children, and at the end of all whoever was spawned later, have stopped already (those with a task
-        may be ending yet): leave messages by ``put`` or ``maybe_tell`` only.
+        The children have stopped already, and so have actors spawned later if the whole system stops (those with a task
+        may still be ending). Send messages with ``put`` or ``maybe_tell`` only.
 
         Args:
-          error: its own failure, or why everything stops; None = an ordinary end.
+          error: this actor's failure, or the failure that stops everything; None = an ordinary end.
         """
 
 
 class AsyncActor(_Spawned[MessageT]):
-    """An actor with one task, for what must wait: it handles one message after the other.
+    """An actor with a task of its own, for work that waits. It handles one message after the other.
 
-    Stopping cancels the task: CancelledError comes out of whatever it awaits and must be let through. One
-    that is stopped before its task has run at all sees ``on_stop`` only.
+    Stopping cancels the task: its ``await`` raises CancelledError, which must not be caught. If an actor is stopped
+    before its task has run at all, only ``on_stop`` is called.
     """
 
     _cell: TaskCell[MessageT] | None = None
 
     async def on_start(self) -> None:
-        """Begin: the first thing that the task does; messages wait meanwhile."""
+        """Start: the task's first step. Messages wait meanwhile."""
 
     async def run(self) -> None:
-        """Handle messages until stopped. Override it for a loop of one's own; to return is an ordinary end."""
+        """Handle messages until stopped. Override it for another loop; returning is an ordinary end."""
         while True:
             await self.on_message(await self.receive())
 
@@ -160,20 +165,19 @@ class AsyncActor(_Spawned[MessageT]):
         return await self._cell.receive(self)
 
     async def on_message(self, message: MessageT) -> None:
-        """Handle one message; the next one waits. Cancelled where the actor is stopped meanwhile."""
+        """Handle one message; the next one waits. Cancelled if the actor is stopped meanwhile."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither on_message nor run")
 
     async def on_stop(self, error: BaseException | None) -> None:
-        """End: the last thing that the task does, however it ended. ``System.stop()`` waits for it.
+        """Stop: the task's last step, however it ended. ``System.stop()`` waits for it.
 
-        It is not called where somebody other than the system cancelled the task before its first step.
-
-        Replies that were open when the end began have been resolved by then, and its children have ended.
+        It is not called if the task was cancelled from outside the system before its first step. Open replies have been
+        resolved, and the children have ended.
 
         Args:
-          error: its own failure, or why everything stops; None = an ordinary end.
+          error: this actor's failure, or the failure that stops everything; None = an ordinary end.
         """
 
 
 Spawnable = Actor[MessageT] | AsyncActor[MessageT] | Callable[[], Actor[MessageT] | AsyncActor[MessageT]]
-"""What can be spawned: an actor, or what makes one. Only the second can be restarted."""
+"""An actor, or a factory of actors such as a class. Only an actor from a factory can be restarted."""

@@ -1,4 +1,4 @@
-"""The cell: what the framework keeps for one actor through all its lives: mailbox, timers, open replies, children."""
+"""The cell: the framework's state of one actor through all its restarts: mailbox, timers, open replies, children."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ MessageT = TypeVar("MessageT")
 ResultT = TypeVar("ResultT")
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
-"""What goes on through the loop when it has been noted; no supervisor is asked about it."""
+"""Exceptions that are recorded and then continue through the loop. No supervisor decides about them."""
 
 FAILURES = (Exception, asyncio.CancelledError, *INTERRUPTS)
-"""What counts when it leaves a handler.
+"""Exceptions that are a failure if they leave a handler.
 
-CancelledError too: out of a turn it says that a future which a handler looked at was cancelled, and the loop
-would drop it silently. Not all of BaseException: a simulated process that dies in a call runs no code after it.
+CancelledError is included, because in a turn it means that a handler read the result of a cancelled future, and the
+loop would drop it silently. Other BaseExceptions are not, because the simulator kills a process by one, and no code may
+run after it.
 """
 
 
 class Cell(ABC, Generic[MessageT]):
-    """One actor, whatever its kind, from ``spawn`` to its end for good; a restart puts another object into it.
+    """One actor of either kind, from ``spawn`` to its final end. A restart puts another object into the same cell.
 
     Invariants:
-      * ``actor`` is the object that lives, None before, between and after its lives: what an object asks for that
-        lives no more has no effect on its successor
-      * ``stop`` takes effect once; the first caller's error is the one that the actor hears
+      * ``actor`` is the living object; None before the first, between two, and after the last. Calls of an object that
+        is no longer ``actor`` have no effect on its successor
+      * ``stop`` takes effect once; the first caller's error is the one that ``on_stop`` gets
       * a reply is in ``_replies`` exactly while it is open (up to one iteration longer)
       * a timer is in ``_timers`` exactly while it may fire
-      * it is forgotten, and ``ended`` told, once its end is over and its children have been forgotten
+      * the system forgets the cell, and ``ended`` is resolved, once its end is over and its children are forgotten
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Cell(ABC, Generic[MessageT]):
         self.mailbox: Mailbox[MessageT] = kind(name, self._wake, self._lose, **bounds)
         self.ref: Ref[MessageT] = Ref(self)
         self._loop = system.loop
-        # A context of its own: a turn serves many tellers and must not run in that of the one who came first.
+        # A context of its own, because a turn serves several senders and must not run in the context of the first one.
         self._context = contextvars.copy_context()
         self._factory = factory
         self._stopped_by: BaseException | None = None
@@ -79,32 +80,32 @@ class Cell(ABC, Generic[MessageT]):
         self._waits_for_children = False
         self._is_over = False
         self._ended: asyncio.Future[BaseException | None] | None = None
-        # Dictionaries for their order: what is resolved at a stop is resolved in the order in which it was asked.
+        # Dictionaries, because they keep their order: a stop resolves the asks in the order in which they were made.
         self._replies: dict[int, Reply[object]] = {}
         self._timers: dict[Timer[MessageT], None] = {}
 
-    # -- What the kinds do differently ------------------------------------------------------------------------
+    # -- The methods in which the two kinds differ ---------------------------------------------------------------
 
     @abstractmethod
     def begin(self, actor: Actor[MessageT] | AsyncActor[MessageT]) -> None:
-        """Begin the life of ``actor``; raises what its ``on_start`` raises here."""
+        """Start ``actor``; raises the error of its ``on_start`` if that runs here."""
 
     @abstractmethod
     def stop(self, error: BaseException | None) -> None:
-        """Begin its end; ``error`` is why, None for an ordinary end. Idempotent, never raises."""
+        """Begin the end of the actor; ``error`` is the cause, None for an ordinary end. Idempotent, never raises."""
 
     @abstractmethod
     def _restart(self, delay: float, error: BaseException) -> None:
-        """End the present life, if there is one, and begin another ``delay`` seconds after that; it is not stopped."""
+        """End the present object, if there is one, and start another one ``delay`` seconds later."""
 
     @abstractmethod
     def _wake(self) -> None:
-        """Hear from the mailbox that messages wait."""
+        """Schedule the actor. The mailbox calls this when messages begin to wait."""
 
     @property
     @abstractmethod
     def _is_idle(self) -> bool:
-        """Whether the actor is done with all that it has taken."""
+        """Whether the actor has finished all messages that it has taken."""
 
     # -- Messages -----------------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class Cell(ABC, Generic[MessageT]):
             return future
         if timeout is not None:
             reply.deadline = self._loop.call_later(timeout, reply.expire, timeout)
-        # One dictionary holds the replies of every type: all that it does is end them, which is the same for all.
+        # One dictionary for replies of every type, because it only ends them, which does not depend on the type.
         ticket = self.mailbox.accepted
         self._replies[ticket] = cast("Reply[object]", reply)
         future.add_done_callback(partial(self._forget_reply, ticket))
@@ -139,12 +140,12 @@ class Cell(ABC, Generic[MessageT]):
             reply.deadline.cancel()
 
     def _close_replies(self) -> None:
-        """End every ask: the actor has stopped."""
+        """End all open asks, because the actor has stopped."""
         for ticket, reply in list(self._replies.items()):
             reply.close(self.mailbox.closed_error(), was_taken=ticket <= self.mailbox.taken)
 
     def _lose_replies(self, cause: BaseException) -> None:
-        """End the asks that a failed life has taken with it; those that still wait are for the next one."""
+        """End the asks whose messages the failed object had taken; those that still wait are for its successor."""
         for ticket, reply in list(self._replies.items()):
             if ticket <= self.mailbox.taken:
                 error = UnavailableError(f"actor {self.name!r} has failed", remedy="try again: it is being restarted")
@@ -152,7 +153,7 @@ class Cell(ABC, Generic[MessageT]):
                 reply.close(error, was_taken=True)
 
     def _lose(self, message: MessageT, loss: Loss, ticket: int) -> None:
-        """Hear from the mailbox that a message is lost."""
+        """Record a message that the mailbox lost."""
         self.system.dead_letters.add(self.name, [message], loss)
         if ticket in self._replies:
             self._replies[ticket].refuse(self.mailbox.full_error("the message was dropped for a newer one"))
@@ -171,12 +172,12 @@ class Cell(ABC, Generic[MessageT]):
     # -- Failure and restart --------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException, *, child: Failure | None = None, may_restart: bool = True) -> None:
-        """Have the supervisor decide about a failure, and do so.
+        """Let the supervisor decide about a failure, and carry out the decision.
 
         Args:
-          error: what went wrong.
+          error: the failure.
           child: the child's failure that was escalated; None = this actor itself failed.
-          may_restart: False where somebody has cancelled the actor, which a restart would swallow.
+          may_restart: False if the actor's task was cancelled from outside, because a restart would swallow that.
         """
         now = self._loop.time()
         failure = Failure(self.name, error, tuple(now - then for then in self._restarted), child)
@@ -202,7 +203,7 @@ class Cell(ABC, Generic[MessageT]):
         actor._cell = self
 
     def _end_life(self, error: BaseException | None) -> None:
-        """Do what every end of a life begins with: nothing comes of what it has left behind."""
+        """Begin the end of the present object, in every case: its timers are cancelled and its children stopped."""
         self.actor = None
         for timer in list(self._timers):
             timer.cancel()
@@ -210,7 +211,7 @@ class Cell(ABC, Generic[MessageT]):
             child.stop(error)
 
     def _pause(self, delay: float) -> None:
-        """Begin the next life in ``delay`` seconds; the last call counts."""
+        """Start the next object in ``delay`` seconds; a later call replaces this one."""
         self._end_pause()
         self._pausing = self._loop.call_later(delay, self._resume, context=self._context)
 
@@ -222,7 +223,7 @@ class Cell(ABC, Generic[MessageT]):
 
     def _resume(self) -> None:
         self._pausing = None
-        if self.children:  # of the former life: their names are still taken
+        if self.children:  # They belong to the former object, and their names are still taken.
             self._waits_for_children = True
             return
         assert self._factory is not None
@@ -234,7 +235,7 @@ class Cell(ABC, Generic[MessageT]):
                 self.begin(actor)
         except FAILURES as error:
             self.fail(error)
-            if self.mailbox.is_closed:  # by the start itself, before it failed: there is an end to be brought about
+            if self.mailbox.is_closed:  # The start stopped the actor before it failed, so the end is still to be done.
                 self.stop(error)
             if isinstance(error, INTERRUPTS):
                 raise
@@ -249,7 +250,7 @@ class Cell(ABC, Generic[MessageT]):
         self._maybe_finish()
 
     def _maybe_finish(self) -> None:
-        """Stop an actor that is to finish, once nothing waits and its children have finished."""
+        """Stop an actor that is finishing, once no message waits and its children have finished."""
         if self.mailbox.is_refusing and not self.mailbox.is_closed and self._is_idle and not len(self.mailbox):
             for child in reversed(list(self.children)):
                 child.finish()
@@ -257,7 +258,7 @@ class Cell(ABC, Generic[MessageT]):
                 self.stop(None)
 
     def _drop(self, messages: list[MessageT], actor: Actor[MessageT] | AsyncActor[MessageT] | None) -> None:
-        """Lose what waited, and let the actor hear of it, if one lives."""
+        """Count the waiting messages as lost, and pass them to the actor's ``on_dropped``, if it lives."""
         self.system.dead_letters.add(self.name, messages, Loss.STOPPED)
         if messages and actor is not None:
             self._guard(partial(actor.on_dropped, messages))
@@ -271,13 +272,13 @@ class Cell(ABC, Generic[MessageT]):
                 raise
 
     def _on_over(self) -> None:
-        """Take note that the end is over, but for the children's."""
+        """Record that the actor's own end is over; its children may still be ending."""
         self._is_over = True
         if not self.children:
             self._tell_end()
 
     def on_child_ended(self, child: Cell[Any]) -> None:
-        """Hear from a child that its life, and those of its own children, are over."""
+        """Record that a child has ended, with its own children."""
         del self.children[child]
         if self.children:
             return

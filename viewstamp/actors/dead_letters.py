@@ -1,4 +1,4 @@
-"""Dead letters: messages that no actor will handle, counted, and the newest kept to be looked at."""
+"""Dead letters: messages that no actor will handle. They are counted, and the newest are kept for inspection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DeadLetter", "DeadLetters", "Loss"]
 
 @fast_members
 class Loss(Enum):
-    """How a message was lost."""
+    """Why a message was lost."""
 
     ENDED = "the actor had ended, or was finishing"
     STOPPED = "it waited when the actor stopped"
@@ -25,7 +25,7 @@ class Loss(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One lost message, and the name of the actor that it was for."""
+    """One lost message, and the name of the actor that it was sent to."""
 
     actor: str
     message: object
@@ -33,7 +33,7 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """What was lost in one system. What a full mailbox refuses is not: its sender was told and still has it.
+    """The lost messages of one system. A message that a full mailbox refused is not lost: its sender still has it.
 
     Invariants:
       * ``sum(counts.values()) >= len(newest)``
@@ -41,14 +41,14 @@ class DeadLetters:
 
     def __init__(self, kept_max: int, on_dead_letter: Callable[[DeadLetter], None] | None) -> None:
         self.counts: dict[Loss, int] = dict.fromkeys(Loss, 0)
-        """How many were lost in each way, since the system was made."""
+        """Lost messages since the system was created, by cause."""
         self.newest: deque[DeadLetter] = deque(maxlen=kept_max)
-        """The last of them, oldest first; they keep their messages alive."""
+        """The latest of them, oldest first. They keep their messages in memory."""
         self._on_dead_letter = on_dead_letter
         self._loop = asyncio.get_running_loop()
 
     def add(self, actor: str, messages: Iterable[object], loss: Loss) -> None:
-        """Take note of lost messages. The callback comes by the loop: what it raises must not hit who was at work."""
+        """Record lost messages. The loop calls the callback later, so that its errors do not reach the caller."""
         for message in messages:
             letter = DeadLetter(actor, message, loss)
             self.counts[loss] += 1

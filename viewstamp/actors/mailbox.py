@@ -1,4 +1,4 @@
-"""The bounded mailbox: what waits for an actor's next turn. Knows nothing of loops, actors or replies."""
+"""The bounded mailbox: the messages that wait for an actor's next turn. Independent of loops, actors and replies."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ COUNT_MAX = 10_000
 
 @fast_members
 class Overflow(Enum):
-    """What becomes of a message that is told to a full mailbox. What is ``put`` is never refused and never dropped."""
+    """The treatment of a message that is told to a full mailbox. Messages that are ``put`` are always accepted."""
 
     REFUSE = "refuse"
-    """``tell`` raises OverloadedError: whoever produces too much hears of it."""
+    """``tell`` raises OverloadedError, so that the sender can slow down."""
     DROP_NEWEST = "drop newest"
-    """It is dropped, as a dead letter."""
+    """The new message is dropped, as a dead letter."""
     DROP_OLDEST = "drop oldest"
-    """The oldest that was told, and waits, is dropped in its favour: where only the latest matter."""
+    """The oldest waiting message that was told is dropped; for messages of which only the latest matter."""
 
 
 class Bounds(TypedDict, Generic[MessageT], total=False):
-    """How much a mailbox holds, and what it does when that is reached; each may be left out."""
+    """The limits of a mailbox, and what it does at the limit; each key may be left out."""
 
     count_max: int
-    """The number of waiting messages at which it is full, at least 1; by default ``COUNT_MAX``."""
+    """The mailbox is full at this number of waiting messages, at least 1; by default ``COUNT_MAX``."""
     bytes_max: int
-    """Their bytes at which it is full, given together with ``measure``; 0 = bounded by count only."""
+    """The mailbox is full at this size of waiting messages; requires ``measure``. 0 = bounded by count only."""
     measure: Callable[[MessageT], int] | None
-    """The size of a message in bytes, the same each time it is asked."""
+    """Returns the size of a message in bytes; must be the same for each call."""
     overflow: Overflow
-    """What becomes of a message that is told to a full mailbox; by default it is refused."""
+    """The treatment of a message that is told to a full mailbox; by default it is refused."""
 
 
 class Mailbox(Generic[MessageT]):
-    """Messages in the order in which they came, bounded by count and, where asked for, by bytes.
+    """Messages in the order of arrival, bounded by count and optionally by bytes.
 
-    ``wake`` is called when the first message comes after everything was taken, and not again before that.
+    ``wake`` is called at the first message after all were taken, and not again until all are taken again.
 
-    Each accepted message has a ticket, its number from 1 on.
+    Each accepted message has a ticket: its number, from 1.
 
     Invariants:
-      * what waits has tickets over ``taken`` and up to ``accepted``
-      * ``bytes`` is the sum of ``measure`` over what waits
+      * the waiting messages have the tickets above ``taken`` up to ``accepted``
+      * ``bytes`` is the sum of ``measure`` over the waiting messages
       * a closed mailbox is empty, refuses, and stays so
     """
 
@@ -85,15 +85,15 @@ class Mailbox(Generic[MessageT]):
         measure: Callable[[MessageT], int] | None = None,
         overflow: Overflow = Overflow.REFUSE,
     ) -> None:
-        """Make an empty mailbox.
+        """Create an empty mailbox.
 
         Args:
-          name: whose it is, for errors.
-          wake: called, on the caller's stack, when messages begin to wait.
-          lose: called with a message that is lost here, how, and its ticket, 0 where it was never accepted.
+          name: the actor's name, for errors.
+          wake: called when messages begin to wait, on the sender's stack.
+          lose: called with a lost message, the cause, and its ticket; ticket 0 = the message was never accepted.
           count_max: see :class:`Bounds`, also for the others.
           bytes_max: 0 = bounded by count only.
-          measure: None exactly where ``bytes_max`` is 0.
+          measure: None exactly if ``bytes_max`` is 0.
           overflow: DROP_OLDEST is for :class:`DropOldestMailbox` only.
         """
         assert count_max >= 1, f"the mailbox of {name!r} could hold nothing: count_max={count_max}"
@@ -113,14 +113,14 @@ class Mailbox(Generic[MessageT]):
         self.accepted = 0
         self.taken = 0
         self.is_refusing = False
-        """Whether it takes only what is put."""
+        """Whether it accepts only ``put``."""
         self.is_closed = False
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def tell(self, message: MessageT) -> bool:
-        """Add a message from outside; return whether it was added. What happens when it is full, ``overflow`` says.
+        """Add a message of a sender; return whether it was added. In a full mailbox ``overflow`` decides.
 
         Raises:
           OverloadedError: the mailbox is full; nothing was added, try again later.
@@ -150,7 +150,7 @@ class Mailbox(Generic[MessageT]):
         return False
 
     def put(self, message: MessageT) -> None:
-        """Add a message that must not be refused; it is lost only where the actor has stopped."""
+        """Add a message that must not be refused. It is lost only if the actor has stopped."""
         if self.is_closed:
             self._lose(message, Loss.ENDED, 0)
             return
@@ -163,7 +163,7 @@ class Mailbox(Generic[MessageT]):
             self._wake()
 
     def take(self) -> list[MessageT]:
-        """Take everything that waits, in order; the next message wakes again."""
+        """Take all waiting messages, in order; the next message calls ``wake``."""
         messages = list(self._messages)
         self._messages.clear()
         self.taken = self.accepted
@@ -172,7 +172,7 @@ class Mailbox(Generic[MessageT]):
         return messages
 
     def take_one(self) -> MessageT:
-        """Take the first message that waits; there must be one. The next message wakes again once none is left."""
+        """Take the first waiting message; there must be one. Once none is left, the next message calls ``wake``."""
         message = self._messages.popleft()
         self.taken = self.accepted - len(self._messages)
         if self._measure is not None:
@@ -182,9 +182,9 @@ class Mailbox(Generic[MessageT]):
         return message
 
     def give_back(self, messages: list[MessageT]) -> bool:
-        """Have the last ones of what was taken wait again, before all others; return False where it is closed.
+        """Put back the last of the taken messages, before all others. Returns False if the mailbox is closed.
 
-        They count as not taken either way. The actor is not woken: whoever gives back sees to the next turn.
+        In both cases they count as not taken. The actor is not woken: the caller schedules the next turn.
         """
         self.taken -= len(messages)
         if messages and not self.is_closed:
@@ -195,11 +195,11 @@ class Mailbox(Generic[MessageT]):
         return not self.is_closed
 
     def refuse(self) -> None:
-        """Take from now on only what is put. Idempotent."""
+        """Accept only ``put`` from now on. Idempotent."""
         self.is_refusing = True
 
     def close(self) -> list[MessageT]:
-        """Refuse what comes, and return what waited and will not be taken any more. Idempotent."""
+        """Refuse all messages from now on, and return the waiting ones, which will not be taken. Idempotent."""
         self.is_refusing = self.is_closed = True
         dropped = list(self._messages)
         self._messages.clear()
@@ -213,15 +213,16 @@ class Mailbox(Generic[MessageT]):
     def full_error(self, reason: str) -> OverloadedError:
         """Return the error for a message that did not fit."""
         return OverloadedError(
-            f"the mailbox of actor {self._name!r} is full: {reason}", remedy="try again a little later"
+            f"the mailbox of actor {self._name!r} is full: {reason}",
+            remedy="try again a little later",
         )
 
 
 class DropOldestMailbox(Mailbox[MessageT]):
-    """A mailbox that makes room by dropping the oldest of what was told.
+    """A mailbox that makes room by dropping the oldest message that was told.
 
     Invariants:
-      * ``_tickets`` runs beside what waits: the tickets of what was told, and 0 for what is never dropped
+      * ``_tickets`` has one number for each waiting message: its ticket if it was told, 0 if it was put
     """
 
     __slots__ = ("_tickets",)
@@ -237,7 +238,7 @@ class DropOldestMailbox(Mailbox[MessageT]):
         self._tickets: deque[int] = deque()
 
     def tell(self, message: MessageT) -> bool:
-        """Add a message and drop older ones until it fits; drop it itself where only what was put is older."""
+        """Add a message, and drop older ones until it fits. If only ``put`` messages are older, drop the new one."""
         while not super().tell(message):
             if not self._drop_oldest():
                 self._lose(message, Loss.OVERFLOW, 0)
@@ -260,23 +261,23 @@ class DropOldestMailbox(Mailbox[MessageT]):
         return False
 
     def put(self, message: MessageT) -> None:
-        """Add a message that is never dropped for another."""
+        """Add a message that is never dropped in favour of another."""
         super().put(message)
         if not self.is_closed:
             self._tickets.append(0)
 
     def take(self) -> list[MessageT]:
-        """Take everything that waits, in order."""
+        """Take all waiting messages, in order."""
         self._tickets.clear()
         return super().take()
 
     def take_one(self) -> MessageT:
-        """Take the first message that waits; there must be one."""
+        """Take the first waiting message; there must be one."""
         self._tickets.popleft()
         return super().take_one()
 
     def give_back(self, messages: list[MessageT]) -> bool:
-        """Have what was taken wait again; it is not dropped any more."""
+        """Put taken messages back. They are not dropped any more."""
         if not self.is_closed:
             self._tickets.extendleft([0] * len(messages))
         return super().give_back(messages)

@@ -1,4 +1,4 @@
-"""The reference: the only thing that others hold of an actor."""
+"""The reference to an actor, which is all that others hold of it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ ResultT = TypeVar("ResultT")
 
 
 class Ref(Generic[MessageT_contra]):
-    """The address of one actor. Cheap to copy about, valid for ever: after the actor's end it says so.
+    """The address of one actor. Cheap to copy, and valid for ever: after the actor's end, calls raise ClosedError.
 
-    Every call here is made on the event loop, never awaits and never runs the actor: it is woken later.
+    Call it on the event loop. No call awaits, and none runs the actor, which is scheduled for later.
+
+    Example::
+
+        counter.tell(Add(1))
+        total: int = await counter.ask(lambda reply: Total(reply), timeout=5.0, changes=False)
     """
 
     __slots__ = ("_cell", "_mailbox")
@@ -36,47 +41,48 @@ class Ref(Generic[MessageT_contra]):
 
     @property
     def name(self) -> str:
-        """The name that it was spawned under."""
+        """The name under which it was spawned."""
         return self._cell.name
 
     @property
     def is_alive(self) -> bool:
-        """Whether the actor still takes messages; also while it is being restarted."""
+        """Whether the actor still accepts messages; also True while it is being restarted."""
         return not self._mailbox.is_refusing
 
     @property
     def waiting(self) -> int:
-        """How many messages wait for the actor."""
+        """The number of waiting messages."""
         return len(self._mailbox)
 
     @property
     def ended(self) -> asyncio.Future[BaseException | None]:
-        """A future of the actor's end, for good and with all its children: why, or None for an ordinary end.
+        """A future that is resolved when the actor and all its children have ended for good.
 
-        A restart is no end. Each access gives a future that is safe to cancel.
+        Its result is the error, or None for an ordinary end. A restart is not an end. Each access returns another
+        future, which may be cancelled.
         """
         return self._cell.ended
 
     def tell(self, message: MessageT_contra) -> None:
-        """Leave a message.
+        """Send a message.
 
         Raises:
-          OverloadedError: the mailbox is full and refuses; nothing was left. Back off, or refuse your own caller.
-          ClosedError: the actor has stopped, or is finishing.
+          OverloadedError: the mailbox is full; the message was not accepted. Wait, or refuse your own caller.
+          ClosedError: the actor has stopped, or is finishing; the message was not accepted.
         """
         self._mailbox.tell(message)
 
     def maybe_tell(self, message: MessageT_contra) -> bool:
-        """Leave a message that may as well be lost; return whether it was left."""
+        """Send a message that may be lost; return whether it was accepted."""
         try:
             return self._mailbox.tell(message)
         except UnavailableError:
             return False
 
     def put(self, message: MessageT_contra) -> None:
-        """Leave an internal message, which is never refused: a durable notice, the answer to the actor's own request.
+        """Send an internal message, which is never refused: a durable notice, the answer to the actor's own request.
 
-        Only for messages whose number something else bounds. A dead letter where the actor has stopped.
+        Only for messages whose number is bounded otherwise. If the actor has stopped, the message is a dead letter.
         """
         self._mailbox.put(message)
 
@@ -87,32 +93,32 @@ class Ref(Generic[MessageT_contra]):
         timeout: float | None,
         changes: bool = True,
     ) -> asyncio.Future[ResultT]:
-        """Leave a message that carries a reply, and return the future of its answer. Never raises.
+        """Send a message that carries a reply, and return the future of its answer. Never raises.
 
-        Cancelling the future, or the task that awaits it, gives up the answer and not the message: the
-        actor may still carry it out.
+        Cancelling the future, or the task that awaits it, gives up the answer and not the message: the actor may still
+        carry it out.
 
         Args:
           make: builds the message around its reply; called once, at once.
           timeout: the deadline in seconds from now; None = wait until the actor answers or stops.
-          changes: False where the message only reads, so that no answer means that nothing was changed.
+          changes: False if the message only reads, so that no answer means that nothing was changed.
 
         Raises, through the future:
-          OverloadedError: the mailbox was full; the message was not left, or dropped for a newer one.
+          OverloadedError: the mailbox was full; the message was not accepted, or was dropped for a newer one.
           ClosedError: the actor stopped, and the message did not reach it or changes nothing.
-          OutcomeUnknownError: it reached the actor, which stopped, failed or let the deadline pass.
-          UnavailableError: the actor failed, or the deadline passed, of a message that changes nothing.
-          any other: what the actor answered.
+          OutcomeUnknownError: the message reached the actor, which stopped, failed or did not answer in time.
+          UnavailableError: the actor failed, or did not answer in time, and the message changes nothing.
+          Others: the error that the actor answered.
         """
         return self._cell.ask(make, timeout=timeout, changes=changes)
 
     def stop(self) -> None:
-        """End this actor alone; no failure, nobody else stops. What waits in its mailbox is dropped. Idempotent."""
+        """End this actor only, without a failure. Its waiting messages are dropped. Idempotent."""
         self._cell.stop(None)
 
     def finish(self) -> None:
-        """End this actor once it has handled what waits, and its children likewise; only ``put`` reaches it until then.
+        """End this actor and its children once they have handled their waiting messages. Until then only ``put`` works.
 
-        One that never receives, an ``AsyncActor`` with a ``run`` of its own, is stopped at once. Idempotent.
+        An ``AsyncActor`` whose own ``run`` never calls ``receive`` is stopped at once. Idempotent.
         """
         self._cell.finish()

@@ -1,4 +1,4 @@
-"""The reply to one ask: the half that travels inside the message. Knows nothing of mailboxes."""
+"""The reply to one ask: the half that travels inside the message. It does not depend on mailboxes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ResultT = TypeVar("ResultT")
 
 
 class Reply(Generic[ResultT]):
-    """Where an actor puts the answer to one message: now, in a later turn, or from a callback on the loop.
+    """The actor's end of one ask: it answers now, in a later turn, or from a callback on the loop.
 
-    The asker holds the future, the message holds the reply. Losing a reply is no catastrophe: the
-    deadline, or the actor's failure or stop, resolves the future.
+    The asker holds the future, the message holds the reply. If a reply is lost, the deadline, or the actor's failure or
+    stop, resolves the future.
 
     Invariants:
       * the actor answers at most once
@@ -31,24 +31,24 @@ class Reply(Generic[ResultT]):
         self._changes = changes
         self._is_answered = False
         self.deadline: asyncio.TimerHandle | None = None
-        """What will call ``expire``; None = the asker set no deadline."""
+        """The timer that will call ``expire``; None = the asker set no deadline."""
 
     def __repr__(self) -> str:
         return f"<Reply of {self._actor} {'open' if self.is_open else 'done'}>"
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody still waits: False once it is answered, too late, closed or given up."""
+        """Whether the asker still waits: False once it is answered, too late, closed or given up."""
         return not self._future.done()
 
     def resolve(self, result: ResultT) -> None:
-        """Answer with a result; without effect where nobody waits any more."""
+        """Answer with a result. Has no effect if the asker no longer waits."""
         self._answer()
         if not self._future.done():
             self._future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error, which the asker's ``await`` raises; without effect where nobody waits any more."""
+        """Answer with an error, which the asker's ``await`` raises. Has no effect if the asker no longer waits."""
         self._answer()
         if not self._future.done():
             self._future.set_exception(error)
@@ -58,12 +58,13 @@ class Reply(Generic[ResultT]):
         self._is_answered = True
 
     def expire(self, seconds: float) -> None:
-        """End an ask whose deadline has passed; the actor may still act on the message."""
+        """End an ask whose deadline has passed. The actor may still carry out the message."""
         if self._changes:
             self._give_up(
                 OutcomeUnknownError(
                     f"actor {self._actor!r} did not answer within {seconds} s; the request may still be carried out",
                     token=None,
+                    remedy="ask the actor whether it was carried out before you repeat the request",
                 )
             )
         else:
@@ -74,10 +75,12 @@ class Reply(Generic[ResultT]):
             )
 
     def close(self, error: UnavailableError, *, was_taken: bool) -> None:
-        """End an ask whose actor has stopped or failed, honestly: what it has seen may have been carried out."""
+        """End an ask whose actor has stopped or failed. A message that it has taken may have been carried out."""
         if was_taken and self._changes:
             unknown = OutcomeUnknownError(
-                f"{error.message} before it answered; the request may have been carried out", token=None
+                f"{error.message} before it answered; the request may have been carried out",
+                token=None,
+                remedy="ask the actor whether it was carried out before you repeat the request",
             )
             unknown.__cause__ = error
             self._give_up(unknown)
@@ -85,12 +88,12 @@ class Reply(Generic[ResultT]):
             self._give_up(error)
 
     def refuse(self, error: UnavailableError) -> None:
-        """End an ask whose message the mailbox did not take."""
+        """End an ask whose message the mailbox did not accept."""
         self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         if self._future.done():
             return
         self._future.set_exception(error)
-        # Nobody has to look: an asker that dropped its future is no reason for "exception was never retrieved".
+        # Mark the exception as retrieved: an asker may drop its future without looking at it.
         self._future.exception()

@@ -1,4 +1,4 @@
-"""The system: the actors that live and die together, and what follows from a failure."""
+"""The system: a set of actors that stop together, and the consequences of a failure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,18 @@ DEAD_LETTERS_KEPT = 100
 
 
 class System:
-    """Actors under one supervisor, on the event loop that runs when it is made.
+    """A set of actors with a supervisor, on the event loop that runs when the system is created.
+
+    Example::
+
+        system = System("shop")
+        counter = system.spawn(Counter, name="counter")
+        counter.tell(Add(1))
+        await system.stop(grace=5.0)
 
     Invariants:
       * once ``is_stopping``, no actor is spawned or restarted and no turn begins
-      * ``failures[0]`` is what ``failed`` tells, and the error that ``on_stop`` heard where it caused the stop
+      * ``failures[0]`` is the result of ``failed``, and the error of ``on_stop`` if it caused the stop
     """
 
     def __init__(
@@ -41,21 +48,21 @@ class System:
         on_decision: Callable[[Failure, Decision], None] | None = None,
         on_dead_letter: Callable[[DeadLetter], None] | None = None,
     ) -> None:
-        """Make an empty system.
+        """Create an empty system.
 
         Args:
-          name: for people.
-          supervisor: who decides about actors that were spawned without one of their own.
-          on_failed: called once, on the loop, with the first failure, after every actor was told to stop.
-          on_decision: called by the loop for each failure that a supervisor decided about, with what is done
-            about it: the place to log restarts.
-          on_dead_letter: called by the loop for each message that is lost.
+          name: for messages.
+          supervisor: decides about the failures of actors that were spawned without a supervisor of their own.
+          on_failed: called once, on the loop, with the first failure, after every actor has been stopped.
+          on_decision: called by the loop with each failure that a supervisor decided about, and the decision; use it to
+            log restarts.
+          on_dead_letter: called by the loop for each lost message.
         """
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.is_stopping = False
         self.failures: list[Failure] = []
-        """What stopped everything, if a failure did, and what failed since; not what a supervisor dealt with."""
+        """The failure that stopped everything, if one did, and all later ones; none that a supervisor handled."""
         self.dead_letters = DeadLetters(DEAD_LETTERS_KEPT, on_dead_letter)
         self._all_told = False
         self._supervisor = supervisor
@@ -70,12 +77,12 @@ class System:
 
     @property
     def failed(self) -> asyncio.Future[Failure | None]:
-        """A future of the failure that stopped all, or None after a clean stop. Each access gives one to cancel."""
+        """A future of the failure that stopped everything; None = a clean stop. Each access returns another future."""
         return asyncio.shield(self._failed)
 
     @property
     def refs(self) -> list[Ref[Any]]:
-        """The live actors, in order of spawning; one that is being restarted lives."""
+        """The living actors in order of spawning, including those that are being restarted."""
         return [cell.ref for cell in self._cells.values()]
 
     def spawn(
@@ -86,18 +93,18 @@ class System:
         supervisor: Supervisor | None = None,
         **bounds: Unpack[Bounds[MessageT]],
     ) -> Ref[MessageT]:
-        """Give life to an actor. Never awaits; an ``AsyncActor`` starts in its task.
+        """Spawn an actor and return its reference. Never awaits; an ``AsyncActor`` starts in its task.
 
         Args:
           actor: a factory of actors, such as a class, called now and for each restart; or an actor that has not
-            been spawned before. That one cannot be restarted: where its supervisor says so, it escalates.
-          name: unique among the live ones; for errors, logs and status.
-          supervisor: who decides when it fails; None = the system's.
+            been spawned before. The latter cannot be restarted: a decision to restart it is escalated.
+          name: unique among the living actors; for errors, logs and status.
+          supervisor: decides about its failures; None = the system's supervisor.
           **bounds: of its mailbox, see :class:`~viewstamp.actors.mailbox.Bounds`.
 
         Raises:
-          ClosedError: the system is stopping.
-          anything: what the factory or ``Actor.on_start`` raised; nothing was spawned and nothing stops.
+          ClosedError: the system is stopping; nothing was spawned.
+          Others: the error of the factory or of ``Actor.on_start``; nothing was spawned and nothing stops.
         """
         return self.spawn_under(None, actor, name, self._supervisor if supervisor is None else supervisor, bounds)
 
@@ -109,11 +116,11 @@ class System:
         supervisor: Supervisor,
         bounds: Bounds[MessageT],
     ) -> Ref[MessageT]:
-        """Give life to an actor and to its cell; ``parent`` is None for one of the system's own."""
+        """Spawn an actor under ``parent``; None = directly under the system."""
         self._check_spawn(name)
         factory = None if isinstance(actor, Actor | AsyncActor) else actor
         first = actor if isinstance(actor, Actor | AsyncActor) else actor()
-        self._check_spawn(name)  # the factory is somebody else's code: it may have stopped everything
+        self._check_spawn(name)  # Again, because the factory is foreign code and may have stopped the system.
         kind = TurnCell if isinstance(first, Actor) else TaskCell
         cell: Cell[MessageT] = kind(self, name, parent=parent, supervisor=supervisor, factory=factory, **bounds)
         self._cells[name] = cell
@@ -128,11 +135,13 @@ class System:
 
     def _check_spawn(self, name: str) -> None:
         if self.is_stopping:
-            raise ClosedError(f"the system {self.name!r} is stopping: {name!r} was not spawned")
+            raise ClosedError(
+                f"the system {self.name!r} is stopping, so {name!r} was not spawned", remedy="start a new system"
+            )
         assert name not in self._cells, f"an actor named {name!r} lives already"
 
     def fail(self, error: BaseException) -> None:
-        """Stop everything: something outside the actors has failed which they cannot do without."""
+        """Stop everything, because something that the actors depend on has failed outside of them."""
         failure = Failure("", error)
         if not self._note_late(failure):
             self.stop_all(failure)
@@ -140,19 +149,19 @@ class System:
     def begin_stop(self) -> None:
         """Stop every actor, the last spawned first, without waiting for tasks to end. Idempotent.
 
-        Also what an actor calls that wants the whole system to end.
+        An actor may call it to end the whole system.
         """
         self.stop_all(None)
 
     async def stop(self, *, grace: float = 0.0) -> None:
-        """Stop every actor and wait until the last task has ended. Idempotent; a failure is told by ``failed``.
+        """Stop every actor and wait until the last task has ended. Idempotent; ``failed`` reports a failure.
 
-        Cancelled, it has stopped everything and has not waited for all; it may be awaited again. An
-        actor that does not let itself be cancelled makes it wait: the deadline is the caller's.
+        If the call is cancelled, everything is stopped but some tasks may still be ending; ``stop`` can be awaited
+        again. An actor that catches its cancellation delays the return, so set a deadline around the call.
 
         Args:
-          grace: seconds for which the actors may finish what waits for them, see :meth:`Ref.finish`: one after the
-            other, the last spawned first, and each before its children. What has not ended by then is stopped.
+          grace: seconds for the actors to handle their waiting messages, see :meth:`Ref.finish`: one after the other,
+            the last spawned first, and each before its children. Actors that have not ended by then are stopped.
         """
         assert all(
             not isinstance(cell, TaskCell) or cell.task is not asyncio.current_task() for cell in self._live()
@@ -169,17 +178,17 @@ class System:
             self.begin_stop()
         await asyncio.shield(self._stopped)
 
-    # -- What cells call --------------------------------------------------------------------------------------
+    # -- Called by cells --------------------------------------------------------------------------------------------
 
     def decide(self, failure: Failure, cell: Cell[Any], *, may_restart: bool) -> Decision | None:
-        """Return what is to be done about a failed actor, None where everything stops anyway."""
+        """Return the decision about a failed actor; None if everything is stopping anyway."""
         if self._note_late(failure):
             return None
         decision: Decision = Directive.STOP_ALL
         if not isinstance(failure.error, INTERRUPTS):
             try:
                 decision = cell.supervisor.decide(failure)
-            except Exception as error:  # the failure is dealt with all the same, or replies would be left hanging
+            except Exception as error:  # Handled like a failure, because otherwise replies would never be resolved.
                 failure.error.add_note(f"Everything stops, because the supervisor could not decide: {error!r}")
         if isinstance(decision, RestartIn) and cell.mailbox.is_closed:
             decision = Directive.STOP
@@ -192,7 +201,7 @@ class System:
         return decision
 
     def stop_all(self, failure: Failure | None) -> None:
-        """Stop every actor, the last spawned first; ``failure`` is why, None for a clean stop. Idempotent."""
+        """Stop every actor, the last spawned first; ``failure`` is the cause, None for a clean stop. Idempotent."""
         if self.is_stopping:
             return
         self.is_stopping = True
@@ -206,7 +215,7 @@ class System:
         self._maybe_stopped()
 
     def forget(self, cell: Cell[Any]) -> None:
-        """Hear from a cell that its actor's life is over."""
+        """Remove a cell whose actor has ended."""
         del self._cells[cell.name]
         self._maybe_stopped()
 
@@ -214,7 +223,7 @@ class System:
         return list(self._cells.values())
 
     def _note_late(self, failure: Failure) -> bool:
-        """Take note of a failure if everything stops already; return whether it does."""
+        """Record a failure if everything is stopping already; return whether it is."""
         if self.is_stopping:
             self.failures.append(failure)
             if self._all_told:
@@ -228,9 +237,9 @@ class System:
         if self._on_failed is not None:
             try:
                 self._on_failed(self.failures[0])
-            except Exception as error:  # It must not keep the other actors from stopping, nor ``stop`` from returning.
+            except Exception as error:  # It must not prevent the other actors from stopping, or ``stop`` from ending.
                 self.loop.call_exception_handler(
-                    {"message": f"on_failed of the system {self.name!r} has failed", "exception": error}
+                    {"message": f"the callback on_failed of the system {self.name!r} raised", "exception": error}
                 )
 
     def _maybe_stopped(self) -> None:

@@ -1,4 +1,4 @@
-"""The cell of an actor with a task, which waits for messages by one future at a time."""
+"""The cell of an actor with a task. The task waits for messages by one future at a time."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _NOTHING = object()
 
 
 class TaskCell(Cell[MessageT]):
-    """The cell of an :class:`AsyncActor`: one task for each of its lives.
+    """The cell of an :class:`AsyncActor`, with one task for each object.
 
     Invariants:
-      * ``task`` is None exactly between two lives, and after the last
-      * a life whose end has begun (``actor`` is None) receives no message, and its task is not cancelled again
+      * ``task`` is None exactly between two objects, and after the last
+      * an object whose end has begun (``actor`` is None) receives no message, and its task is not cancelled again
     """
 
     actor: AsyncActor[MessageT] | None
     task: asyncio.Task[None] | None = None
     _waiter: asyncio.Future[None] | None = None
     _in_hand: object = _NOTHING
-    """The message that was received last, until the next is wanted."""
+    """The message that was received last, until the next one is requested."""
     _has_begun = False
     _cancelled_itself = False
     _error: BaseException | None = None
-    """Why the present life ends."""
+    """The cause of the present object's end."""
     _delay = 0.0
-    """The seconds from the task's end to the next life."""
+    """Seconds from the task's end to the start of the next object."""
 
     def begin(self, actor: Actor[MessageT] | AsyncActor[MessageT]) -> None:
         """Create the task; ``on_start`` runs in it."""
@@ -81,8 +81,8 @@ class TaskCell(Cell[MessageT]):
                 await self._waiter
             finally:
                 self._waiter = None
-        # The handler stopped its own actor, and the cancellation is raised here; or it has swallowed the
-        # cancellation that a stop sent, and that is made good.
+        # Either the handler stopped its own actor, and the cancellation is raised at this sleep; or the handler has
+        # swallowed the cancellation of a stop, and it is raised again below.
         await asyncio.sleep(0)
         raise asyncio.CancelledError(f"actor {self.name!r} has been stopped")
 
@@ -96,7 +96,7 @@ class TaskCell(Cell[MessageT]):
 
     async def _main(self, actor: AsyncActor[MessageT]) -> None:
         self._has_begun = True
-        if self.actor is not actor:  # stopped before it began
+        if self.actor is not actor:  # Stopped before its first step.
             await self._end(actor)
             return
         try:
@@ -105,7 +105,7 @@ class TaskCell(Cell[MessageT]):
         except FAILURES as error:
             self._on_left(error)
             await self._end(actor)
-            if not isinstance(error, Exception):  # a cancellation or an interrupt goes on
+            if not isinstance(error, Exception):  # A cancellation or an interrupt continues.
                 raise
         else:
             if self.actor is actor:
@@ -113,7 +113,7 @@ class TaskCell(Cell[MessageT]):
             await self._end(actor)
 
     def _on_left(self, error: BaseException) -> None:
-        """Take note of what ended ``run``: the cancellation that the end itself has sent is no failure, others are."""
+        """Record the error that ended ``run``. The cancellation that a stop sends is no failure; any other one is."""
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if self.actor is None and is_cancelled:
             return
@@ -133,7 +133,7 @@ class TaskCell(Cell[MessageT]):
             self._cancel()
 
     def _cancel(self) -> None:
-        # One that has not begun sees at its first step that it is over: cancelled before that, it would run nothing.
+        # A task that has not begun is not cancelled, because then it would run nothing; its first step finds the end.
         if self._has_begun:
             assert self.task is not None
             self._cancelled_itself = asyncio.current_task() is self.task
@@ -142,8 +142,8 @@ class TaskCell(Cell[MessageT]):
     async def _end(self, actor: AsyncActor[MessageT]) -> None:
         try:
             if self._cancelled_itself:
-                # An actor that stopped itself, or failed, and left its handler without awaiting has its own
-                # cancellation still ahead of it, which would hit on_stop.
+                # An actor that stopped itself, or failed, and then left its handler without awaiting still has its own
+                # cancellation pending. Take it here, because otherwise it would hit on_stop.
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
             for child in reversed(list(self.children)):
@@ -156,8 +156,8 @@ class TaskCell(Cell[MessageT]):
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # an interrupt, which the loop has raised already
-        if not self._has_begun and self.actor is not None:  # somebody else cancelled it before its first step
+            task.exception()  # Marks it as retrieved: an interrupt, which the loop has raised already.
+        if not self._has_begun and self.actor is not None:  # The task was cancelled from outside before its first step.
             self.fail(asyncio.CancelledError(f"the task of actor {self.name!r} was cancelled"), may_restart=False)
         self.task = None
         if self.mailbox.is_closed:

@@ -1,4 +1,4 @@
-"""Timers: messages that an actor leaves for itself, in the time of the loop it runs on."""
+"""Timers: messages that an actor schedules for itself, in the time of its event loop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MessageT = TypeVar("MessageT")
 
 
 class Timer(Generic[MessageT]):
-    """A message to oneself that has not come yet, or that comes again and again.
+    """A scheduled message, once or repeated.
 
     Invariants:
-      * it stands in its actor's timers exactly while it may fire
-      * at most one message of a repeated timer waits in the mailbox: however busy the actor is, they do not pile up
+      * it is in its actor's timers exactly while it may fire
+      * at most one message of a repeated timer waits in the mailbox, so a busy actor does not accumulate them
     """
 
     __slots__ = ("_due", "_every", "_handle", "_loop", "_mailbox", "_message", "_ticket", "_timers")
@@ -30,7 +30,7 @@ class Timer(Generic[MessageT]):
         message: MessageT,
         every: float,
     ) -> None:
-        """Made by ``Actor.schedule`` only."""
+        """Created by ``Actor.schedule`` only."""
         self._loop = loop
         self._timers = timers
         self._mailbox = mailbox
@@ -42,17 +42,17 @@ class Timer(Generic[MessageT]):
 
     @property
     def is_pending(self) -> bool:
-        """Whether a message is still to come."""
+        """Whether a message will still be sent."""
         return self._handle is not None
 
     def start(self, delay: float) -> None:
-        """Begin to wait; called once, by the cell."""
+        """Start the timer; called once, by the cell."""
         self._due = self._loop.time() + delay
         self._handle = self._loop.call_at(self._due, self._fire)
         self._timers[self] = None
 
     def cancel(self) -> None:
-        """Make sure that no message comes, unless it waits in the mailbox already. Idempotent."""
+        """Send no more messages. One that is in the mailbox already stays there. Idempotent."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -60,7 +60,7 @@ class Timer(Generic[MessageT]):
 
     def _fire(self) -> None:
         if self._every > 0:
-            # In step with the first one; what a stall of the loop has missed is left out.
+            # Stay in step with the first due time, and skip the repetitions that a stall of the loop has missed.
             missed = max(self._loop.time() - self._due, 0.0) // self._every
             self._due += (missed + 1) * self._every
             self._handle = self._loop.call_at(self._due, self._fire)

@@ -1,4 +1,4 @@
-"""The cell of an actor by turns: its turns are callbacks of the loop."""
+"""The cell of an actor that runs in turns, which are callbacks of the loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TurnCell(Cell[MessageT]):
     """The cell of an :class:`Actor`.
 
     Invariants:
-      * while it is busy, in a turn or in ``on_start``, no end and no restart begins: they settle after that
+      * while it is busy, in a turn or in ``on_start``, no end and no restart begins: ``_settle`` does them afterwards
     """
 
     actor: Actor[MessageT] | None
@@ -26,11 +26,11 @@ class TurnCell(Cell[MessageT]):
     _is_busy = False
     _has_ended = False
     _interrupted: tuple[float, BaseException] | None = None
-    """The restart that was decided while it was busy, by a child's failure: its delay and its cause."""
+    """The restart that a child's failure caused while this actor was busy: its delay and its cause."""
     _dropped: list[MessageT]
 
     def begin(self, actor: Actor[MessageT] | AsyncActor[MessageT]) -> None:
-        """Run ``on_start``; what it raises ends the actor's life before it began."""
+        """Run ``on_start``. If that raises, the object ends before its first message."""
         assert isinstance(actor, Actor), f"actor {self.name!r} cannot be restarted as one of the other kind: {actor!r}"
         self._adopt(actor)
         self._takes_lists = type(actor).on_messages is not Actor.on_messages
@@ -46,7 +46,7 @@ class TurnCell(Cell[MessageT]):
         self._settle()
 
     def stop(self, error: BaseException | None) -> None:
-        """Close the mailbox now; end at once, or after the turn that runs."""
+        """Close the mailbox now; end at once, or after the running turn."""
         if not self.mailbox.is_closed:
             self._dropped = self.mailbox.close()
             self._stopped_by = error
@@ -61,7 +61,7 @@ class TurnCell(Cell[MessageT]):
 
     def _turn(self) -> None:
         actor = self.actor
-        if actor is None:  # it failed or stopped since it was woken
+        if actor is None:  # It failed or stopped since it was scheduled.
             return
         messages = self.mailbox.take()
         if not messages:
@@ -76,8 +76,9 @@ class TurnCell(Cell[MessageT]):
                     actor.on_message(message)
         except FAILURES as error:
             self._is_busy = False
-            self._interrupted = None  # what is decided now comes after it
-            # Whoever takes a list may have done anything with it; one by one, those behind have not been seen.
+            self._interrupted = None  # The decision about this failure replaces it.
+            # A list counts as lost whole, because any of it may have been carried out. One by one, only the message
+            # that failed is lost: those after it have not been seen.
             behind = [] if self._takes_lists else list(rest)
             if not self.mailbox.give_back(behind):
                 self._dropped[:0] = behind
@@ -91,7 +92,7 @@ class TurnCell(Cell[MessageT]):
             self._settle()
 
     def _settle(self) -> None:
-        """Do what was asked for while the actor was busy, unless it still is."""
+        """Do the end or the restart that was requested while the actor was busy, unless it still is."""
         if self._is_busy:
             return
         interrupted, self._interrupted = self._interrupted, None
@@ -116,7 +117,7 @@ class TurnCell(Cell[MessageT]):
                 self._lose_replies(error)
 
     def _end(self) -> None:
-        """End the life of a stopped actor, once."""
+        """End a stopped actor, once."""
         if self._has_ended:
             return
         self._has_ended = True

@@ -500,6 +500,7 @@ class Session(Generic[WaiterT]):
 
         def error(offset: int, count: int) -> ViewstampError:
             asked = replace(token, offset=offset, count=count)
-            return OutcomeUnknownError(why, token=asked, remedy="client.outcome(error.token) returns whether it was written")
+            remedy = "client.outcome(error.token) returns whether it was written"
+            return OutcomeUnknownError(why, token=asked, remedy=remedy)
 
         return error

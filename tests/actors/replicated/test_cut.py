@@ -163,14 +163,16 @@ def test_instances_of_a_snapshot_wake_when_they_are_touched_and_are_cut_as_they_
 def test_a_state_that_can_not_be_packed_fails_the_cut_and_not_the_command() -> None:
     host = filled()
     apply(host, 6, ("box", "k1", "spoil"))
-    with pytest.raises(RequestError, match=r"no snapshot: box\['k1'\]: self.values\[1\] is an object"):
+    with pytest.raises(
+        RequestError, match=r"no snapshot was taken, because of box\['k1'\]: self.values\[1\] is an object"
+    ):
         pieces_of(host)
     host.adopt(host.prepare(pieces_of(filled())))
     host = filled()
     apply(host, 6, ("box", "k1", "spoil"))
     cut = host.begin_cut()
     apply(host, 7, ("box", "k1", "put", 1))
-    with pytest.raises(RequestError, match=r"no snapshot: box\['k1'\]"):
+    with pytest.raises(RequestError, match=r"no snapshot was taken, because of box\['k1'\]"):
         cut.next_piece(100)
     cut.close()
 
@@ -206,7 +208,7 @@ def test_newer_code_takes_over_older_states() -> None:
 def test_older_code_refuses_newer_states() -> None:
     host = restored(pieces_of(filled()), NewerBox)
     ask(host, "box", "k1", "all")
-    with pytest.raises(OutdatedCodeError, match="actor 'box' of version 2; this node's code knows version 1 of it"):
+    with pytest.raises(OutdatedCodeError, match="actor 'box' of version 2, but this node's code has version 1 of it"):
         restored(pieces_of(host))
 
 
@@ -215,7 +217,7 @@ def test_code_without_an_actor_of_the_snapshot_is_refused_unless_nobody_ever_cal
     only_box = ActorHost({"box": Box})
     only_box.adopt(only_box.prepare(pieces))
     assert ask(only_box, "box", "k1", "all") == [1]
-    with pytest.raises(OutdatedCodeError, match=r"the snapshot holds actor 'crate' of version 1; .* knows box"):
+    with pytest.raises(OutdatedCodeError, match=r"the snapshot holds actor 'crate' of version 1, .* code has box"):
         only_box.prepare(pieces_of(filled(2)))
 
 
@@ -232,7 +234,7 @@ def test_a_class_that_can_not_take_over_its_states_is_found_before_they_are_adop
         def set_state(self, state: Any, version: int) -> None:
             raise KeyError("boxed")
 
-    with pytest.raises(OutdatedCodeError, match=r"Failing of version 2 can not take over the state of box\['k1'\]"):
+    with pytest.raises(OutdatedCodeError, match=r"Failing cannot read the state of box\['k1'\]"):
         ActorHost({"box": Failing, "crate": Box}).prepare(pieces_of(filled()))
 
 

@@ -168,15 +168,15 @@ def custom(self: Any, each: dict[str, Custom]) -> None: ...
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"version": 0}, "version is 0: it is a whole number from 1 on"),
+        ({"version": 0}, "version is 0, but must be a whole number from 1 on"),
         ({"version": "2"}, "version is '2'"),
         ({"__slots__": ("x",)}, "__slots__"),
-        ({"__init__": lambda self, size: None}, "__init__ asks for size"),
-        ({"now": 1}, "Actor.now hides what every replicated actor has"),
-        ({"_hidden": command(fine)}, "Actor._hidden: this name is not for a command"),
-        ({"get_state": query(fine)}, "Actor.get_state: this name is not for a query"),
-        ({"m": command(no_self)}, "Actor.m has no self"),  # type: ignore[arg-type]
-        ({"m": command(event)}, "Actor.m(guard: Event): only plain values travel"),
+        ({"__init__": lambda self, size: None}, "__init__ has the parameters size"),
+        ({"now": 1}, "Actor.now would hide an attribute"),
+        ({"_hidden": command(fine)}, "Actor._hidden: a command cannot have this name"),
+        ({"get_state": query(fine)}, "Actor.get_state: a query cannot have this name"),
+        ({"m": command(no_self)}, "Actor.m has no parameter self"),  # type: ignore[arg-type]
+        ({"m": command(event)}, "Actor.m(guard: Event): only plain values can be logged"),
         ({"m": command(custom)}, "Actor.m(each: Custom)"),
         ({"m": command(callback)}, "Actor.m(then: Callable)"),
         ({"m": query(returns)}, "Actor.m(return: Inventory)"),
@@ -193,8 +193,8 @@ def test_a_class_that_could_not_be_replicated_is_refused(body: dict[str, Any], m
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"reserve": fine}, "Actor.reserve overrides a command: it needs a @command of its own"),
-        ({"reserve": query(fine)}, "Actor.reserve is a query, its base has a command"),
+        ({"reserve": fine}, "Actor.reserve overrides a command: decorate it with @command"),
+        ({"reserve": query(fine)}, "Actor.reserve is a query, but its base has a command"),
     ],
     ids=["plain", "query"],
 )
@@ -233,7 +233,7 @@ def test_a_dataclass_with_defaults_is_an_actor_and_one_without_is_refused_by_the
 
     assert Settings().values == {}
     ActorHost({"settings": Settings})
-    with pytest.raises(TypeError, match=r"Asking.__init__ asks for size"):
+    with pytest.raises(TypeError, match=r"Asking.__init__ has the parameters size"):
         ActorHost({"asking": Asking})
 
 

@@ -266,11 +266,11 @@ def test_get_state_that_raises_fails_the_command() -> None:
 @pytest.mark.parametrize(
     ("call", "version", "error", "message"),
     [
-        (("acount", "", "deposit", 1), 1, UnknownActorError, "no actor 'acount' here; there are: account, tally"),
+        (("acount", "", "deposit", 1), 1, UnknownActorError, "this node has no actor 'acount', only account, tally"),
         (("account", "", "deposti", 1), 1, UnknownActorError, "no command 'deposti'; its commands: deposit"),
         (("account", "", "deposit"), 1, UnknownActorError, "Account.deposit(amount: int) -> int does not take ()"),
         (("account", "", "total"), 1, UnknownActorError, "Account.total is a query, not a command"),
-        (("account", "", "deposit", 1), 3, RequestError, "called by version 3 of its class, this node runs version 2"),
+        (("account", "", "deposit", 1), 3, RequestError, "uses version 3 of account, but this node runs version 2"),
     ],
 )
 def test_a_leader_refuses_what_its_code_does_not_know(
@@ -286,9 +286,9 @@ def test_a_leader_refuses_what_its_code_does_not_know(
 @pytest.mark.parametrize(
     ("call", "version", "message"),
     [
-        (("orders", "", "add", 1), 1, "orders.add(1) at index 4; this node's code knows no actor 'orders'"),
-        (("account", "k", "lend", 1), 1, "account['k'].lend(1) at index 4; this node's code knows no command 'lend'"),
-        (("account", "", "deposit", 1), 3, "knows version 2 of it, the command carries version 3"),
+        (("orders", "", "add", 1), 1, "orders.add(1) at index 4, but this node's code has no actor 'orders'"),
+        (("account", "k", "lend", 1), 1, "account['k'].lend(1) at index 4, but this node's code has no command 'lend'"),
+        (("account", "", "deposit", 1), 3, "has version 2 of the actor, but the command needs version 3"),
     ],
 )
 def test_a_committed_command_that_the_code_does_not_know_is_a_stop_and_no_skip(
@@ -310,7 +310,7 @@ def test_a_call_by_name_carries_no_version_and_passes(host: ActorHost) -> None:
 @pytest.mark.parametrize(
     ("name", "method", "arguments", "error", "message"),
     [
-        ("acount", "total", [], UnknownActorError, "no actor 'acount' here"),
+        ("acount", "total", [], UnknownActorError, "this node has no actor 'acount'"),
         ("account", "totl", [], UnknownActorError, "no query 'totl'; its queries: broken, clock, roll, total"),
         ("account", "deposit", [1], UnknownActorError, "Account.deposit is a command, not a query"),
         ("account", "total", [1], UnknownActorError, "does not take (1)"),

@@ -1,4 +1,4 @@
-"""The newest commands with their results, kept for watchers and for naming a command by its index."""
+"""The newest commands with their results, for watchers and for naming a command by its index."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _ANSWER_BYTES_MAX = 256 << 10
 _RESULT_OVERHEAD = 64
 
 Change = list[object]
-"""[index, log time, actor, key, method, arguments (packed), result (packed)], as WATCH answers it."""
+"""[index, log time, actor, key, method, arguments (packed), result (packed)], as in the response to WATCH."""
 
 
 class _Applied:
-    """One batch of commands as applied. ``changes`` are made from it when a watcher first asks."""
+    """One applied batch of commands. Its ``changes`` are decoded when a watcher first asks for them."""
 
     __slots__ = ("buffer", "changes", "first_index", "results", "size")
 
     def __init__(self, batch: Batch, results: list[bytes]) -> None:
         self.first_index = int(batch.first_index)
-        self.buffer = bytes(batch.buffer)  # the batch's own may be a small part of something large
+        self.buffer = bytes(batch.buffer)  # A copy, because the batch's buffer may be a small part of a large one.
         self.results = results
         self.size = len(self.buffer) + sum(map(len, results)) + _RESULT_OVERHEAD * len(results)
         self.changes: list[Change] | None = None
@@ -37,9 +37,9 @@ class _Applied:
 
 
 class Changes:
-    """A ring of the newest batches of commands, bounded in bytes.
+    """The newest batches of commands, bounded in bytes.
 
-    Adding costs one copy a batch; only those that are asked for are ever decoded, once for all watchers.
+    Adding costs one copy a batch. A batch is decoded only if a watcher asks for it, and then once for all watchers.
 
     Invariants:
       * ``first <= end``; every command that was applied in between is here
@@ -50,13 +50,13 @@ class Changes:
         self._bytes_max = bytes_max
         self._kept: list[_Applied] = []
         self._start = 0
-        """The first of ``_kept`` that is still kept: dropping one does not move the others."""
+        """The place of the first kept batch in ``_kept``. Dropping a batch increases it, so that the others stay."""
         self.bytes_used = 0
         self.first = end
         self.end = end
 
     def add(self, batch: Batch, results: list[bytes]) -> None:
-        """Keep what was applied, and drop the oldest where that is too much."""
+        """Keep an applied batch, and drop the oldest batches above the limit."""
         applied = _Applied(batch, results)
         self._kept.append(applied)
         self.bytes_used += applied.size
@@ -76,24 +76,24 @@ class Changes:
     def read(self, index: int, actor: str, key: str | None = None) -> tuple[list[Change], int]:
         """Return changes of ``actor`` from ``index`` on, oldest first, and the index to ask from next.
 
-        Looks at so many at a time that the caller's loop does not notice; none found does not mean that there are
-        none, unless the next index is ``end``.
+        One call looks at no more than 1,000 changes, because it must not block the caller's loop. So an empty list does
+        not mean that there are no more changes, unless the next index is ``end``.
 
         Args:
-          index: 0 = from now on: returns nothing but the index to ask from.
-          actor: the name.
-          key: None = of every instance.
+          index: 0 = from now on: returns only the index to ask from.
+          actor: the actor's name.
+          key: None = changes of every instance.
 
         Raises:
-          TrimmedError: those from ``index`` on are not kept any more.
+          TrimmedError: the changes from ``index`` on are no longer kept.
         """
         if index == 0 or index >= self.end:
             return [], max(index, self.end)
         if index < self.first:
             raise TrimmedError(
-                f"changes are kept from index {self.first} on, not from {index}",
+                f"the changes from index {index} on are no longer kept, the oldest kept one is {self.first}",
                 first=self.first,
-                remedy="read the state by a query, then watch from now on",
+                remedy="read the state with a query, then watch from now on",
             )
         found: list[Change] = []
         size = 0
@@ -106,7 +106,7 @@ class Changes:
         return found, self.end
 
     def describe(self, index: int) -> str:
-        """Say which command has ``index``; "" where it is not kept."""
+        """Return the command at ``index`` as text; "" = it is no longer kept."""
         if not self.first <= index < self.end:
             return ""
         applied = self._kept[self._position(index)]
@@ -115,7 +115,7 @@ class Changes:
         return describe_command(decode_command(values[place])) if 0 <= place < len(values) else ""
 
     def _position(self, index: int) -> int:
-        """Return where in ``_kept`` the last batch stands that begins at or before ``index``."""
+        """Return the place in ``_kept`` of the last batch that begins at or before ``index``."""
         after = bisect_right(self._kept, index, self._start, key=lambda applied: applied.first_index)
         return max(after - 1, self._start)
 
@@ -145,7 +145,7 @@ def _change(index: int, log_time: int, command: Command, result: bytes) -> Chang
 
 
 def describe_command(command: Command) -> str:
-    """Write a command as a person would: ``inventory['k'].reserve('A-17', 2)``; long arguments are cut."""
+    """Return a command as Python code: ``inventory['k'].reserve('A-17', 2)``; long arguments are cut."""
     instance = f"{command.actor}[{command.key!r}]" if command.key else command.actor
     named = [f"{name}={value!r}" for name, value in command.named.items()]
     arguments = ", ".join([*map(repr, command.arguments), *named])

@@ -1,4 +1,4 @@
-"""``ActorCut``: the state of all instances at one index, handed out in pieces while commands go on; and back again.
+"""``ActorCut``: the state of all instances at one index, read in pieces while commands continue; and back again.
 
 Pieces are packed values. The first is the head::
 
@@ -8,8 +8,8 @@ every other one holds instances of one name, in their order::
 
     [name, [[key, version, credit, size, era, packed state], ...]]
 
-Copy-on-write at the granularity of an instance: before a command touches one that the cut has not handed out, its
-packed state is put aside. So what a cut costs in memory is at most the instances that are commanded meanwhile.
+A cut copies on write, one instance at a time: before a command changes an instance that the cut has not handed out, the
+cut packs and keeps its state. So its memory is bounded by the states of the instances that are changed meanwhile.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Row = list[Any]
 
 
 class ActorCut:
-    """One cut of one host. All calls on the thread that applies.
+    """One cut of one host. Called on the thread that applies commands.
 
     Invariants:
-      * an instance with ``instance.cut == number`` is done with: handed out, put aside, or made after the cut
-      * ``_held`` has the rows that were put aside and not handed out yet
+      * an instance with ``instance.cut == number`` needs no more work: handed out, kept, or created after the cut
+      * ``_held`` has the rows that are kept and not handed out yet
     """
 
     def __init__(self, number: int, head: dict[str, Any], hosted: Iterable[Hosted]) -> None:
@@ -45,38 +45,38 @@ class ActorCut:
         self._held: dict[Instance, Row] = {}
         self._held_bytes = 0
         self._error: RequestError | None = None
-        # An order only grows, so its present length says which instances belong to the cut.
+        # The order of instances only grows, so its present length determines the instances of the cut.
         self._walk: Iterator[tuple[Hosted, Instance]] | None = _walk([(each, len(each.order)) for each in hosted])
         self._next: tuple[Hosted, Instance] | None = None
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes of state are put aside for this cut."""
+        """The size of the states that are kept for this cut."""
         return self._held_bytes
 
     @property
     def is_closed(self) -> bool:
-        """Whether everything has been handed out or let go."""
+        """Whether everything has been handed out or released."""
         return self._walk is None
 
     def capture(self, hosted: Hosted, instance: Instance) -> None:
-        """Put the instance's present state aside: a command is about to change it."""
+        """Keep the instance's present state, because a command is about to change it."""
         instance.cut = self.number
         try:
             row = _row(hosted, instance)
         except RequestError as error:
-            self._error = self._error or error  # the cut fails, the command does not
+            self._error = self._error or error  # The cut fails, and the command does not.
             return
         self._held[instance] = row
         self._held_bytes += len(row[-1])
 
     def next_piece(self, bytes_max: int) -> bytes | None:
-        """Return the next piece, about ``bytes_max`` long; None = that was all.
+        """Return the next piece of about ``bytes_max`` bytes; None = there are no more.
 
-        A piece holds at least one instance: a large one makes a large piece.
+        A piece holds at least one instance, so a large instance makes a large piece.
 
         Raises:
-          RequestError: a state can not be packed. The cut is useless; the message says which instance.
+          RequestError: a state cannot be packed, so the cut is useless; the message names the instance.
         """
         if self._error is not None:
             raise self._error
@@ -116,7 +116,7 @@ class ActorCut:
         return row
 
     def close(self) -> None:
-        """Let go of what was not handed out. Idempotent."""
+        """Release everything that was not handed out. Idempotent."""
         self._walk = self._next = self._head = None
         self._held.clear()
         self._held_bytes = 0
@@ -133,14 +133,14 @@ def _row(hosted: Hosted, instance: Instance) -> Row:
         version, packed = hosted.packed_state(instance)
     except RequestError as error:
         raise RequestError(
-            f"no snapshot: {hosted.name}[{instance.key!r}]: {error.message}", remedy=error.remedy
+            f"no snapshot was taken, because of {hosted.name}[{instance.key!r}]: {error.message}", remedy=error.remedy
         ) from error
     return [instance.key, version, instance.credit, instance.size, instance.era, packed]
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the pieces of a cut say: the head, and the rows of each name."""
+    """The content of a cut: the head, and the rows of each name."""
 
     head: dict[str, Any]
     rows: dict[str, list[Row]]
@@ -150,7 +150,7 @@ def read_pieces(pieces: Iterable[bytes]) -> Image:
     """Read the pieces of a cut, in their order. May run on any thread.
 
     Raises:
-      CorruptionError: they are no cut of this format.
+      CorruptionError: they are not a cut of this format.
     """
     head: dict[str, Any] | None = None
     rows: dict[str, list[Row]] = {}
@@ -161,8 +161,8 @@ def read_pieces(pieces: Iterable[bytes]) -> Image:
                 head = dict(value)
                 if head["format"] > FORMAT:
                     raise OutdatedCodeError(
-                        f"the snapshot of the actors has format {head['format']}, this code knows {FORMAT}",
-                        remedy="upgrade this node",
+                        f"the snapshot of the actors has format {head['format']}, newer than this code's {FORMAT}",
+                        remedy="upgrade this node and start it again",
                     )
                 _check_head(head)
                 rows = {name: [] for name in head["actors"]}
@@ -170,11 +170,13 @@ def read_pieces(pieces: Iterable[bytes]) -> Image:
                 name, more = value
                 rows[name].extend(_checked(row) for row in more)
         except (RequestError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CorruptionError(f"a piece of {len(piece)} bytes is none of actors: {error!r}") from error
+            raise CorruptionError(
+                f"a piece of {len(piece)} bytes is not part of a snapshot of actors: {error!r}"
+            ) from error
     found = {name: len(each) for name, each in rows.items()}
     expected = {name: each[-1] for name, each in head["actors"].items()} if head is not None else None
     if head is None or found != expected:
-        raise CorruptionError(f"the snapshot of actors holds {found} instances, expected {expected}")
+        raise CorruptionError(f"the snapshot of actors holds {found} instances, but should hold {expected}")
     return Image(head, rows)
 
 
@@ -183,10 +185,10 @@ def _check_head(head: dict[str, Any]) -> None:
     numbers += [number for each in head["actors"].values() for number in each]
     is_head = type(head["fingerprint"]) is bytes and all(map(len, head["actors"].values()))
     if not is_head or not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
-        raise ValueError(f"{brief_repr(head)} is no head of a cut")
+        raise ValueError(f"{brief_repr(head)} is not the head of a cut")
 
 
 def _checked(row: Any) -> Row:
     if list(map(type, row)) != [str, int, int, int, int, bytes]:
-        raise ValueError(f"{brief_repr(row)} is no [key, version, credit, size, era, packed state]")
+        raise ValueError(f"{brief_repr(row)} is not [key, version, credit, size, era, packed state]")
     return row  # type: ignore[no-any-return]

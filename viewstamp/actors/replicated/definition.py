@@ -1,4 +1,4 @@
-"""What a class of replicated actors must look like, and the ``Interface`` that follows from it."""
+"""The rules for a class of replicated actors, and the ``Interface`` that follows from it."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ _ABSTRACT = (
 
 
 def check_class(cls: type) -> None:
-    """Refuse a class whose instances could not be replicated.
+    """Check that the instances of a class can be replicated.
 
     Raises:
-      TypeError: the message names the class, the method and what to write instead.
+      TypeError: they cannot; the message names the class, the method and the correction.
     """
     name = cls.__qualname__
     version = cls.__dict__.get("version", 1)
     if type(version) is not int or version < 1:
-        raise TypeError(f"{name}.version is {version!r}: it is a whole number from 1 on")
+        raise TypeError(f"{name}.version is {version!r}, but must be a whole number from 1 on")
     if cls.__dict__.get("__slots__"):
-        raise TypeError(f"{name} has __slots__: the state of a replicated actor is its __dict__")
+        raise TypeError(f"{name} has __slots__, which no snapshot would hold: keep the state in plain attributes")
     for each in _RESERVED & cls.__dict__.keys() - {"version", "raises", "get_state", "set_state"}:
-        raise TypeError(f"{name}.{each} hides what every replicated actor has under that name")
+        raise TypeError(f"{name}.{each} would hide an attribute of ReplicatedActor: choose another name")
     check_constructor(cls)
     for method, descriptor in methods_of(cls).items():
         _check_method(cls, method, descriptor)
 
 
 def check_constructor(cls: type) -> None:
-    """Refuse a class that can not be made without arguments; again when a decorator has had its turn.
+    """Check that a class can be instantiated without arguments. Repeated when decorators have run.
 
     Raises:
-      TypeError: ``__init__`` asks for some.
+      TypeError: ``__init__`` has a parameter without a default.
     """
     try:
         signature = inspect.signature(cls.__init__)  # type: ignore[misc]
@@ -77,46 +77,48 @@ def check_constructor(cls: type) -> None:
     asked = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if asked:
         raise TypeError(
-            f"{cls.__qualname__}.__init__ asks for {', '.join(asked)}: an instance makes itself at its first command,"
-            " without arguments; pass them to a command instead"
+            f"{cls.__qualname__}.__init__ has the parameters {', '.join(asked)}, but an instance is created at its"
+            " first command, without arguments: pass them to a command instead"
         )
 
 
 def methods_of(cls: type) -> dict[str, CommandMethod[..., Any] | QueryMethod[..., Any]]:
-    """Return the commands and queries of ``cls`` by name, those of its bases too.
+    """Return the commands and queries of ``cls`` and its bases by name.
 
     Raises:
-      TypeError: something else stands in the place of one that a base defines.
+      TypeError: a class overrides a command or a query of its base with something else.
     """
     found: dict[str, CommandMethod[..., Any] | QueryMethod[..., Any]] = {}
     for each in reversed(cls.__mro__):
         for name, value in vars(each).items():
             if isinstance(value, CommandMethod | QueryMethod):
                 if name in found and type(found[name]) is not type(value):
-                    raise TypeError(f"{each.__qualname__}.{name} is a {value.kind}, its base has a {found[name].kind}")
+                    raise TypeError(
+                        f"{each.__qualname__}.{name} is a {value.kind}, but its base has a {found[name].kind}"
+                    )
                 found[name] = value
             elif name in found:
                 kind = found[name].kind
-                raise TypeError(f"{each.__qualname__}.{name} overrides a {kind}: it needs a @{kind} of its own")
+                raise TypeError(f"{each.__qualname__}.{name} overrides a {kind}: decorate it with @{kind}")
     return found
 
 
 def _check_method(cls: type, name: str, descriptor: CommandMethod[..., Any] | QueryMethod[..., Any]) -> None:
     where = f"{cls.__qualname__}.{name}"
     if name.startswith("_") or name in _RESERVED:
-        raise TypeError(f"{where}: this name is not for a {descriptor.kind}")
+        raise TypeError(f"{where}: a {descriptor.kind} cannot have this name; choose another one")
     signature = inspect.signature(descriptor.function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
-        raise TypeError(f"{where} has no self")
+        raise TypeError(f"{where} has no parameter self")
     for parameter in parameters[1:]:
         if isinstance(parameter.default, list | dict | set | bytearray):
             raise TypeError(
-                f"{where}({parameter.name}) has a {type(parameter.default).__name__} as its default, which outlives"
-                " the call and is in no snapshot: use None and make it inside"
+                f"{where}({parameter.name}) has a {type(parameter.default).__name__} as its default, which survives"
+                " the call and is in no snapshot: use None and create it in the method"
             )
     annotations = [(parameter.name, parameter.annotation) for parameter in parameters[1:]]
     annotations.append(("return", signature.return_annotation))
@@ -124,13 +126,13 @@ def _check_method(cls: type, name: str, descriptor: CommandMethod[..., Any] | Qu
         refused = _refused_type(_evaluated(annotation, descriptor.function, cls))
         if refused:
             raise TypeError(
-                f"{where}({label}: {refused}): only plain values travel in the log: None, bool, int, float, str,"
+                f"{where}({label}: {refused}): only plain values can be logged: None, bool, int, float, str,"
                 " bytes, list, tuple, dict, set, frozenset, datetime, date, timedelta, Decimal, UUID"
             )
 
 
 def _evaluated(annotation: object, function: Callable[..., Any], cls: type) -> object:
-    """Return what an annotation means, or Any where that is not known yet (a name of ``TYPE_CHECKING``, say)."""
+    """Return the type of an annotation; Any = not known yet, for example a name imported for ``TYPE_CHECKING``."""
     if annotation is inspect.Signature.empty:
         return Any
     if type(annotation) is not str:
@@ -145,7 +147,7 @@ def _evaluated(annotation: object, function: Callable[..., Any], cls: type) -> o
 
 
 def _refused_type(annotation: Any) -> str:
-    """Return the name of a type in ``annotation`` that no value can have; "" = none is known to be."""
+    """Return the name of a type in ``annotation`` that cannot be logged; "" = none."""
     if isinstance(annotation, typing.NewType):
         return _refused_type(annotation.__supertype__)
     origin = typing.get_origin(annotation)
@@ -164,7 +166,7 @@ def _refused_type(annotation: Any) -> str:
 
 
 class InterfaceOf:
-    """A class attribute that becomes the class's ``Interface`` when it is first read."""
+    """A class attribute that builds the class's ``Interface`` when it is first read."""
 
     def __init__(self, cls: type[Any]) -> None:
         self._cls = cls
@@ -195,7 +197,7 @@ def _describe(method: CommandMethod[..., Any] | QueryMethod[..., Any]) -> Method
 
 
 def _errors_of(cls: type) -> Iterator[tuple[str, type[CommandError]]]:
-    """Yield the classes of errors that ``cls`` may raise, by name; what stands nearer to it comes last and wins."""
+    """Yield the error classes that ``cls`` may raise, by name. Nearer definitions come later and override others."""
     for each in reversed(cls.__mro__[:-1]):
         module = sys.modules.get(each.__module__)
         for value in [*vars(module).values(), *vars(each).values(), *vars(each).get("raises", ())]:

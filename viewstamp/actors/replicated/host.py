@@ -1,4 +1,4 @@
-"""``ActorHost``: all instances of all replicated actors of one member, and what is done with them."""
+"""``ActorHost``: all instances of all replicated actors of one member, and the operations on them."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ __all__ = ["RESULT_BYTES_MAX", "ActorHost", "Prepared"]
 RESULT_BYTES_MAX = 1024 * 1024
 """The default limit of the packed result, or error, of one command or query, in bytes."""
 _SMALL_RESULT = 256
-"""Bytes of a result that is never dropped: the error would not be shorter."""
+"""Results up to this size in bytes are never dropped, because the error would not be shorter."""
 _RESULTS_IN_BATCH = 16
-"""The results of all commands of one batch may take so many times the limit of one."""
+"""The limit for the results of one batch together, as a multiple of the limit for one result."""
 
 _PLACE = struct.Struct("<Qq")
 _CHAIN = struct.Struct("<Q")
 _NOWHERE = -1
-"""The index of a first command that there has not been."""
+"""The index during an imagined first command, for a query of an instance that does not exist."""
 _SMALL = 4096
-"""Bytes of state up to which one packer with one buffer serves all instances."""
+"""States up to this size in bytes share one packer with one buffer."""
 _NAME_MAX = 100
 
 
 class ActorHost:
-    """Applies commands, answers queries, keeps the newest changes, hands out cuts; never awaits, on one thread.
+    """Applies commands, answers queries, keeps the newest changes, and makes cuts. Never awaits; one thread only.
 
-    The package's docstring is the specification. After an exception of :meth:`apply` the host is not to be used again.
+    The package's docstring is the specification. After an exception of :meth:`apply` the host must not be used again.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class ActorHost:
         changes_bytes_max: int = CHANGES_BYTES_MAX,
         result_bytes_max: int = RESULT_BYTES_MAX,
     ) -> None:
-        """Take the classes by the names that callers use.
+        """Create a host for classes, by the names that callers use.
 
         Args:
           classes: name to class.
-          changes_bytes_max: what the newest changes take that are kept for watchers.
-          result_bytes_max: the limit of the result of a query here. That of a command comes with its batch.
+          changes_bytes_max: the size of the newest changes that are kept for watchers.
+          result_bytes_max: the limit of a query's result on this member. The limit for commands comes with their batch.
 
         Raises:
-          TypeError: a class is no ``ReplicatedActor``, or its ``__init__`` asks for arguments.
+          TypeError: a class is not a ``ReplicatedActor``, or its ``__init__`` has parameters without defaults.
           ValueError: a name is empty or too long.
         """
         self._classes = dict(classes)
@@ -89,30 +89,30 @@ class ActorHost:
         self._pack_small = make_packer()
         self._chain = 0
         self._trail: deque[tuple[int, list[int]]] = deque()
-        """For each of the newest batches the index of its first command, and a checksum for each."""
+        """For each of the newest batches, the index of its first command, and one checksum for each command."""
         self._trailed = 0
-        """How many commands these are."""
+        """The number of these commands."""
         self._adopt(self._prepare_empty())
         self._cut: ActorCut | None = None
         self._cuts = 0
         self.on_change: Callable[[int], None] | None = None
-        """Called after each batch with the index after it; for whoever wakes the watchers."""
+        """Called after each batch with the index after it, to wake watchers."""
 
     # Commands.
 
     def decode(self, batch: Batch) -> list[Command]:
-        """Read the commands of a batch. The list may be kept between :meth:`check` and :meth:`apply`, once.
+        """Decode the commands of a batch. The caller may keep the list from :meth:`check` to :meth:`apply`, once.
 
         Raises:
-          RequestError, FrameError: its records are no commands.
+          RequestError, FrameError: its records are not commands.
         """
         return decode_commands(*batch.column())
 
     def check(self, commands: Iterable[Command]) -> None:
-        """Decide whether this member's code can apply these commands; a leader asks before it lets them in.
+        """Check that this member's code can apply these commands. A leader does so before they enter the log.
 
         Raises:
-          UnknownActorError: no such actor or command, or it takes other arguments; the message says what there is.
+          UnknownActorError: no such actor or command, or it takes other arguments; the message lists the known ones.
           RequestError: the caller's class is newer than this member's.
         """
         known: set[tuple[str, int, str, int]] = set()
@@ -123,7 +123,7 @@ class ActorHost:
             hosted = self._named(actor)
             if version > hosted.version:
                 raise RequestError(
-                    f"{actor} is called by version {version} of its class, this node runs version {hosted.version}",
+                    f"the caller uses version {version} of {actor}, but this node runs version {hosted.version}",
                     remedy="upgrade the nodes before their callers",
                 )
             hosted.interface.check(method, arguments, named, query=False)
@@ -134,15 +134,15 @@ class ActorHost:
         """Apply a committed batch and return the packed results, one for each command.
 
         The ``first_position`` of a batch of commands is the limit of each result in bytes, set by the leader that
-        admitted the batch; 0 = no limit, in logs of older releases. So every member, at every replay, and whatever its
-        own settings, decides the same. A command whose result is over the limit has changed the state, and that stays:
-        what stands in the place of the result is an error that says so.
+        accepted the batch; 0 = no limit, in logs of older releases. It is in the batch so that every member, at every
+        replay and with any settings, decides the same. A command whose result is over the limit has changed the state;
+        its result is replaced by an error.
 
         Raises:
-          OutdatedCodeError: this member's code does not know one of the commands, or can not take over a state. The
-            node stops; with newer code it goes on from here.
-          BaseException: ``MACHINE_FAILURES``, or no ``Exception``: a command failed for a reason that is this
-            process's own. The node stops.
+          OutdatedCodeError: this member's code does not know one of the commands, or cannot read a state. The node
+            stops; with newer code it continues from here.
+          BaseException: one of ``MACHINE_FAILURES``, or not an ``Exception``: a command failed because of this process.
+            The node stops.
         """
         moment = self._moment
         moment.log_time = batch.log_time
@@ -154,7 +154,7 @@ class ActorHost:
         touched: list[Hosted] = []
         totals: list[int] = []
         results: list[bytes] = []
-        # Per command and hot: what is rare stands in methods, what is not stands here.
+        # The hot path: frequent steps are written out here, rare ones are methods.
         for index, command in enumerate(commands, batch.first_index):
             name, key, version, method, arguments, named = command
             hosted = all_hosted.get(name)
@@ -184,7 +184,7 @@ class ActorHost:
                     try:
                         data = result = pack_small([value])
                     except PACK_ERRORS:
-                        data = result = encode_result(value)  # raises, and says why
+                        data = result = encode_result(value)  # Raises, with a message that gives the reason.
                     if len(data) > limit:
                         data = result = encode_too_large(f"{name}.{method}()", len(data), limit, "a result")
             except MACHINE_FAILURES as error:
@@ -227,14 +227,14 @@ class ActorHost:
         return results
 
     def _begin_batch(self, batch: Batch) -> None:
-        """Take the batch itself into the chain: its index, log time and body."""
+        """Include the batch itself in the chain: its index, log time and body."""
         view = memoryview(batch.buffer)[HEADER_SIZE:]
         place = _PLACE.pack(batch.first_index, batch.log_time)
         body = crc32(view, crc32(place)) << 32 | crc32c(view, crc32c(place))
         self._chain = (self._chain * MULTIPLIER + body) & CHAIN_MASK
 
     def _end_batch(self, touched: Iterable[Hosted]) -> None:
-        """Take in what its commands came to: into the checksums of their names, and these into the chain."""
+        """Include the results and states of the batch in the checksums of their names, and these in the chain."""
         for hosted in touched:
             data = b"".join(hosted.applied)
             hosted.applied.clear()
@@ -254,7 +254,7 @@ class ActorHost:
         self._trailed = 0
 
     def _begin_era(self, index: int, command: Command) -> Callable[..., Any]:
-        """Begin checksums and budgets anew for a command of a higher version than any before; returns its function.
+        """Start chain and credits anew for a command with a higher version than any before. Returns its function.
 
         Raises:
           OutdatedCodeError: this member's code does not know the command.
@@ -270,7 +270,7 @@ class ActorHost:
         for each in self._hosted.values():
             each.low = each.high = 0
             each.applied.clear()
-        self._forget_trail()  # what stands there was reckoned with other code, perhaps
+        self._forget_trail()  # Its checksums may have been computed with other code.
         return function
 
     def _create(self, hosted: Hosted, key: str) -> Instance:
@@ -285,28 +285,28 @@ class ActorHost:
     def _outdated(self, index: int, command: Command) -> OutdatedCodeError:
         hosted = self._hosted.get(command.actor)
         if hosted is None:
-            what = f"no actor {command.actor!r}; it has {_listed(self._hosted)}"
+            what = f"no actor {command.actor!r}, only {_listed(self._hosted)}"
         elif command.version > hosted.version:
-            what = f"version {hosted.version} of it, the command carries version {command.version}"
+            what = f"version {hosted.version} of the actor, but the command needs version {command.version}"
         else:
-            what = f"no command {command.method!r} of it; it has {_listed(hosted.commands)}"
+            what = f"no command {command.method!r} of the actor, only {_listed(hosted.commands)}"
         return OutdatedCodeError(
-            f"the log holds {describe_command(command)} at index {index}; this node's code knows {what}",
+            f"the log holds {describe_command(command)} at index {index}, but this node's code has {what}",
             remedy="upgrade this node's code and start it again",
         )
 
     # Queries.
 
     def query(self, name: str, key: str, method: str, arguments: bytes) -> bytes:
-        """Run a query and return its packed result; a query's exception is a result too.
+        """Run a query and return its packed result; an exception of the query is a result too.
 
-        A key that no command has named is answered by a fresh instance, which is not kept.
+        An instance that no command has created yet is created for this query only.
 
         Raises:
           UnknownActorError: no such actor or query, or it takes other arguments.
-          RequestError: the arguments are no packed arguments, or the result can not be packed.
-          A result over ``result_bytes_max`` is dropped, and the answer is an error that says so.
-          OutdatedCodeError: the class can not take over the state of a snapshot.
+          RequestError: the arguments are not packed arguments, or the result cannot be packed. A result over
+            ``result_bytes_max`` is dropped and replaced by an error.
+          OutdatedCodeError: the class cannot read the state of a snapshot.
         """
         hosted = self._named(name)
         positional, named = decode_arguments(arguments)
@@ -325,7 +325,7 @@ class ActorHost:
         return result
 
     def _imagine(self, hosted: Hosted, key: str) -> ReplicatedActor:
-        """Make an instance as a first command would, to be forgotten; so its constructor may draw dice and ids."""
+        """Create an instance as a first command would, for one query, because its constructor may draw ids."""
         self._moment.index, self._moment.version = _NOWHERE, hosted.version
         try:
             return hosted.fresh(key)
@@ -333,7 +333,7 @@ class ActorHost:
             self._moment.index = self._moment.version = 0
 
     def describe(self, name: str) -> dict[str, Any]:
-        """Return what DESCRIBE_ACTOR answers: the interface under the name that callers use.
+        """Return the actor's interface, for the response to DESCRIBE_ACTOR, under the name that callers use.
 
         Raises:
           UnknownActorError: no such actor.
@@ -341,55 +341,55 @@ class ActorHost:
         return {**self._named(name).interface.to_wire(), "name": name}
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return for each actor by name what :meth:`list` says of it."""
+        """Return the rows of :meth:`list`, by the actors' names."""
         return {each.pop("name"): each for each in self.list()}
 
     def _named(self, name: str) -> Hosted:
         hosted = self._hosted.get(name)
         if hosted is None:
-            raise UnknownActorError(f"no actor {name!r} here; there are: {_listed(self._hosted)}")
+            raise UnknownActorError(f"this node has no actor {name!r}, only {_listed(self._hosted)}")
         return hosted
 
-    # What members compare, and what watchers see.
+    # Compared between members, and shown to watchers.
 
     @property
     def chain(self) -> int:
-        """64 bits over all that was applied and what came of it; comparable between members of equal ``lineage``."""
+        """A 64-bit checksum of all applied batches and results; comparable between members of equal ``lineage``."""
         return self._chain
 
     @property
     def lineage(self) -> int:
-        """64 bits: which code has been in use, and since when (``digest.py``)."""
+        """A 64-bit checksum of the code in use and the index since which it is in use (``digest.py``)."""
         return self._lineage
 
     @property
     def trail(self) -> list[tuple[int, int]]:
-        """(index, checksum of the chain before its batch and of all in it up to this command), oldest first.
+        """Pairs of an index and the checksum of the chain up to this command, oldest first.
 
-        Of the newest commands of this lineage, at most 65,536. A checksum that differs once differs ever after.
+        They are of the newest commands of this lineage, at most 65,536. Checksums that differ once differ ever after.
         """
         rows = [row for first, totals in self._trail for row in enumerate(totals, first)]
         return rows[-TRAIL_MAX:]
 
     def describe_index(self, index: int) -> str:
-        """Say which command has ``index``, as ``inventory['k'].reserve('A-17', 2)``; "" = it is not kept any more."""
+        """Return the command at ``index``, for example ``inventory['k'].reserve('A-17', 2)``; "" = no longer kept."""
         return self._changes.describe(index)
 
     def changes(self, name: str, key: str | None, index: int) -> tuple[list[Change], int]:
-        """Return changes of an actor (of one instance of it) from ``index`` on, and the index to ask from next.
+        """Return changes of an actor, or of one instance, from ``index`` on, and the index to ask from next.
 
-        ``index`` 0 = from now on. Fewer than there are, so that it does not take long; ask on until nothing comes and
-        the next index stays the same.
+        ``index`` 0 = from now on. One call returns a limited number; ask again until nothing is returned and the next
+        index stays the same.
 
         Raises:
           UnknownActorError: no such actor.
-          TrimmedError: they are not kept any more; ``first`` is the first that is.
+          TrimmedError: the changes are no longer kept; ``first`` is the first kept index.
         """
         self._named(name)
         return self._changes.read(index, name, key)
 
     def digest(self) -> bytes:
-        """Return a digest of every state: equal on members that run the same code and applied the same. Slow."""
+        """Return a digest of all states: equal on members that run the same code and applied the same log. Slow."""
         whole = blake2b(digest_size=16)
         for name, hosted in sorted(self._hosted.items()):
             for instance in hosted.order:
@@ -401,9 +401,9 @@ class ActorHost:
     # Cuts.
 
     def begin_cut(self) -> ActorCut:
-        """Fix the present state; takes as long as there are actors' names. One cut at a time: close it before the next.
+        """Begin a cut of the present state; takes time proportional to the number of names. Only one cut at a time.
 
-        The cut must be closed, also after its last piece.
+        The caller must close the cut, also after its last piece.
         """
         assert self._cut is None or self._cut.is_closed, "one cut at a time"
         self._cuts += 1
@@ -423,13 +423,13 @@ class ActorHost:
         return self._cut
 
     def prepare(self, pieces: Iterable[bytes]) -> Prepared:
-        """Build a state from the pieces of a cut, without touching this one; on any thread.
+        """Build a state from the pieces of a cut, without touching the present one. May run on any thread.
 
-        Instances sleep until they are first touched; of each name one is made at once, so that a class that can not
-        take over its states is found here.
+        Instances are asleep until their first use. One of each name is built at once, to find out here if a class
+        cannot read its states.
 
         Raises:
-          CorruptionError: the pieces are no cut.
+          CorruptionError: the pieces are not a cut.
           OutdatedCodeError: they hold an actor, or a version, that this member's code does not know.
         """
         image = read_pieces(pieces)
@@ -440,13 +440,13 @@ class ActorHost:
                 rows = image.rows[name]
                 hosted = prepared.hosted.get(name)
                 if hosted is None and not log_version and not rows:
-                    continue  # It was never called. The version alone does not say so: calls by name carry 0.
+                    continue  # It was never called. The version alone does not prove that: calls by name carry 0.
                 newest = max([log_version, *(row[1] for row in rows)])
                 if hosted is None or newest > hosted.version:
                     known = _listed(prepared.hosted) if hosted is None else f"version {hosted.version} of it"
                     raise OutdatedCodeError(
-                        f"the snapshot holds actor {name!r} of version {newest}; this node's code knows {known}",
-                        remedy="upgrade this node's code, or name the actor's class to it, and start it again",
+                        f"the snapshot holds actor {name!r} of version {newest}, but this node's code has {known}",
+                        remedy="upgrade this node's code, or add the actor's class to its settings, and start it again",
                     )
                 hosted.log_version, hosted.low, hosted.high = log_version, low, high
                 for key, version, credit, size, era, packed in rows:
@@ -470,11 +470,11 @@ class ActorHost:
             AssertionError,
             RequestError,
         ) as error:
-            raise CorruptionError(f"the pieces are no snapshot of actors: {error!r}") from error
+            raise CorruptionError(f"the pieces are not a snapshot of actors: {error!r}") from error
         return prepared
 
     def adopt(self, prepared: Prepared) -> None:
-        """Replace the state by what :meth:`prepare` built, once. An open cut of the old state is closed."""
+        """Replace the state by one that :meth:`prepare` built; each can be used once. Closes an open cut."""
         if self._cut is not None:
             self._cut.close()
         self._adopt(prepared)
@@ -522,30 +522,31 @@ class Prepared:
 
 def _check(name: str, cls: type[ReplicatedActor]) -> None:
     if not name or len(name) > _NAME_MAX:
-        raise ValueError(f"an actor's name has 1 to {_NAME_MAX} characters, not {name!r:.120}")
+        raise ValueError(f"the name of an actor must have 1 to {_NAME_MAX} characters, not {name!r:.120}")
     if not (isinstance(cls, type) and issubclass(cls, ReplicatedActor)):
-        raise TypeError(f"actor {name!r}: {cls!r} is no class that derives from viewstamp.ReplicatedActor")
+        raise TypeError(f"actor {name!r}: {cls!r} is not a class derived from viewstamp.ReplicatedActor")
     check_constructor(cls)
 
 
 def _failure(error: Exception, limit: int) -> bytes:
-    """Return the result that stands for an exception, of about ``limit`` bytes at most."""
+    """Return the result that represents an exception, of about ``limit`` bytes at most."""
     kind = str(error.kind) if isinstance(error, CommandError) else type(error).__name__
     try:
         text = str(error)
     except Exception as defect:
-        # The actor's code, or a number too long to be written: it must not take every member down, at each replay.
+        # From the actor's code, or from a number that is too long to print. It must not stop every member at each
+        # replay.
         text = f"its text raises {type(defect).__name__}"
     return encode_failure(_cut(kind, limit // 8), _cut(text, limit // 8))
 
 
 def _cut(text: str, characters: int) -> str:
-    """Return ``text`` with at most so many characters, each of which packs into 10 bytes at most, and mostly in one."""
+    """Return the first ``characters`` characters of a text; each packs into at most 10 bytes, usually into one."""
     return text if len(text) <= characters else f"{text[:characters]}... ({len(text):,} characters)"
 
 
 def _within(commands: Iterable[Command], results: list[bytes], limit: int) -> list[bytes]:
-    """Return the results of a batch, from the first on those that take ``limit`` bytes together."""
+    """Return the results of a batch; those beyond ``limit`` bytes in total are replaced by errors."""
     kept, left = [], limit
     for command, result in zip(commands, results, strict=True):
         size = len(result)

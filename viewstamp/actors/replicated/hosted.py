@@ -1,4 +1,4 @@
-"""``Hosted``: one name under which a host keeps instances of one class; ``Instance``: one of them."""
+"""``Hosted``: the instances of one actor's name; ``Instance``: one of them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from viewstamp.wire.values import pack, unpack
 __all__ = ["MACHINE_FAILURES", "Hosted", "Instance"]
 
 MACHINE_FAILURES = (OSError, MemoryError, RecursionError, SystemError, ImportError)
-"""Exceptions that say something about this process and not about the state: no result of a command, they stop the
-node. So does whatever is no ``Exception`` at all."""
+"""Exceptions that are caused by this process and not by the state. They are no result of a command and stop the node,
+and so does any exception that is not an ``Exception``."""
 
 
 class Instance:
-    """One instance, awake (``actor``) or still as a snapshot had it (``packed``).
+    """One instance, awake (``actor``) or asleep, as a snapshot had it (``packed``).
 
     Invariants:
       * exactly one of ``actor`` and ``packed`` is not None
 
-    ``version``: of the class whose state ``packed`` is. ``credit``, ``size``: the budget of its digests, and the bytes
-    of its state at the last one, both as of ``era`` (``digest.py``). ``cut``: the number of the cut that needs nothing
-    of it any more.
+    Attributes:
+      version: the version of the class that wrote ``packed``.
+      credit: the credit of its digests, see ``digest.py``.
+      size: the size of its state at the last digest, in bytes.
+      era: the era to which ``credit`` and ``size`` belong.
+      cut: the number of the latest cut that needs nothing more of it.
     """
 
     __slots__ = ("actor", "credit", "cut", "era", "key", "packed", "size", "version")
@@ -43,12 +46,14 @@ class Instance:
 
 
 class Hosted:
-    """A name, its class, and all instances.
+    """One name, its class, and all instances.
 
-    ``order``: the instances as they were first commanded; it only grows, so a cut knows its own by their number.
-    ``log_version``: the highest version that a command in the log has carried, 0 = none yet. ``low``, ``high``: the
-    checksums over this name's results and states. ``applied``: those of the batch that is being applied, which come
-    into the checksums at its end.
+    Attributes:
+      order: the instances in the order of their first commands. It only grows, so a cut identifies its instances by
+        their number.
+      log_version: the highest version of a command in the log; 0 = none yet.
+      low, high: the checksums over this name's results and states.
+      applied: the results and states of the batch that is being applied, which enter the checksums at its end.
     """
 
     __slots__ = (
@@ -76,22 +81,22 @@ class Hosted:
         self.high = 0
 
     def fresh(self, key: str) -> ReplicatedActor:
-        """Make an instance and run its ``__init__``, which may raise whatever it likes."""
+        """Create an instance and run its ``__init__``, which may raise any exception."""
         actor = self.cls._viewstamp_make(key, self.moment)
-        actor.__init__()  # type: ignore[misc]  # made without running it, so that the moment is there when it runs
+        actor.__init__()  # type: ignore[misc]  # runs only now, because it may use the moment
         return actor
 
     def add(self, instance: Instance) -> None:
-        """Keep ``instance`` for good."""
-        assert instance.key not in self.instances, f"{self.name}[{instance.key!r}] is there already"
+        """Add ``instance`` for good."""
+        assert instance.key not in self.instances, f"{self.name}[{instance.key!r}] exists already"
         self.instances[instance.key] = instance
         self.order.append(instance)
 
     def wake(self, instance: Instance) -> ReplicatedActor:
-        """Return the instance's actor, made from its packed state if need be.
+        """Return the instance's actor; an instance that is asleep is built from its packed state first.
 
         Raises:
-          OutdatedCodeError: the class can not take over the state; the node must not go on without it.
+          OutdatedCodeError: the class cannot read the state; the node must not continue without it.
         """
         if instance.actor is None:
             instance.actor = self.revive(instance)
@@ -99,17 +104,18 @@ class Hosted:
         return instance.actor
 
     def revive(self, instance: Instance) -> ReplicatedActor:
-        """Make an actor from a packed state, and leave ``instance`` as it is. Raises as :meth:`wake`."""
+        """Build an actor from a packed state without changing ``instance``. Raises as :meth:`wake`."""
         assert instance.packed is not None
-        # In a moment of its own: when a state is taken over differs from member to member, so it must not show.
+        # With a moment of its own, because members read a state at different times and the result must not depend on
+        # it.
         actor = self.cls._viewstamp_make(instance.key, Moment())
         try:
             actor.set_state(unpack(instance.packed), instance.version)
         except Exception as error:
             raise OutdatedCodeError(
-                f"{self.cls.__qualname__} of version {self.version} can not take over the state of"
+                f"version {self.version} of {self.cls.__qualname__} cannot read the state of"
                 f" {self.name}[{instance.key!r}], which version {instance.version} wrote: {error!r}",
-                remedy="correct set_state() and start this node again; the others go on without it",
+                remedy="correct set_state() and start this node again; the other members continue without it",
             ) from error
         actor._viewstamp_moment = self.moment
         return actor
@@ -118,7 +124,7 @@ class Hosted:
         """Return the bytes of an actor's state.
 
         Raises:
-          RequestError: something in it can not be packed; the message says what and where.
+          RequestError: something in it cannot be packed; the message names the attribute.
         """
         state = actor.__dict__ if self.has_plain_state else self._get_state(actor)
         try:
@@ -135,7 +141,10 @@ class Hosted:
             raise RequestError(f"{self.cls.__qualname__}.get_state() raised {error!r}") from error
 
     def unpackable(self, state: Any) -> RequestError:
-        """Return the error that says what in ``state`` can not be packed, by the attribute where there is one."""
+        """Return the error for a state that cannot be packed; it names the attribute if it can.
+
+        Its text becomes the result of a command, which members compare. So it must stay the same in every release.
+        """
         try:
             if self.has_plain_state:
                 for name, value in state.items():
@@ -146,7 +155,7 @@ class Hosted:
         return RequestError("the state can not be packed")
 
     def packed_state(self, instance: Instance) -> tuple[int, bytes]:
-        """Return the state as a snapshot has it: the version of the class that wrote it, and its bytes."""
+        """Return the state for a snapshot: the version of the class that wrote it, and its bytes."""
         if instance.packed is not None:
             return instance.version, instance.packed
         assert instance.actor is not None

@@ -1,4 +1,4 @@
-"""``lint``: what in a class's source would make members differ, as far as reading can tell."""
+"""``lint``: finds code in a class that would make members differ, as far as the source shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from viewstamp.actors.replicated.methods import CommandMethod, QueryMethod
 __all__ = ["lint"]
 
 _MEMBERS = "differs from member to member"
-_OUTSIDE = "reaches outside of the state: do it before the call, and pass what came of it as an argument"
+_OUTSIDE = "depends on the outside: do it before the call, and pass the result as an argument"
 _FORBIDDEN = {
     **dict.fromkeys(["time", "datetime.datetime.now", "datetime.datetime.utcnow"], f"{_MEMBERS}: use self.now"),
     **dict.fromkeys(["datetime.datetime.today", "datetime.date.today"], f"{_MEMBERS}: use self.now"),
@@ -28,19 +28,20 @@ _FORBIDDEN = {
     **dict.fromkeys(["socket", "subprocess", "urllib", "http", "requests", "httpx", "aiohttp", "sqlite3"], _OUTSIDE),
     **dict.fromkeys(
         ["threading", "asyncio", "multiprocessing", "concurrent", "trio"],
-        "goes on beside the log: a command is one step",
+        "runs beside the log: a command is one step",
     ),
 }
-"""By module, or by module and name; the longest that fits counts."""
+"""By module, or by module and name; the longest match applies."""
 _ALLOWED = ("random.Random", "time.struct_time", "os.path")
 _SETS = ("set", "frozenset")
 _ORDERED = ("list", "tuple", "enumerate", "iter", "next", "zip", "map", "filter", "reversed", "dict")
 
 
 def lint(cls: type[ReplicatedActor]) -> list[str]:
-    """Return what looks as if it were not deterministic in the methods of ``cls`` and of its bases, a line each.
+    """Return the places in the methods of ``cls`` and its bases that look non-deterministic, one line each.
 
-    A hint and no proof: it sees the methods' own source, not what they call elsewhere. Nothing found is an empty list.
+    The result is a hint and no proof: lint reads the methods' own source, and not the functions that they call. An
+    empty list means that nothing was found.
     """
     found: list[str] = []
     functions: list[tuple[str, Callable[..., Any], bool]] = []
@@ -64,7 +65,7 @@ def _parse(function: Callable[..., Any]) -> ast.AST | None:
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):
-        return None  # made at run time: there is no source to read
+        return None  # The function was created at run time and has no source.
 
 
 def _judge(tree: ast.AST, function: Callable[..., Any], sets: set[str], is_query: bool) -> Iterator[tuple[int, str]]:
@@ -84,13 +85,13 @@ def _judge(tree: ast.AST, function: Callable[..., Any], sets: set[str], is_query
             case ast.Call(func=ast.Attribute(attr="join"), args=[source]) if _is_set(source, sets):
                 yield node.lineno, f"the order of a set {_MEMBERS}: use sorted(...)"
             case ast.Call(func=ast.Attribute(value=source, attr="pop"), args=[]) if _is_set(source, sets):
-                yield node.lineno, f"which element a set pops {_MEMBERS}: take min(...) and remove it"
+                yield node.lineno, f"the element that a set pops {_MEMBERS}: take min(...) and remove it"
             case ast.Raise(exc=ast.Call(func=error) | (ast.Name() as error)):
                 raised = _resolve(error, names)
                 if isinstance(raised, type) and issubclass(raised, MACHINE_FAILURES):
-                    yield node.lineno, f"{raised.__name__} is no result, it stops the node: raise a CommandError"
+                    yield node.lineno, f"{raised.__name__} stops the node and is no result: raise a CommandError"
             case ast.Global() | ast.Nonlocal():
-                yield node.lineno, f"{', '.join(node.names)} is outside of the state: no snapshot holds it"
+                yield node.lineno, f"{', '.join(node.names)} is outside the state, so no snapshot holds it"
             case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()) if (
                 is_query and _root(node) == "self"
             ):
@@ -109,7 +110,7 @@ def _forbidden(dotted: str) -> str:
 
 
 def _meaning(node: ast.expr, names: Mapping[str, Any]) -> str:
-    """Return the full name of what a name or an attribute stands for, however it was imported; "" = something else."""
+    """Return the full name of the object that an expression refers to, however it was imported; "" = not known."""
     if isinstance(node, ast.Attribute):
         base = _meaning(node.value, names)
         return f"{base}.{node.attr}" if base else ""
@@ -144,7 +145,7 @@ def _is_set(node: ast.expr, attributes: set[str]) -> bool:
 
 
 def _set_attributes(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of attributes of self that are annotated or made as sets."""
+    """Yield the names of attributes of self that are annotated or assigned as sets."""
     for node in ast.walk(tree):
         match node:
             case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), annotation=annotation):
