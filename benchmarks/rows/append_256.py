@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.peers.etcd import Etcd
+from benchmarks.peers.kafka import Kafka
+from benchmarks.peers.redis import Redis
 from benchmarks.rows.appends import COMPARES, measure_appends, session_goals
 from benchmarks.rows.row import Options, Row, RowResult
 
@@ -17,7 +19,7 @@ _CALLERS = 256
 
 
 async def _measure(options: Options, directory: Path) -> RowResult:
-    return await measure_appends(options, directory, callers=_CALLERS, others=[Etcd()])
+    return await measure_appends(options, directory, callers=_CALLERS, by_sessions=[Redis()], others=[Etcd(), Kafka()])
 
 
 ROW = Row(

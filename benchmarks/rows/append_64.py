@@ -12,8 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.peers.etcd import Etcd
+from benchmarks.peers.kafka import Kafka
 from benchmarks.peers.postgres import Postgres
 from benchmarks.peers.pysyncobj import PySyncObj
+from benchmarks.peers.redis import Redis
+from benchmarks.peers.rqlite import Rqlite
 from benchmarks.rows.appends import COMPARES, measure_appends, session_goals
 from benchmarks.rows.row import Options, Row, RowResult
 
@@ -23,8 +26,9 @@ _CALLERS = 64
 
 
 async def _measure(options: Options, directory: Path) -> RowResult:
-    others = [Etcd(), PySyncObj(), PySyncObj(sync=True)]
-    return await measure_appends(options, directory, callers=_CALLERS, by_sessions=[Postgres()], others=others)
+    others = [Etcd(), Kafka(), Rqlite(), PySyncObj(), PySyncObj(sync=True)]
+    by_sessions = [Postgres(), Redis()]
+    return await measure_appends(options, directory, callers=_CALLERS, by_sessions=by_sessions, others=others)
 
 
 ROW = Row(

@@ -6,9 +6,11 @@ from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from benchmarks.peers.kafka import Kafka
 from benchmarks.peers.nats import Nats
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.peer import Peer
+from benchmarks.peers.redis import Redis
 from benchmarks.rows.appends import plural
 from benchmarks.rows.row import Options, RowResult
 from benchmarks.rows.turns import Contender, Side, Turn, alternate, open_sessions, side_of
@@ -52,24 +54,28 @@ async def fill(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
 async def measure_pipelined(
     options: Options, directory: Path, value: bytes, *, in_flight: int, unit: str, per_record: float = 1.0
 ) -> RowResult:
-    """Measure ours and NATS with ``in_flight`` records outstanding; a record counts ``per_record``."""
+    """Measure ours and its peers with ``in_flight`` records outstanding; a record counts ``per_record``."""
     result = RowResult(subjects=[])
 
-    def side(peer: Peer) -> Side:
+    def side(peer: Peer, rounds: int = 0) -> Side:
         async def contenders(stack: AsyncExitStack) -> list[Contender]:
             return [await _contender(stack, peer, value, in_flight, per_record)]
 
-        return side_of(peer, directory, options, result, contenders)
+        return side_of(peer, directory, options, result, contenders, rounds=rounds)
 
-    await alternate([side(Ours()), side(Nats())], options, result, unit)
+    few = min(2, options.rounds)
+    sides = [side(Ours()), side(Nats()), side(Redis(), few), side(Kafka(), few)]
+    await alternate(sides, options, result, unit)
     return result
 
 
 async def _contender(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: int, per_record: float) -> Contender:
     put, each, how = await puts_of(stack, peer, value, in_flight)
+    outstanding = max(1, in_flight // each)
+    await keep_going(put, outstanding, seconds=peer.warm_up_seconds)
 
     async def work(seconds: float) -> Turn:
-        figures = await keep_going(put, max(1, in_flight // each), seconds=seconds, servers=peer.cpu_used)
+        figures = await keep_going(put, outstanding, seconds=seconds, servers=peer.cpu_used)
         return Turn.of(figures, figures.per_second * each * per_record, records=each)
 
     return Contender(name=peer.name, peer=peer, work=work, how=how)

@@ -12,11 +12,12 @@ from benchmarks.peers.nats import Nats, NatsConnection
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import Servers
+from benchmarks.peers.rqlite import Rqlite
 from viewstamp.errors import UnavailableError
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Ours, Nats, Etcd], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [Ours, Nats, Etcd, Rqlite], ids=lambda kind: kind.name)
 async def test_a_record_is_acknowledged_while_one_server_is_dead(kind: Callable[[], Peer], tmp_path: Path) -> None:
     """Of what is not installed there is nothing to see; ours is always there."""
     peer = kind()

@@ -1,0 +1,121 @@
+"""A connection that sends all records of a turn of the loop in one request, and gathers more until it is answered.
+
+For servers that handle the requests of a connection one after the other: more requests of a record each would wait.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar, Self, cast
+
+from viewstamp.errors import UnavailableError
+
+__all__ = ["GatheredConnection", "Outcome"]
+
+_CONNECT_SECONDS = 2.0
+_SILENCE_SECONDS = 10.0
+
+Outcome = str | None
+"""Of a record: None = it was written; otherwise the server's error."""
+
+
+class GatheredConnection(asyncio.Protocol, abc.ABC):
+    """Appends over one connection. Subclasses encode a request and decode its answer."""
+
+    requests_max: ClassVar[int] = 1
+    """Requests that are sent before the first of them is answered."""
+    records_max: ClassVar[int] = 4096
+    """Records in one request."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.WriteTransport
+        self._held: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._sent: deque[list[asyncio.Future[None]]] = deque()
+        self._received = b""
+        self._error: Exception | None = None
+        self._silence: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(cls, address: str) -> Self:
+        """Connect; raises OSError if no server answers."""
+        host, _, port = address.rpartition(":")
+        opening = asyncio.get_running_loop().create_connection(cls, host, int(port))
+        _, connection = await asyncio.wait_for(opening, _CONNECT_SECONDS)
+        return connection
+
+    @abc.abstractmethod
+    def encode(self, values: Sequence[bytes]) -> bytes:
+        """Return the request that appends ``values``."""
+
+    @abc.abstractmethod
+    def decode(self, received: bytes, count: int) -> tuple[int, Sequence[Outcome]] | None:
+        """Return the size of the first answer, and the outcome of its ``count`` records; None = it is incomplete."""
+
+    def append(self, value: bytes) -> asyncio.Future[None]:
+        """Append a record; done when the server has acknowledged it, UnavailableError if it refused."""
+        answer: asyncio.Future[None] = self._loop.create_future()
+        if self._error is not None:
+            answer.set_exception(self._error)
+            return answer
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append((value, answer))
+        return answer
+
+    async def close(self) -> None:
+        """Close the connection; records that are not acknowledged fail."""
+        self._transport.close()
+        self.connection_lost(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # That of uvloop is not a subclass of asyncio's.
+
+    def data_received(self, data: bytes) -> None:
+        """Settle the records of each answer that is complete."""
+        self._received += data
+        while self._sent and (found := self.decode(self._received, len(self._sent[0]))) is not None:
+            size, outcomes = found
+            self._received = self._received[size:]
+            for answer, outcome in zip(self._sent.popleft(), outcomes, strict=True):
+                if answer.done():
+                    continue
+                if outcome is None:
+                    answer.set_result(None)
+                else:
+                    answer.set_exception(UnavailableError(f"the server refuses a record: {outcome}"))
+            self._watch()
+        if self._held:
+            self._flush()
+
+    def connection_lost(self, exception: Exception | None) -> None:
+        """Fail all records that are not acknowledged."""
+        self._error = self._error or exception or ConnectionResetError("the connection was closed")
+        if self._silence is not None:
+            self._silence.cancel()
+        waiting = [answer for answers in self._sent for answer in answers] + [answer for _, answer in self._held]
+        self._sent.clear()
+        self._held.clear()
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(self._error)
+
+    def _flush(self) -> None:
+        while self._held and len(self._sent) < self.requests_max:
+            records, self._held = self._held[: self.records_max], self._held[self.records_max :]
+            self._transport.write(self.encode([value for value, _ in records]))
+            self._sent.append([answer for _, answer in records])
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+        self._silence = self._loop.call_later(_SILENCE_SECONDS, self._on_silence) if self._sent else None
+
+    def _on_silence(self) -> None:
+        self.connection_lost(UnavailableError(f"the server has answered nothing for {_SILENCE_SECONDS:g} s"))
+        self._transport.abort()
