@@ -1,7 +1,7 @@
-"""A cluster of real nodes on simulated clock, network and disks, and its machines, which come and go.
+"""A cluster of real nodes on simulated clocks, networks and disks, with its machines.
 
-What runs in it is the product itself: the core, the WAL and its recovery, the node with its server and links, the
-client. Only the host underneath is simulated. One seed decides everything. Nobody watches it: see ``world.py``.
+The product itself runs in it: the core, the WAL and its recovery, the node with its server and links, and the client.
+Only the host underneath is simulated, and one seed decides everything. Checks are added in ``world.py``.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _RESULT_BYTES_MIN = 4096
 
 
 class Member:
-    """One machine of the cluster, and the node that runs on it at present."""
+    """One machine of the cluster, and the node that currently runs on it."""
 
     def __init__(self, cluster: Cluster, name: NodeId, address: str) -> None:
         self.cluster = cluster
         self.name = name
         self.id = name
-        """What it is called in its group: its name, or another one since its disk was lost."""
+        """Its id in the group: its name, or another id since its disk was lost."""
         self.address = address
         self.data_dir = f"/{name}"
         self.disk = SimulatedDisk(f"{name}-disk", loop=cluster.loop)
         self.clock = SimulatedClock(cluster.loop, offset=cluster.entropy.uniform(0, 1000))
         self.boots = 1
-        """How often the machine has started: a power cut ends such a life, the death of a process does not."""
+        """Number of starts of the machine: a power cut ends such a life, the death of a process does not."""
         self.host = Host(
             self.clock,
             self.disk,
@@ -69,7 +69,7 @@ class Member:
         self.is_sync_only = False
         """Whether it proposes nothing in its present life."""
         self.incarnation = ""
-        """The incarnation of its disk when it was retired; "" = it was not known then."""
+        """The incarnation of its disk when it was retired; "" = unknown at that time."""
         self.is_retired = False
         """Whether it was removed, and is never started again."""
         self.is_stopping = False
@@ -79,7 +79,7 @@ class Member:
 
     @property
     def foreign_path(self) -> str | None:
-        """Where a segment of another member stands in this one's log; None = nowhere, or it was set aside since."""
+        """The path of a foreign segment in this member's log; None = there is none, or it has been set aside."""
         if self.foreign is not None:
             path, _, header, _ = self.foreign
             volume = self.disk.volume
@@ -88,24 +88,24 @@ class Member:
         return self.foreign[0] if self.foreign is not None else None
 
     def complains_of_foreign(self, error: ConfigError) -> bool:
-        """Say whether an error is about the foreign segment: it names that one's log, as found or as expected.
+        """Return whether an error is about the foreign segment: it contains the id of its log, as found or as expected.
 
-        A node that lost its control file cannot tell which of two logs in its directory is its own. It may name a
-        segment of its own as the one of another log.
+        A node that lost its control file cannot determine which of two logs in its directory is its own, so it may
+        report one of its own segments as foreign.
         """
         if self.foreign_path is None or self.foreign is None:
             return False
         return self.data_dir in error.message and self.foreign[3].hex() in error.message
 
     def put_own_file_back(self) -> None:
-        """Put the node's own segment back in the place of the foreign one."""
+        """Restore the node's own segment in the place of the foreign one."""
         assert self.foreign is not None, "there is none"
         (path, data, *_), self.foreign = self.foreign, None
         self.disk.volume.find(path).become(data)
 
     @property
     def is_up(self) -> bool:
-        """Whether a process of it lives."""
+        """Whether it has a living process."""
         return self.process is not None and not self.process.is_dead
 
     @property
@@ -117,7 +117,7 @@ class Member:
 
     @property
     def settled_end(self) -> Index | None:
-        """The end of its log, if it is RUNNING and all of that is durable, committed and applied; None = it is not."""
+        """The end of its log if the node is RUNNING and all records are durable, committed and applied; else None."""
         node = self.node if self.is_up else None
         if node is None or node.lifecycle is not Lifecycle.RUNNING or node.replica is None:
             return None
@@ -126,11 +126,11 @@ class Member:
 
 
 class Cluster:
-    """Machines, and what is done to them.
+    """Machines, and the actions on them.
 
     Invariants:
       * the same seed and swarm give the same trace
-      * a member that went down for whatever reason is brought up again, unless the run ends before
+      * a member that went down for any reason is started again, unless the run ends before
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Cluster:
         machine: Callable[[NodeId], StateMachine] | None = None,
         trace: Trace | None = None,
     ) -> None:
-        """Make a cluster in which nothing runs yet; ``machine`` makes what a member replicates, at each start."""
+        """Make a cluster in which nothing runs yet; ``machine`` returns a member's state machine at each start."""
         self.loop = SimulatedLoop(seed, trace=trace)
         self.swarm = swarm
         self._make_machine = machine or self._make_journals
@@ -150,7 +150,7 @@ class Cluster:
         self.members = [Member(self, NodeId(f"n{number}"), _address(number)) for number in range(1, swarm.nodes + 1)]
         self._first_members = list(self.members)
         self.full_logs: dict[str, None] = {}
-        """The members whose log stream cannot be written at present: every line raises OSError in who logs."""
+        """The members whose log stream is currently unwritable: each line that they log raises OSError."""
         self.retired: list[Member] = []
         self._joined = 0
         self.off_clocks: dict[str, None] = {}
@@ -159,10 +159,10 @@ class Cluster:
         for member in self.members:
             self.calm_disk(member)
 
-    # -- Life and death ----------------------------------------------------------------------------------------
+    # -- Starts and ends ---------------------------------------------------------------------------------------
 
     def bring_up(self, member: Member) -> None:
-        """Start the member's node in a new process; nothing happens where one runs, or where none is to run again."""
+        """Start the member's node in a new process; does nothing if one runs already or the member is retired."""
         if member.is_up or member.is_retired:
             return
         member.starts += 1
@@ -176,7 +176,7 @@ class Cluster:
         process.spawn(self._live(member, process))
 
     def take_down(self, member: Member, *, power: bool) -> None:
-        """End the member's process at once; with ``power`` the disk keeps only what a power cut leaves."""
+        """End the member's process at once; with ``power``, the disk keeps only what a power cut leaves."""
         member.node = None
         if power:
             self.isolate(member)
@@ -190,7 +190,7 @@ class Cluster:
             member.disk.kill()
 
     def isolate(self, member: Member) -> None:
-        """Let no other member hear this one, nor it any other."""
+        """Cut the links between this member and all others, in both directions."""
         self.network.isolate(member.name, [other.name for other in self.members if other is not member])
 
     def join(self) -> Member | None:
@@ -205,7 +205,7 @@ class Cluster:
         return member
 
     def retire(self, member: Member) -> None:
-        """Take a machine out of the world for good: it is no member any more."""
+        """Remove a machine for good, because it is no longer a member."""
         member.is_retired = True
         member.incarnation = member.node.incarnation if member.node is not None else ""
         self.take_down(member, power=False)
@@ -219,7 +219,7 @@ class Cluster:
         self.network.heal(target=node)
 
     def calm_disk(self, member: Member) -> None:
-        """Let the member's disk be as quick as the swarm says."""
+        """Reset the speed of the member's disk to the swarm's setting."""
         if self.is_calm:
             member.disk.options = DiskOptions()
         else:
@@ -227,11 +227,11 @@ class Cluster:
             member.disk.options = DiskOptions(delay_mean=swarm.disk_mean, stall=swarm.disk_stall, stall_seconds=0.3)
 
     def calm_capacity(self, member: Member) -> None:
-        """Let there be room on the member's disk again."""
+        """Restore free space on the member's disk."""
         member.disk.capacity_bytes = UNLIMITED_BYTES
 
     def calm(self) -> None:
-        """End all faults: heal, resume, restart. From here on the cluster has to recover by itself."""
+        """End all faults: heal, resume and restart. From here on the cluster has to recover by itself."""
         self.is_calm = True
         self.full_logs.clear()
         self.network.options = LinkOptions()
@@ -242,7 +242,7 @@ class Cluster:
             self.calm_capacity(member)
             member.disk.crash_at(None)
             if member.is_sync_only:
-                self.take_down(member, power=False)  # It comes back as one that proposes.
+                self.take_down(member, power=False)  # It restarts as a member that proposes.
             if member.process is not None:
                 member.process.resume()
             self.bring_up(member)
@@ -260,7 +260,7 @@ class Cluster:
         self.loop.close()
 
     async def _live(self, member: Member, process: SimulatedProcess) -> None:
-        """Run one node until it fails; one that its disk failed is started again, like any service."""
+        """Run one node until it fails; after a failure of its disk it is started again, like any service."""
         node = Node(
             self._options(member), member.host, self._make_machine(member.name), _NodeLog(self, member.name, {})
         )
@@ -287,15 +287,15 @@ class Cluster:
             self.fail(failure)
             return
         self.note(member.id, "!", f"stops: {failure}")
-        # In no process's context: this one is about to die, and its callbacks with it.
+        # Outside the context of any process, because this one is about to die together with its callbacks.
         self.loop.call_soon(self._after_failure, member, process, context=contextvars.Context())
 
     def may_refuse(self, member: Member) -> bool:
-        """Say whether a machine may refuse to start for good."""
+        """Return whether a machine may refuse to start for good."""
         return False
 
     def fail(self, error: BaseException) -> None:
-        """End the run with ``error``, in an event of the world's own; a task would keep it to itself for a while."""
+        """End the run with ``error`` in an event outside all processes, because a task would delay its report."""
 
         def end() -> None:
             raise error
@@ -346,12 +346,12 @@ class Cluster:
         )
 
     def _make_journals(self, _: NodeId) -> StateMachine:
-        # Members have different limits, of which the leader's has to hold for all, at every replay.
+        # Members have different limits; the leader's limit has to hold for all of them, at every replay.
         limit = self.entropy.choice((_RESULT_BYTES_MIN, 1 << 20))
         swarm = self.swarm
         return Streams({"journal": Journal}, staged_bytes_max=swarm.staged_bytes_max, call_result_bytes_max=limit)
 
-    # -- Looking ------------------------------------------------------------------------------------------------
+    # -- Inspection ---------------------------------------------------------------------------------------------
 
     def note(self, who: str, glyph: str, text: str) -> None:
         """Add a line to the trace."""
@@ -359,12 +359,12 @@ class Cluster:
 
     @property
     def true_us(self) -> int:
-        """What a clock shows that is right: microseconds since 1970."""
+        """The time that a correct clock shows, in microseconds since 1970."""
         return SimulatedClock.WALL_START_US + int(self.loop.time() * 1e6)
 
     @property
     def leader(self) -> Member | None:
-        """Who leads in the highest term that anybody leads in."""
+        """The leader of the highest term that has one."""
         leaders = {
             member.node.replica.raft.core.term: member
             for member in self.members
@@ -375,17 +375,17 @@ class Cluster:
 
     @property
     def has_settled(self) -> bool:
-        """Whether every member is RUNNING, with the same log, of which nothing is outstanding."""
+        """Whether every member is RUNNING with the same log, all of it durable, committed and applied."""
         end = self.members[0].settled_end
         return end is not None and all(member.settled_end == end for member in self.members)
 
     def describe(self) -> str:
-        """Say how each member is, for people."""
+        """Describe the state of each member, for people."""
         return "; ".join(_describe(member) for member in self.members)
 
     @property
     def addresses(self) -> list[str]:
-        """Where new clients connect: to the machines of now; of those to come they have to learn."""
+        """Addresses for new clients: the present machines; clients have to learn about later ones."""
         return [member.address for member in self.members]
 
 
@@ -404,12 +404,12 @@ def _describe(member: Member) -> str:
     return (
         f"{member.id}: {node.lifecycle.value} {core.role.value} of {core.leader} in {core.term}, log to {log.end},"
         f" durable {log.durable_end}, committed {log.commit_end}, applied {node.replica.applier.applied_end},"
-        f" silent until {core.recovering_until}, {core.membership}"
+        f" recovering until {core.recovering_until}, {core.membership}"
     )
 
 
 class _NodeLog:
-    """A node's log lines, in the trace instead of on a stream."""
+    """Writes a node's log lines to the trace."""
 
     def __init__(self, cluster: Cluster, who: str, bound: dict[str, Any]) -> None:
         self._cluster = cluster
@@ -430,5 +430,5 @@ class _NodeLog:
 
     def warning(self, event: str, **values: Any) -> None:
         self.info(event, **values)
-        if event == "! message refused":  # What a stranger sends does not come so far: see ``stranger.py``.
+        if event == "! message refused":  # A stranger's messages are refused earlier: see ``stranger.py``.
             self._cluster.fail(Violation("members keep the rules", f"{self._who}: {values['reason']}"))

@@ -1,13 +1,14 @@
-"""Disks that lose or change what was durable: what is done to them, and whose disk does not hold yet what it held.
+"""Damage to durable data on disks, and the disks that have not yet regained their former contents.
 
-The budget is an invariant: **of the voters in force, of those that are about to be, and while joint of both sets, fewer
-than a majority can be spared are damaged and not yet repaired**: at most f of 2 f + 1. Beyond it the product promises
-that it stops and says so, not that nothing is lost. Repaired means: the bytes on the disk reach the pair (last term,
-end) that they reached before, and the member speaks; or its id is no member any more. Where term and vote went too that
-is the only way, unless no record had named the disk that went: the one that is named first is the member's.
+The budget is an invariant: **fewer members than a majority can spare are damaged and not yet repaired, among the
+current voters and those about to become voters; in a joint membership, in each of the two sets**. That is at most f of
+2 f + 1. Beyond the budget the product only promises to stop with a message, not to lose nothing. A member is repaired
+when the bytes on its disk reach the viewstamp (last term, end) that they reached before, and it is not recovering; or
+when its id is no longer a member. If the term and the vote were lost too, only the second is possible, unless no record
+had named the lost disk: the first named disk is the member's.
 
-What is left alone is the end of the log above the commit hint that the control file holds for certain. A disk that
-loses a part of that cannot be told from a power cut (``docs/wal-format.md``, the window). Below it any end may go.
+The end of the log above the commit hint that is certainly in the control file is never damaged, because its loss could
+not be distinguished from a power cut (``docs/wal-format.md``, the window). Anything below may be damaged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SECTOR = 512
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """What was done to whom. The log held ``first`` to ``pair`` before; ``is_final``: that disk never votes again."""
+    """One damage: the log held ``first`` to ``pair`` before; ``is_final`` = that disk never votes again."""
 
     member: Member
     first: int
@@ -48,19 +49,19 @@ class _Damage:
 
 
 class Damages:
-    """Who is damaged, by the id under which it was a member.
+    """The damaged members, by the ids under which they were members.
 
     Invariants:
       * BudgetKept: see above
-      * SilentForAReason: only a member whose disk was damaged is ever silent (protocol rule 17)
+      * SilentForAReason: a member recovers only if its disk was damaged (protocol rule 17)
     """
 
     def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs) -> None:
         self.present: dict[NodeId, _Damage] = {}
         self.planned: list[frozenset[NodeId]] = []
-        """Sets of voters that somebody is about to ask for."""
+        """Sets of voters that the operator is about to request."""
         self._damaged_once: set[str] = set()
-        """The machines whose disks were ever damaged, by name."""
+        """The names of all machines whose disks were ever damaged."""
         self._cluster = cluster
         self._facts = facts
         self._disks = disks
@@ -69,9 +70,9 @@ class Damages:
         return member in self.present
 
     def allows(self, member: NodeId) -> bool:
-        """Say whether one more may be damaged.
+        """Return whether one more member may be damaged.
 
-        A voter whose disk no record names yet can not help to elect (protocol rule 18), so it is one that is missing.
+        A voter whose disk no record names yet cannot help to elect (protocol rule 18), so it counts as missing.
         """
         membership = self._disks.membership
         named = membership.incarnations if membership is not None else {}
@@ -80,34 +81,37 @@ class Damages:
         return all(self._is_within({*self.present, *unnamed, member}, voters) for voters in sets)
 
     def allows_voters(self, voters: Iterable[NodeId]) -> bool:
-        """Say whether these may become the voters, with those that are damaged now."""
+        """Return whether these may become the voters, given the present damage."""
         return self._is_within(self.present, frozenset(voters))
 
     def do(self, kind: str, member: Member, entropy: random.Random) -> bool:
-        """Damage a member's disk, whose process is down or, for "flip", may live; say whether anything was done."""
+        """Damage a member's disk; return whether anything was done. Its process must be down, except for "flip"."""
         return self.inflict(kind, member, lambda _: DAMAGE_BY_KIND[kind](member, self._disks, entropy))
 
     def inflict(self, kind: str, member: Member, damage: Callable[[DiskLog], bool]) -> bool:
-        """Do what ``damage`` does to a member's disk, if the budget allows it; return whether anything was done."""
+        """Apply ``damage`` to a member's disk if the budget allows it; return whether anything was done."""
         log = self._disks.by_name[member.name]
         log.look(member.disk.volume)
         if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
             return False
         held = log.first, log.pair
         if member.foreign is not None:
-            return False  # The own file will be put back as it was.
+            return False  # The own file will be restored unchanged.
         if not damage(log):
             return False
         member.disk.damages += 1
         self._note(member, held, is_final=kind in _FINAL and self._may_vote(member.id))
         if kind in _FINAL:
-            # Until its peers have told it, it comes back under its old name, and empty.
+            # Until its peers have refused it, it comes back under its old name, and empty.
             self._facts.forget(member.id)
         self._cluster.note(member.id, "!", f"damage {kind}, held {held[1]}")
         return True
 
     def lose_power(self, member: Member) -> bool:
-        """Count a power cut in interval mode as damage; say whether it is within the budget. The caller cuts."""
+        """Count a power cut in interval mode as damage; return whether it is within the budget.
+
+        The caller cuts the power.
+        """
         log = self._disks.by_name.get(member.name)
         if log is None:
             return True
@@ -119,7 +123,7 @@ class Damages:
         return True
 
     def _note(self, member: Member, held: tuple[int, tuple[int, int]], *, is_final: bool) -> None:
-        """Note that a disk which held ``held``, its first index and its pair, does not any more."""
+        """Record that a disk no longer holds ``held``, its first index and its last viewstamp."""
         first, pair = held
         self._damaged_once.add(member.name)
         before = self.present.get(member.id)
@@ -132,27 +136,28 @@ class Damages:
         )
 
     def may_refuse(self, member: Member) -> bool:
-        """Say whether a machine may refuse to start for good: it was damaged, and is no member any more.
+        """Return whether a machine may refuse to start for good: it was damaged, and is no longer a member.
 
-        What it lost may be the record that removed it. If it then takes itself for the only voter of its group, it
-        must not begin anew, because nobody could tell it from a group that lost its only log.
+        It may have lost the record that removed it. If it then seems to be the only voter of its group, it must not
+        begin anew, because this case looks the same as a group that lost its only log.
         """
         names = {name_of(each) for membership in self._current() for each in membership.addresses}
         return member.name in self._damaged_once and member.name not in names
 
     def check_silence(self) -> None:
-        """Raise Violation where a member is silent whose disk has never lost anything.
+        """Raise Violation if a member is recovering whose disk has never lost anything.
 
-        A commit hint above what is durable would do that after a power cut; on all members at once it ends a group.
+        For example, a commit hint above the durable end would cause this after a power cut; on all members at once it
+        would end the group.
         """
         for member in self._cluster.members:
             replica = member.node.replica if member.node is not None else None
             if replica is None or replica.raft.core.recovering_until is None or member.name in self._damaged_once:
                 continue
-            raise Violation("SilentForAReason", f"{member.id} lost nothing and is silent: {replica.status}")
+            raise Violation("SilentForAReason", f"{member.id} lost nothing and is recovering: {replica.status}")
 
     def settle(self) -> None:
-        """Forget those that are repaired. Raises Violation where the budget is not kept."""
+        """Drop the repaired members. Raises Violation if the budget is exceeded."""
         sets = self._sets()
         for member in [*self.present]:
             if not any(member in voters for voters in sets) or self._is_repaired(member):
@@ -180,7 +185,7 @@ class Damages:
         return membership is not None and membership.incarnations.get(member) == incarnation
 
     def _sets(self) -> list[frozenset[NodeId]]:
-        """Return every set of voters, with the learners that become voters, that counts now or is about to."""
+        """Return every set of voters that counts now or soon, including the learners that become voters."""
         sets = [*self.planned]
         for membership in self._current():
             replaced = set(membership.joining.values())
@@ -188,15 +193,15 @@ class Damages:
             sets.append(frozenset((*(each for each in membership.voters if each not in replaced), *membership.joining)))
             if membership.is_joint:
                 sets.append(frozenset(membership.outgoing))
-        if not sets:  # Before the first record, and while nobody runs: the settings say who votes.
+        if not sets:  # Before the first record, and while no node runs, the settings name the voters.
             sets.append(frozenset(member.id for member in self._cluster.members))
         return sets
 
     def _current(self) -> list[Membership]:
-        """Return the newest committed membership, and those behind it that a log holds and may yet be committed.
+        """Return the newest committed membership, and later ones in any log that may still be committed.
 
-        A member whose log lags may hold one as not committed that the newest committed one has replaced, and begin to
-        run with it again. Nobody is elected by that any more.
+        A lagging member may hold an uncommitted membership that the newest committed one has replaced, and start with
+        it. But it can no longer be elected with that membership.
         """
         newest = self._disks.entry
         memberships = [newest.membership] if newest is not None else []
@@ -208,19 +213,22 @@ class Damages:
         return memberships
 
     def _may_vote(self, member: NodeId) -> bool:
-        """Say whether an id may have a vote: who has none has forgotten none, and may begin anew under the same id."""
+        """Return whether an id may have a vote.
+
+        An id without a vote has forgotten none, and may begin anew unchanged.
+        """
         return any(member in membership.electors for membership in self._memberships())
 
     def _belongs(self, member: Member) -> bool:
-        """Say whether a machine is a member, under whatever id.
+        """Return whether a machine is a member under any id.
 
-        One that was removed, and forgets that with all else, has nothing but its settings: they may say that it is to
-        begin a group by itself, and nobody could tell it from a new one.
+        A removed machine that lost its whole disk has only its settings left. They may tell it to begin a group on its
+        own, and then it looks the same as a new machine.
         """
         return any(member.name in map(name_of, membership.addresses) for membership in self._memberships())
 
     def _memberships(self) -> list[Membership]:
-        """Return the newest that is committed, and all that anybody who runs has in its log."""
+        """Return the newest committed membership and those in the logs of all running nodes."""
         newest = self._disks.membership
         memberships = [] if newest is None else [newest]
         for each in self._cluster.members:
@@ -233,7 +241,7 @@ class Damages:
 
 
 def _flip(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """One bit is another one."""
+    """Flip one bit."""
     place = _place(member, disks, entropy)
     if place is None:
         return False
@@ -243,7 +251,7 @@ def _flip(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
 
 
 def _tear(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """A write of which some sectors never arrived."""
+    """Zero some sectors of a write, as if they had never arrived."""
     place = _place(member, disks, entropy)
     if place is None:
         return False
@@ -258,7 +266,7 @@ def _tear(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
 
 
 def _drop_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """A file of the log is gone."""
+    """Remove a file of the log."""
     paths = disks.by_name[member.name].paths()
     if not paths:
         return False
@@ -267,7 +275,7 @@ def _drop_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bo
 
 
 def _lose_tail(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """The newest file of the log has lost its end: zeros stand there, or it is shorter, or empty."""
+    """Lose the end of the newest file of the log: it is zeroed, cut or emptied."""
     log = disks.by_name[member.name]
     newest = log.newest
     if newest is None:
@@ -289,10 +297,10 @@ def _lose_tail(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
 
 
 def _foreign_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """Another member's file stands in the place of one of the log: somebody has copied it there.
+    """Replace a file of the log by another member's file, as a careless person might.
 
-    The node has to refuse it by name, and the world puts the own file back then. A file that was itself put where it
-    stands is left out, because it may be one of this node's own, and then there is nothing foreign in it.
+    The node has to refuse it by name; then the world restores the node's own file. A source file that was itself put in
+    its place is left out, because it may be one of this node's own files.
     """
     own, volume = disks.by_name[member.name].paths(), member.disk.volume
     others = [
@@ -314,7 +322,7 @@ def _foreign_segment(member: Member, disks: DiskLogs, entropy: random.Random) ->
 
 
 def _certain_hint(member: Member) -> int:
-    """Return the commit hint that a power cut now would leave in the control file, at least; 0 = none."""
+    """Return the lowest commit hint that a power cut now may leave in the control file; 0 = none."""
     volume = member.disk.volume
     names = volume.certain_names(member.data_dir)
     copies = [names[name] for name in CONTROL_NAMES if name in names]
@@ -323,9 +331,9 @@ def _certain_hint(member: Member) -> int:
 
 
 def _lose_control(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """Term, vote and identity are gone: both copies."""
+    """Lose term, vote and identity: both copies of the control file."""
     if disks.by_name[member.name].end == 1:
-        return False  # With nothing in its log a node does not know that it has lost anything, and asks people.
+        return False  # A node with an empty log cannot notice the loss, and waits for an operator.
     volume = member.disk.volume
     for name in CONTROL_NAMES:
         path = f"{member.data_dir}/{name}"
@@ -338,7 +346,7 @@ def _lose_control(member: Member, disks: DiskLogs, entropy: random.Random) -> bo
 
 
 def _lose_disk(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """The disk is replaced by an empty one."""
+    """Replace the disk by an empty one."""
     member.disk.replace()
     return True
 
@@ -352,16 +360,16 @@ DAMAGE_BY_KIND: Mapping[str, Callable[[Member, DiskLogs, random.Random], bool]] 
     "lost-control": _lose_control,
     "lost-disk": _lose_disk,
 }
-"""What is done, by the kinds of ``swarm.DAMAGES``."""
+"""The functions that do the damage, by the kinds of ``swarm.DAMAGES``."""
 _FINAL = ("lost-control", "lost-disk")
 
 
 def _place(member: Member, disks: DiskLogs, entropy: random.Random) -> tuple[str, int] | None:
-    """Draw a byte of the log, or of a snapshot, that was durable before something later was written."""
+    """Draw a byte of the log or of a snapshot that is certainly durable, because a later write shows it."""
     log = disks.by_name[member.name]
     paths = [path for path in log.paths() if log.written(path) > 0]
     if member.is_up and paths:
-        paths.pop()  # A node that runs looks for rot in what is sealed.
+        paths.pop()  # A running node scrubs only the sealed segments.
     snapshots = [
         f"{member.data_dir}/snapshots/{name}"
         for name in sorted(member.disk.volume.certain_names(f"{member.data_dir}/snapshots"))

@@ -1,20 +1,20 @@
 """The simulated disk of one machine: the rules of :mod:`viewstamp.sim.volume`, executors in simulated time, and faults.
 
-The disk outlives the processes that use it. How they end decides what it holds afterwards:
+The disk outlives the processes that use it. Its contents after their end depend on its kind:
 
-* ``kill`` (kill -9): everything that was written is there; locks are let go, open files and executors are dead.
-* ``crash`` (power cut): what was synced is there, and any subset of the rest, as ``volume`` says.
+* ``kill`` (kill -9): all writes are kept; locks are released, open files and executors are dead.
+* ``crash`` (power cut): synced data is kept, and any subset of the rest, as ``volume`` describes.
 
-After either, every call through an old file, executor or lock, and every call that a dead process still makes, raises
-:class:`SimulatedCrash`; so does every call between the moment of ``crash_at`` and the ``kill`` or ``crash`` that the
-world does about it.
+After either, every call through an old file, executor or lock, and every call of a dead process, raises
+:class:`SimulatedCrash`. So does every call between the moment of ``crash_at`` and the ``kill`` or ``crash`` that the
+world then does.
 
-An executor calls ``work`` on the loop, in an event of its own, at a time drawn from ``options``, with everything
-that was queued by then; ``done`` follows later. A process may die between any two of put, ``work`` and ``done``, and,
-with ``crash_at``, between any two disk calls inside ``work``.
+An executor calls ``work`` on the loop, in an event of its own, at a time drawn from ``options``, with all items that
+were queued by then; ``done`` follows later. A process may die between any two of put, ``work`` and ``done``, and, with
+``crash_at``, between any two disk calls inside ``work``.
 
-A call of an asynchronous file takes as long as a turn of an executor. It is the blocking call at one moment of that
-time, with its faults; who awaits may die, or be cancelled, before that moment or after it.
+A call of an asynchronous file takes as long as a turn of an executor. It does the blocking call, including its faults,
+at one moment of that time; the caller may die or be cancelled before that moment or after it.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ UNLIMITED_BYTES = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskOptions:
-    """How fast executors and asynchronous files are, in seconds.
+    """The speed of executors and asynchronous files; times are in seconds.
 
-    A turn of an executor, and a call of a file, takes ``delay_min`` and an exponential draw on top.
+    A turn of an executor, and a call of a file, takes ``delay_min`` plus an exponentially distributed time.
     """
 
     delay_min: float = 0.0002
     delay_mean: float = 0.0003
     stall: float = 0.0
-    """The chance that it takes ``stall_seconds`` more."""
+    """The chance that it takes ``stall_seconds`` longer."""
     stall_seconds: float = 0.2
 
 
 class SimulatedDisk(Disk):
     """One machine's disk.
 
-    ``crash_at``, ``fail``, ``capacity_bytes`` and ``flip`` are the faults; each is deterministic, the world draws.
+    ``crash_at``, ``fail``, ``capacity_bytes`` and ``flip`` are the faults. Each is deterministic; the world draws them.
 
     Invariants:
       * ``calls`` counts every call that may change or sync something, in order; reading calls are not counted
@@ -80,10 +80,13 @@ class SimulatedDisk(Disk):
         self.capacity_bytes = capacity_bytes
         self.calls = 0
         self.damages = 0
-        """How often something was done to what it holds that no call did."""
+        """Number of changes to its contents that no call made."""
         self.volume = Volume()
         self._loop = loop
-        """None for tests of blocking code without a loop: no trace then, and executors run on any running loop."""
+        """None for tests of blocking code without a loop.
+
+        There is no trace then, and executors run on any running loop.
+        """
         if entropy is None:
             entropy = random.Random(name) if loop is None else loop.entropy(f"disk {name}")
         self.entropy = entropy
@@ -97,7 +100,7 @@ class SimulatedDisk(Disk):
     # faults
 
     def kill(self) -> None:
-        """End every use of this disk; nothing that was written is lost."""
+        """End every use of this disk; no write is lost."""
         self._end_life()
 
     def crash(self, entropy: random.Random | None = None) -> None:
@@ -106,28 +109,31 @@ class SimulatedDisk(Disk):
         self.volume = Volume.from_image(self.volume.after_cut(self.entropy if entropy is None else entropy))
 
     def crash_at(self, call: int | None, then: Callable[[], None] | None = None) -> None:
-        """Have the process die inside the call with this number (compare ``calls``), before it has any effect.
+        """Let the process die inside the call with this number, before the call has its full effect.
 
-        A write is begun, and a prefix of it drawn from the entropy is done. The process that calls is killed, and
-        ``then`` is called in an event of its own: there the world calls ``kill`` or ``crash``. None calls it off.
+        The number is compared with ``calls``.
+
+        A write does a prefix of its bytes, drawn from the entropy. The calling process is killed, and ``then`` is
+        called in an event of its own, in which the world calls ``kill`` or ``crash``. None cancels an earlier
+        ``crash_at``.
         """
         self._crash_at = call
         self._on_crash = then
 
     def fail(self, operation: str, after: int = 0) -> None:
-        """Have an operation raise StorageError, once: "write", "sync" (either kind), "truncate", "rename", "open", ....
+        """Let an operation raise StorageError once: "write", "sync" (either kind), "truncate", "rename", "open", ....
 
-        ``after`` many calls of it succeed first. What a failed sync should have made durable will never be.
+        ``after`` calls of it succeed first. Data that a failed sync should have made durable never becomes durable.
         """
         self._failing[operation] = after
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Rot: change one bit of a file, on the device and for every reader."""
+        """Change one bit of a file, on the device and for every reader, as rot does."""
         self.volume.find(posixpath.normpath(path)).flip(offset, bit)
         self.damages += 1
 
     def replace(self) -> None:
-        """Put an empty disk in the place of this one; whoever used it is dead."""
+        """Replace the disk by an empty one; all its users are dead."""
         self._end_life()
         self.volume = Volume()
 
@@ -167,12 +173,12 @@ class SimulatedDisk(Disk):
         return self.volume.list_directory(posixpath.normpath(path))
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
+        """Return whether a file or directory has this name."""
         self.check(self._life)
         return self.volume.exists(posixpath.normpath(path))
 
     def rename(self, source: str, target: str) -> None:
-        """Replace ``target``."""
+        """Rename ``source`` to ``target``, replacing it."""
         self.enter("rename", source, self._life)
         with _storage("rename", source):
             self.volume.rename(posixpath.normpath(source), posixpath.normpath(target))
@@ -194,7 +200,7 @@ class SimulatedDisk(Disk):
         self.note("sync_directory", path)
 
     def free_bytes(self, path: str) -> int:
-        """Return what is left of ``capacity_bytes``."""
+        """Return the free part of ``capacity_bytes``."""
         self.check(self._life)
         return max(0, self.capacity_bytes - self.volume.bytes_used())
 
@@ -219,7 +225,7 @@ class SimulatedDisk(Disk):
         return lock
 
     def lock_holder(self, directory: str) -> str:
-        """Return who holds the lock of a data directory."""
+        """Return the holder of a data directory's lock."""
         self.check(self._life)
         lock = self._locks.get(posixpath.normpath(directory))
         return "" if lock is None else lock.holder
@@ -237,7 +243,7 @@ class SimulatedDisk(Disk):
     # for files and executors
 
     async def take_time(self, call: Callable[[], ResultT]) -> ResultT:
-        """Do ``call`` at some moment of the time that a call of an asynchronous file takes."""
+        """Run ``call`` at some moment of the time that a call of an asynchronous file takes."""
         whole = self.draw_delay()
         before = whole * self.entropy.random()
         await asyncio.sleep(before)
@@ -246,7 +252,7 @@ class SimulatedDisk(Disk):
         return result
 
     def draw_delay(self) -> float:
-        """Draw how long one turn of an executor, or one call of an asynchronous file, takes."""
+        """Draw the duration of one turn of an executor, or of one call of an asynchronous file."""
         options, entropy = self.options, self.entropy
         seconds = options.delay_min
         if options.delay_mean > 0:
@@ -257,16 +263,16 @@ class SimulatedDisk(Disk):
 
     @property
     def changes(self) -> int:
-        """A number that rises whenever what the disk holds may have changed."""
+        """A number that rises whenever the contents of the disk may have changed."""
         return self.calls + self._life + self.damages
 
     @property
     def life(self) -> int:
-        """How often this disk was killed or crashed: what files and executors belong to."""
+        """Number of kills and crashes so far; files and executors belong to one of these lives."""
         return self._life
 
     def enter(self, operation: str, path: str, life: int, dying: Callable[[], None] | None = None) -> None:
-        """Begin a call that counts: it may fail, or be the last one, and then ``dying`` is what it still does."""
+        """Begin a counted call: it may fail, or be the last one, in which case ``dying`` runs first."""
         self.check(life)
         self.calls += 1
         if self._crash_at is not None and self.calls >= self._crash_at:
@@ -284,11 +290,11 @@ class SimulatedDisk(Disk):
         raise StorageError(f"cannot {operation} {path}: input/output error (simulated)")
 
     def is_over(self, life: int) -> bool:
-        """Say whether every use of the disk that began in ``life`` is dead."""
+        """Return whether every use of the disk that began in ``life`` is dead."""
         return self._is_frozen or life != self._life
 
     def check(self, life: int) -> None:
-        """Raise SimulatedCrash where the caller, or the use of the disk that began in ``life``, is dead."""
+        """Raise SimulatedCrash if the caller, or the use of the disk that began in ``life``, is dead."""
         process = current_process()
         if self.is_over(life) or (process is not None and process.is_dead):
             raise SimulatedCrash(f"{self.name}: the process that calls is dead")
@@ -314,7 +320,7 @@ class SimulatedDisk(Disk):
         self._locks.clear()
 
     def note(self, operation: str, text: str, glyph: str = "=") -> None:
-        """Add a line to the trace, if there is a loop that has one."""
+        """Add a line to the trace, if there is a loop."""
         if self._loop is not None:
             self._loop.trace.note(self._loop.time(), self.name, glyph, f"{operation} {text}")
 
@@ -335,7 +341,7 @@ class _Lock(Lock):
         self.directory = directory
 
     def release(self) -> None:
-        """Let go, unless somebody else holds it by now."""
+        """Release the lock, unless it has another holder by now."""
         if self._locks.get(self.directory) is self:
             del self._locks[self.directory]
 
@@ -355,7 +361,7 @@ class _SimulatedFile(File):
         return bytes(self._inode.data[offset : offset + size])
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all of ``buffers``; a write for which there is no space changes nothing."""
+        """Write all of ``buffers``; a write without enough space changes nothing."""
         disk = self._disk
         size = sum(map(len, buffers))
         growth = offset + size - len(self._inode.data)
@@ -369,7 +375,7 @@ class _SimulatedFile(File):
         disk.note("write", f"{self.path} {offset}+{size}")
 
     def sync_data(self) -> None:
-        """Make written bytes durable, as far as the durable length goes."""
+        """Make written bytes durable, up to the durable length."""
         self._sync(self._inode.sync_data)
         self._disk.note("sync_data", self.path)
 
@@ -379,7 +385,7 @@ class _SimulatedFile(File):
         self._disk.note("sync", self.path)
 
     def truncate(self, size: int) -> None:
-        """Cut, or lengthen with a hole."""
+        """Cut the file, or lengthen it with a hole."""
         self._enter("truncate")
         self._inode.truncate(size)
         self._disk.note("truncate", f"{self.path} {size}")
@@ -430,7 +436,7 @@ class _SimulatedAsyncFile(AsyncFile):
         return await self._disk.take_time(lambda: self._file.read(offset, size))
 
     async def write(self, offset: int, data: Buffer) -> None:
-        """Write all of ``data``; a write for which there is no space changes nothing."""
+        """Write all of ``data``; a write without enough space changes nothing."""
         await self._disk.take_time(lambda: self._file.write(offset, [data]))
 
     async def sync(self) -> None:
@@ -450,8 +456,8 @@ class _SimulatedExecutor(SerialExecutor[ItemT], Generic[ItemT]):
     """An executor in simulated time.
 
     Invariants:
-      * at most one turn is under way: from the first item that finds the executor idle to its ``done``
-      * after an error no work is done; items are still answered, with that error
+      * at most one turn is in progress: from the first item that finds the executor idle to its ``done``
+      * after an error no work is done; items still get an answer, which is that error
     """
 
     def __init__(
@@ -482,7 +488,7 @@ class _SimulatedExecutor(SerialExecutor[ItemT], Generic[ItemT]):
             self._begin_turn()
 
     async def close(self) -> None:
-        """Finish what is queued, then stop. Cancelled: it stops all the same, only unwatched."""
+        """Finish the queued items, then stop. If it is cancelled, the executor stops all the same."""
         self._is_closed = True
         if self._is_busy:
             if self._idle is None:
@@ -496,7 +502,10 @@ class _SimulatedExecutor(SerialExecutor[ItemT], Generic[ItemT]):
         self._loop.call_later(before, self._due, whole - before, context=contextvars.Context())
 
     def _due(self, rest: float) -> None:
-        """Work, as a thread does: also while the event loop of its process stalls, and not while that is paused."""
+        """Work as a thread does: also while the event loop of its process stalls.
+
+        But not while the process is paused.
+        """
         process = self._process
         if process is not None and process.is_paused:
             self._loop.call_soon(self._turn, rest, context=self._context)
@@ -505,7 +514,7 @@ class _SimulatedExecutor(SerialExecutor[ItemT], Generic[ItemT]):
                 self._context.run(self._turn, rest)
 
     def _turn(self, rest: float) -> None:
-        """Do all that is queued, in one event; report after ``rest`` seconds."""
+        """Process all queued items in one event; report after ``rest`` seconds."""
         if self._disk.is_over(self._life):
             return
         items = list(self._queued)

@@ -1,7 +1,7 @@
-"""What stands on the machines' disks, read from the bytes themselves: the log of each, and who the members are.
+"""The logs and memberships on the machines' disks, read from the bytes themselves.
 
-Neither the log's word for what it has synced is taken, nor the core's. Of a file only what has changed since the last
-look is read.
+Neither the log's nor the core's own account of the synced end is trusted. Only bytes that changed since the last look
+are read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Terms = Sequence[tuple[int, int]]
 
 @dataclass(slots=True)
 class _Segment:
-    """What has been read of one segment file. ``at`` is the byte behind it, ``end`` the index."""
+    """The part of one segment file that has been read. ``at`` is the byte behind it, ``end`` the index."""
 
     inode: Inode
     is_cached: bool
@@ -53,10 +53,10 @@ class _Segment:
     terms: list[tuple[int, int]] = field(default_factory=list)
     version: int = -1
     durable: int = 0
-    """The byte up to which its last group calls it durable."""
+    """The ``durable`` field of its last group, a byte offset."""
 
     def read_on(self) -> None:
-        """Read what has become certain since the last look; from the start where what was read has changed."""
+        """Read the bytes that have become certain since the last look; from the start if read bytes have changed."""
         inode = self.inode
         if inode.lowest_change < self.at:
             self.header, self.at, self.end, self.group, self.taken = None, 0, 0, 0, 0
@@ -75,10 +75,10 @@ class _Segment:
             while self._read_next(memoryview(view)[self.at - start :]):
                 pass
         except FrameError:
-            return  # Here the log ends, for now.
+            return  # The log ends here, for now.
 
     def _read_next(self, view: memoryview) -> bool:
-        """Take the next group header or batch at the start of ``view``; say whether there was one."""
+        """Read the next group header or batch at the start of ``view``; return whether there was one."""
         assert self.header is not None, "it is read first"
         if self.taken < len(self.checksums) and view[:4] != GROUP_MAGIC:
             size = Batch.measure(view[:HEADER_SIZE])
@@ -107,29 +107,29 @@ class _Segment:
 
 
 class DiskLog:
-    """What stands on one disk for certain: how far the log reaches, and in which terms.
+    """The certain contents of one disk: the end of its log, and the terms.
 
     Invariants:
-      * ``end`` and ``terms`` are of the look that :meth:`look` took last; ``end`` 1 = nothing
-      * what is below the log's first record is covered by a snapshot that is whole
+      * ``end`` and ``terms`` are those of the latest :meth:`look`; ``end`` 1 = nothing
+      * an intact snapshot covers the records below the log's first one
     """
 
     def __init__(self, data_dir: str, *, is_cached: bool = False) -> None:
-        """Begin to look at ``data_dir``; ``is_cached``: at what a reader sees, and not at what a power cut leaves."""
+        """Prepare to read ``data_dir``; with ``is_cached``, as a reader sees it instead of as a power cut leaves it."""
         self._is_cached = is_cached
         self.end = 1
         self.first = 1
-        """The first record in the log; the end where there is none."""
+        """The first record in the log; equal to the end if there is none."""
         self.reached = 1
-        """Up to where the segments alone reach, whatever a snapshot covers."""
+        """The end of the segments alone, without snapshots."""
         self.has_gap = False
-        """Whether something is missing of what the log holds below its newest snapshot: of what topics keep."""
+        """Whether records that topics keep are missing in the log below its newest snapshot."""
         self.terms: Terms = ()
         self._wal = f"{data_dir}/wal"
         self._snapshots = f"{data_dir}/snapshots"
         self._segments: dict[int, _Segment] = {}
         self._whole: dict[Inode, tuple[int, bool]] = {}
-        """By snapshot file: the version at which it was looked at, and whether it was whole."""
+        """By snapshot file: the version that was checked, and whether it was intact."""
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -137,7 +137,7 @@ class DiskLog:
         return (self.terms[-1][0] if self.terms else 0, self.end)
 
     def look(self, volume: Volume) -> bool:
-        """Look at the disk; say whether something has changed."""
+        """Read the disk; return whether something has changed."""
         before = self.end, self.has_gap, self.terms
         self._look(volume)
         return before != (self.end, self.has_gap, self.terms)
@@ -171,7 +171,7 @@ class DiskLog:
             if header.first_index != reached:
                 if header.first_index > snapshot_end:
                     break
-                # From a snapshot on the log is read, whatever is missing of what is before.
+                # The log is read from a snapshot on, whatever is missing before it.
                 self.has_gap |= reached > 0
                 terms = []
             reached = segment.end
@@ -185,7 +185,7 @@ class DiskLog:
         self._end_at_mark(volume, snapshot_end)
 
     def _end_at_mark(self, volume: Volume, snapshot_end: int) -> None:
-        """Let the log end where a truncation that has been decided, or may have been, ends it."""
+        """Let the log end at the mark of a truncation that has been decided, or may have been."""
         path = f"{self._wal}/{MARK_NAME}"
         if not self._is_cached:
             marks = volume.possible(path)
@@ -202,7 +202,7 @@ class DiskLog:
                 self.terms = tuple(run for run in self.terms if run[1] < end)
 
     def _snapshot(self, volume: Volume) -> tuple[int, int]:
-        """Return the end and the last term of the newest snapshot that is whole; (1, 0) = there is none."""
+        """Return the end and the last term of the newest intact snapshot; (1, 0) = there is none."""
         newest = (1, 0)
         for name, inode in self._names(volume, self._snapshots).items():
             if not name.endswith(".snapshot"):
@@ -222,31 +222,31 @@ class DiskLog:
         return (self._is_cached or inode.certain_size() >= len(inode.data)) and _is_whole(inode)
 
     def paths(self) -> list[str]:
-        """Return the segments that were written, in order."""
+        """Return the paths of the written segments, in order."""
         return [f"{self._wal}/{segment_name(number)}" for number, each in self._segments.items() if each.header]
 
     def log_id(self, path: str) -> bytes:
-        """Return the id that a segment of :meth:`paths` carries."""
+        """Return the log id in a segment of :meth:`paths`."""
         number = parse_segment_name(posixpath.basename(path))
         header = self._segments[number].header if number is not None else None
-        assert header is not None, "it is one of its own"
+        assert header is not None, "the path is one of ``paths``"
         return header.log_id
 
     @property
     def newest(self) -> tuple[str, int] | None:
-        """The last segment that was written, and how many bytes of it hold groups; None = there is none."""
+        """The last written segment, and the number of its bytes that hold groups; None = there is none."""
         paths = self.paths()
         if not paths:
             return None
         number = parse_segment_name(posixpath.basename(paths[-1]))
-        assert number is not None, "it is one of its own"
+        assert number is not None, "the path is one of ``paths``"
         return paths[-1], self._segments[number].at
 
     def written(self, path: str) -> int:
-        """Return up to which byte something that was written later shows that a segment was durable."""
+        """Return the byte up to which a later write shows that a segment was durable."""
         numbers = list(self._segments)
         number = parse_segment_name(posixpath.basename(path))
-        assert number is not None, "it is one of its own"
+        assert number is not None, "the path is one of ``paths``"
         segment = self._segments[number]
         return segment.durable if number == numbers[-1] else segment.at
 
@@ -262,7 +262,7 @@ def _is_whole(inode: Inode) -> bool:
 
 
 class _Bytes(File):
-    """A file to be read, of bytes."""
+    """A readable file of given bytes."""
 
     path = "a snapshot"
 
@@ -289,7 +289,7 @@ class DiskLogs:
 
     def __init__(self, cluster: Cluster, facts: Facts) -> None:
         self.by_name: dict[str, DiskLog] = {}
-        """What stands on each machine's disk."""
+        """The log on each machine's disk."""
         self.entry: MembershipEntry | None = None
         """The newest committed membership and its place; None = no node has run yet."""
         self._cluster = cluster
@@ -299,11 +299,11 @@ class DiskLogs:
 
     @property
     def membership(self) -> Membership | None:
-        """The newest that is committed; None = no node has run yet."""
+        """The newest committed one; None = no node has run yet."""
         return self.entry.membership if self.entry is not None else None
 
     def look(self) -> bool:
-        """Look at the disks that were written since the last look; return whether the log on one of them changed."""
+        """Read the disks that were written since the last look; return whether the log on one of them changed."""
         is_changed = False
         for member in self._cluster.members:
             changes = member.disk.changes
@@ -317,7 +317,7 @@ class DiskLogs:
         return is_changed
 
     def learn_membership(self) -> None:
-        """Take over the newest committed membership, of whom knows most to be committed."""
+        """Store the newest committed membership, as the node with the highest commit end has it."""
         if self._facts.committed_end == self._commit_end and self.entry is not None:
             return
         self._commit_end = self._facts.committed_end

@@ -1,4 +1,4 @@
-"""What is there in the end: on the members' disks, in their states, and so in the clients' history."""
+"""The final contents of the members' disks and states, added to the clients' history."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["contents_of", "history_of", "journals_of"]
 
 _ENTRIES_AT_ONCE = 50
-"""A journal is read by so many entries, because some members let no result exceed a few kilobytes."""
+"""Entries of a journal per read, because some members limit a result to a few kilobytes."""
 
 
 def contents_of(member: Member) -> dict[str, Kept]:
-    """Read every topic from the member's own log on disk: of its state only where each topic begins is asked."""
+    """Read every topic from the member's own log on disk; only the first position of each comes from its state."""
     node = member.node
     assert node is not None
     assert node.wal is not None
     topics = node.machine.query(TopicsQuery())
     located = [node.machine.query(LocationQuery(topic["id"], topic["first_position"])) for topic in topics]
-    # Not from the log's beginning: below what topics keep it may be damaged, which nobody has to repair.
+    # Not from the log's beginning: below the records that topics keep it may be damaged, and need not be repaired.
     batches = _batches(node.wal, min((index for index, _ in located), default=node.wal.durable_end))
     contents = {}
     for topic, (index, at) in zip(topics, located, strict=True):
@@ -68,7 +68,7 @@ def _batches(wal: Wal, begin: int) -> list[Batch]:
 
 
 def _made_visible(batch: Batch, topic: int, wal: Wal, machine: StateMachine) -> list[Batch]:
-    """Return the batches of a topic that become visible with ``batch``: itself, or what it commits."""
+    """Return the batches of a topic that become visible with ``batch``: itself, or the batches that it commits."""
     if batch.kind is Kind.RECORDS:
         return [batch] if batch.topic == topic else []
     if batch.kind is not Kind.COMMIT or not machine.query(CommitEffectQuery(index=batch.first_index)):
@@ -101,7 +101,7 @@ def journals_of(member: Member, workload: Workload) -> dict[str, list[str]]:
 def history_of(
     workload: Workload, committed: Mapping[SinkBatch, Commit], contents: Contents, journals: Mapping[str, list[str]]
 ) -> list[Operation]:
-    """Return all that clients did, with the commits of sinks, and with what everything comes to in the end."""
+    """Return all operations of clients, the commits of sinks, and final reads of everything."""
     history = workload.history.operations
     history += _commits(workload.sinks, committed)
     for topic, kept in contents.items():
@@ -117,9 +117,9 @@ def _read_now(workload: Workload, partition: str, first: int, values: tuple[obje
 
 
 def _commits(sinks: SinkWorkload, committed: Mapping[SinkBatch, Commit]) -> list[Operation]:
-    """Return each batch of a sink, in each topic, as one append: all its COMMITs together are one that came through.
+    """Return each batch of a sink, in each topic, as one append; all its COMMITs count as one that succeeded.
 
-    Of what nobody knows to be committed, it did not, or it has been trimmed before anybody saw it.
+    A batch that no client knows to be committed was not committed, or was trimmed before any reader saw it.
     """
     batches: dict[SinkBatch, list[Commit]] = {}
     for commit in sinks.commits:

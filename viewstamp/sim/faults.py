@@ -1,4 +1,4 @@
-"""The one who breaks things: draws a fault, does it, undoes it later."""
+"""Draws faults, injects them, and undoes them later."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Faults"]
 
 _CALLS_UNTIL_CRASH_MAX = 40
 _JUMPS_US = (5_000_000, 3_600_000_000, 73 * 365 * 24 * 3_600_000_000)
-"""The wall clock jumps by as much at most: five seconds, an hour, 73 years."""
+"""The largest jumps of the wall clock: five seconds, an hour, 73 years."""
 _STOP_SECONDS = 0.5
-"""How long a node has for a clean stop."""
+"""Seconds that a node has for a clean stop."""
 _LOOK_SECONDS = 0.005
-"""How often is looked for a new leader to strike."""
+"""Interval of the checks for a new leader to strike."""
 
 
 class Faults:
-    """Breaks the world at random, as its swarm says, until it is told to stop.
+    """Injects random faults, as its swarm says, until it is stopped.
 
-    Everything is drawn from one generator in the order of events, so that a seed is the whole story.
+    Everything is drawn from one generator in the order of events, so that a seed decides the whole run.
     """
 
     def __init__(self, world: World, entropy: random.Random) -> None:
@@ -72,7 +72,7 @@ class Faults:
         self._task.add_done_callback(self._look)
 
     def stop(self) -> None:
-        """Inject no more faults. What they have begun, such as a restart that is due, still happens."""
+        """Inject no more faults. Their pending consequences, such as a restart that is due, still happen."""
         if self._task is not None:
             self._task.cancel()
 
@@ -99,7 +99,8 @@ class Faults:
     async def _break_leaders(self, weights: dict[str, float]) -> None:
         """Strike each leader some time after its election, and again while it leads.
 
-        What only a few members hold at such a moment is what the rules of elections are about.
+        At such a moment only a few members hold the newest records, which is the case that the rules of elections are
+        for.
         """
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -118,17 +119,17 @@ class Faults:
         self._world.loop.call_later(self._entropy.expovariate(1 / self._world.swarm.down_seconds), call)
 
     def _kill(self, member: Member) -> None:
-        """Kill -9: memory and connections are gone, what was written is there."""
+        """Kill -9: memory and connections are gone, written data stays."""
         self._world.take_down(member, power=False)
         self._later(lambda: self._world.bring_up(member))
 
     def _power(self, member: Member) -> None:
-        """A power cut: what was not synced may be gone, in any subset."""
+        """A power cut: any subset of the unsynced data may be gone."""
         self._world.take_down(member, power=self._may_lose_power(member))
         self._later(lambda: self._world.bring_up(member))
 
     def _may_lose_power(self, member: Member) -> bool:
-        """Say whether a power cut is within the budget: in interval mode it takes what the member acknowledged."""
+        """Return whether a power cut is within the budget; in interval mode it takes acknowledged records."""
         swarm = self._world.swarm
         return swarm.sync_seconds == 0 or swarm.majority_loses_power or self._world.damages.lose_power(member)
 
@@ -138,7 +139,7 @@ class Faults:
             self._power(member)
 
     def _crash_in_call(self, member: Member) -> None:
-        """Die inside one of the next disk calls, by kill or by power cut."""
+        """Die inside one of the next disk calls, by a kill or a power cut."""
         if not member.is_up:
             return
         power = self._entropy.random() < 0.7
@@ -150,19 +151,19 @@ class Faults:
         member.disk.crash_at(member.disk.calls + self._entropy.randint(1, _CALLS_UNTIL_CRASH_MAX), died)
 
     def _isolate(self, member: Member) -> None:
-        """Nobody hears the node, and it hears nobody."""
+        """Cut the node off from all others, in both directions."""
         self._world.isolate(member)
         self._later(lambda: self._world.heal(member.name))
 
     def _one_way(self, member: Member) -> None:
-        """Nothing passes from one node to another; the way back is open."""
+        """Cut one direction between two nodes; the other stays open."""
         other = self._entropy.choice(self._world.members)
         if other is not member:
             self._world.network.partition(member.name, other.name)
             self._later(lambda: self._world.network.heal(member.name, other.name))
 
     def _slow(self, member: Member) -> None:
-        """What the node sends arrives late, in its order; the way back is as quick as ever."""
+        """Deliver the node's messages late, in their order; the opposite direction keeps its speed."""
         network = self._world.network
         late = self._entropy.choice((0.2, 1.0))
         others = [other.name for other in self._world.members if other is not member]
@@ -176,31 +177,31 @@ class Faults:
         self._later(hasten)
 
     def _break_connections(self, member: Member) -> None:
-        """Every connection of the node breaks."""
+        """Break every connection of the node."""
         self._world.network.break_connections(member.name)
 
     def _pause(self, member: Member) -> None:
-        """SIGSTOP: the process stands still while its disk and its peers do not."""
+        """SIGSTOP: the process stands still while its disk and its peers continue."""
         process = member.process
         if process is not None and not process.is_dead:
             process.pause()
             self._later(process.resume)
 
     def _stall(self, member: Member) -> None:
-        """The disk takes its time."""
+        """Slow the disk down."""
         slow = self._entropy.choice((0.01, 0.05, 0.2))
         member.disk.options = DiskOptions(delay_min=slow, delay_mean=slow)
         self._later(lambda: self._world.calm_disk(member))
 
     def _failed_sync(self, member: Member) -> None:
-        """A sync fails: the node must stop for good, and what it acknowledged before must be there."""
+        """Fail a sync: the node must stop for good, and all that it acknowledged before must be there."""
         if member.is_up:
             member.disk.fail("sync", self._entropy.randint(0, 5))
             if self._entropy.random() < 0.5:  # The log stream is a file on the same disk.
                 self._full_log(member)
 
     def _clock(self, member: Member) -> None:
-        """The wall clock jumps by seconds, hours or decades, either way; of so many machines only as the swarm says."""
+        """Let the wall clock jump by seconds, hours or decades; the swarm limits the number of such machines."""
         known = self._world.off_clocks
         if member.name not in known and len(known) >= self._world.swarm.off_clocks_max:
             member = next(each for each in (*self._world.members, *self._world.retired) if each.name in known)
@@ -210,13 +211,13 @@ class Faults:
         member.clock.wall_offset_us = max(offset_us, -SimulatedClock.WALL_START_US)  # Not before 1970.
 
     def _drift(self, member: Member) -> None:
-        """The member's clocks go at another rate from now on: a tenth slower or quicker at most."""
+        """Let the member's clocks run at another rate from now on, at most a tenth slower or quicker."""
         member.clock.set_rate(self._entropy.uniform(0.9, 1.1))
         if member.process is not None:
             member.process.rate = member.clock.rate
 
     def _busy(self, member: Member) -> None:
-        """The event loop stands still, as in a long callback: nothing is sent, heard or timed; its threads go on."""
+        """Block the event loop as a long callback would: nothing is sent, received or timed, but threads continue."""
         process = member.process
         if process is not None and not process.is_dead:
             process.stall()
@@ -224,31 +225,31 @@ class Faults:
             self._world.loop.call_later(seconds, process.resume)
 
     def _full_disk(self, member: Member) -> None:
-        """Somebody else takes what is left of the disk, but for a little, and gives it back later."""
+        """Fill the disk from outside, except for a little, and free the space later."""
         disk = member.disk
         disk.capacity_bytes = disk.volume.bytes_used() + self._entropy.choice((0, 10_000, 100_000))
         self._later(lambda: self._world.calm_capacity(member))
 
     def _full_log(self, member: Member) -> None:
-        """The log stream cannot be written: every line that the node logs raises OSError."""
+        """Make the log stream unwritable: every line that the node logs raises OSError."""
         self._world.full_logs[member.name] = None
         self._later(lambda: self._world.full_logs.pop(member.name, None))
 
     def _transfer(self, member: Member) -> None:
-        """Somebody asks the leader to hand over, to this member."""
+        """Ask the leader to transfer leadership to this member."""
         self.operator.transfer(member)
 
     def _members(self, member: Member) -> None:
-        """Somebody adds a machine, or removes or replaces this member, be it the leader."""
+        """Add a machine, or remove or replace this member, even the leader."""
         self.operator.change(member)
 
     def _stranger(self, member: Member) -> None:
-        """A process that is no member sends forged frames; see ``stranger.py``."""
+        """Send forged frames from outside the group; see ``stranger.py``."""
         self.stranger.attack(member)
 
     def _damage(self, kind: str, member: Member) -> None:
-        """The disk loses or changes what was durable: most of the time while nobody runs."""
-        # A node that is still starting would raise ClosedError from its start, as it should, and end the run.
+        """Lose or change durable data on the disk, usually while the node is down."""
+        # A node that is still starting would correctly raise ClosedError from its start, and so end the run.
         has_started = member.is_up and member.node is not None and member.node.replica is not None
         if kind == "lose-tail" and has_started and self._entropy.random() < 0.5:
             self._stop_cleanly(member)
@@ -260,7 +261,7 @@ class Faults:
         self._world.damages.do(kind, member, self._entropy)
 
     def _stop_cleanly(self, member: Member) -> None:
-        """Have the node stop as on SIGTERM: it writes what it would know at its next start."""
+        """Let the node stop as on SIGTERM: it writes the state that its next start needs."""
         if member.node is not None and member.process is not None:
             member.is_stopping = True
             member.process.spawn(member.node.stop())

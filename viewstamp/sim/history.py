@@ -1,4 +1,4 @@
-"""A history: what clients called, when, what came of it, and when. Checkers judge it; real processes write one too."""
+"""A history: the clients' calls and answers with their times. Checkers judge it; real processes write one, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = Hashable
 
 @fast_members
 class Fate(Enum):
-    """Whether it happened, as far as its client was told."""
+    """Whether an operation happened, as far as its client knows."""
 
     PENDING = "pending"
     APPLIED = "applied"
@@ -27,11 +27,11 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Operation:
-    """One call: of what, when, and what came of it.
+    """One call: its partition, its request, its answer and their times.
 
     ``called`` and ``returned`` are times of one clock, in any unit; at equal times a call counts as before an answer.
-    ``returned`` is infinite where no answer came: it may have happened, then or later, or not. What is known not to
-    have happened is no operation.
+    ``returned`` is infinite if no answer came: the operation may have happened at any later time, or not at all. A
+    request that is known not to have happened is not an operation.
     """
 
     partition: str
@@ -47,26 +47,26 @@ class Operation:
 
 
 class Recorder:
-    """Writes a history down. ``now`` gives the time; it must not fall."""
+    """Records a history. ``now`` returns the time, which must not fall."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self._operations: dict[int, Operation] = {}
 
     def call(self, partition: str, request: Hashable) -> Operation:
-        """Take note that something is called now."""
+        """Record a call at the present time."""
         operation = Operation(partition, request, self.now())
         self._operations[id(operation)] = operation
         return operation
 
     def answered(self, operation: Operation, answer: Any) -> None:
-        """Take note of the answer, which came now; a first answer stays."""
+        """Record an answer at the present time; only the first answer counts."""
         if operation.is_open:
             operation.answer = answer
             operation.returned = self.now()
 
     def never(self, operation: Operation) -> None:
-        """Take note that it did not happen, and will not: it is no operation."""
+        """Remove an operation that did not happen and never will."""
         del self._operations[id(operation)]
 
     @property
@@ -75,33 +75,33 @@ class Recorder:
         return list(self._operations.values())
 
 
-# -- What is asked of a log ------------------------------------------------------------------------------------
+# -- Requests to a log ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Add values at the end, at a stretch. Answer: the position of the first, from 1."""
+    """Add contiguous values at the end. Answer: the position of the first, from 1."""
 
     values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEnd:
-    """Ask for the last position. Answer: it; 0 = there is none."""
+    """Read the last position. Answer: that position; 0 = there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
     """Read from a position on. Answer: a tuple of values; () = there was nothing yet.
 
-    ``is_whole``: all that there was then, and not only some of it.
+    ``is_whole``: the answer contains all values up to the end, not only some of them.
     """
 
     first: int
     is_whole: bool = False
 
 
-# -- What is asked of a register -------------------------------------------------------------------------------
+# -- Requests to a register -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Ask for the value. Answer: it."""
+    """Read the value. Answer: the value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The replicated actor of the simulator's own workload: it writes down what it is told, once each."""
+"""The replicated actor of the simulator's own workload: it records each entry that it is sent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Journal", "TornError"]
 
 
 class TornError(CommandError):
-    """The journal refused an entry, after it had written it down."""
+    """The journal refused an entry after it had recorded it."""
 
 
 class Journal(ReplicatedActor):
-    """Entries in the order of the calls. What a call returns is the entry's number, from 1."""
+    """Entries in the order of the calls. A call returns the entry's number, from 1."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -21,9 +21,9 @@ class Journal(ReplicatedActor):
 
     @command
     def put(self, entry: str, padding: bytes) -> int:
-        """Write an entry down; every seventh is refused with an error all the same. The padding only fills the log.
+        """Record an entry; every seventh is recorded, but answered with an error. The padding only fills the log.
 
-        The error repeats it, so that its text is over the limit that some members have for a result.
+        The error contains the padding, so that its text exceeds the limit that some members have for a result.
         """
         self.entries.append(entry)
         self.drawn = self.random.randrange(1 << 30)
@@ -33,10 +33,10 @@ class Journal(ReplicatedActor):
 
     @query
     def count(self) -> int:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return len(self.entries)
 
     @query
     def read(self, start: int = 0, count: int = 1 << 30) -> list[str]:
-        """Return ``count`` entries after the first ``start``, or those that there are."""
+        """Return ``count`` entries after the first ``start``, or all if there are fewer."""
         return self.entries[start : start + count]

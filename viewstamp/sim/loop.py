@@ -1,4 +1,4 @@
-"""The simulated event loop: ordinary asyncio code in simulated time, the same for the same seed.
+"""The simulated event loop: runs ordinary asyncio code in simulated time, identically for the same seed.
 
 Rules that make it deterministic:
 
@@ -6,14 +6,15 @@ Rules that make it deterministic:
    timers of the same time fire in the order in which they were set (asyncio's own heap leaves that open).
 2. No threads, sockets, signals or subprocesses. ``run_in_executor`` and ``to_thread`` run the function on the loop, in
    an event of its own.
-3. Tasks and futures hash by their number of creation, so the sets inside ``asyncio.wait`` and ``TaskGroup`` iterate in
+3. Tasks and futures hash by their creation number, so the sets inside ``asyncio.wait`` and ``TaskGroup`` iterate in
    the same order in every process. Task names are numbered by the loop, not by the interpreter.
-4. The cyclic garbage collector runs only at fixed event counts: a finalizer is an event too.
-5. Randomness is drawn from generators that are derived from the seed by name.
+4. The cyclic garbage collector runs only at fixed event counts, because finalizers have effects, too.
+5. Random numbers come from generators that are derived from the seed by name.
 
-A **process** is the scope of everything that dies together: a context variable names it, so every callback, timer and
-task that its code starts belongs to it, and none of them runs after ``kill``. Tasks of a dead process are held, not
-collected, until the loop closes: collecting a coroutine would run its ``finally`` blocks, and the dead run no code.
+A **process** is the scope of everything that dies together. A context variable names it, so every callback, timer and
+task that its code starts belongs to it, and none of them runs after ``kill``. Tasks of a dead process are kept until
+the loop closes, because collecting a coroutine would run its ``finally`` blocks, and a dead process must not run any
+code.
 """
 
 from __future__ import annotations
@@ -52,33 +53,36 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 
 _EVENTS_PER_COLLECTION = 200_000
 _EVENTS_AT_ONE_TIME_MAX = 1_000_000
-"""More events than this without time moving is a loop that spins."""
+"""Number of events without a move of time above which the loop counts as spinning."""
 _CANCELLED_TIMERS_MIN = 200
-"""Below this many cancelled timers the heap is not worth rebuilding."""
+"""Number of cancelled timers below which the heap is not worth rebuilding."""
 _CLOSE_ATTEMPTS = 100
-"""How many awaits in ``finally`` blocks a coroutine is pushed past when it is discarded."""
+"""Number of awaits in ``finally`` blocks that a discarded coroutine may pass."""
 
 
 class SimulatedCrash(BaseException):
     """Raised out of a call of a process that has just died, so that nothing after the call happens.
 
-    Like KeyboardInterrupt it is no ``Exception``: nobody may handle it.
+    Like KeyboardInterrupt it is not an ``Exception``, because no code of the process may handle it.
     """
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready, no timer is set, and what was waited for has not come. The message lists who waits where."""
+    """Nothing is ready, no timer is set, and the awaited result is missing.
+
+    The message lists every task and its await.
+    """
 
 
 class LivelockError(RuntimeError):
-    """Events follow each other without end and without time moving."""
+    """Events follow each other endlessly without a move of time."""
 
 
 _PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVar("process", default=None)
 
 
 def current_process() -> SimulatedProcess | None:
-    """Return the process whose code runs, None for the world's own code."""
+    """Return the process whose code runs; None for the world's own code."""
     return _PROCESS.get()
 
 
@@ -101,13 +105,13 @@ class _Future(asyncio.Future[Any]):
 
 
 class SimulatedProcess:
-    """What dies together: made by ``SimulatedLoop.process``.
+    """The scope of everything that dies together; made by ``SimulatedLoop.process``.
 
     Invariants:
       * after ``kill`` no callback, timer or task of the process runs; one that is running now may run to its next
-        await, and everything that it asks of the simulated host is refused with :class:`SimulatedCrash`
-      * between ``pause`` or ``stall`` and ``resume`` none runs either; what came due is run afterwards, in the order of
-        coming due
+        await, and all its calls of the simulated host raise :class:`SimulatedCrash`
+      * between ``pause`` or ``stall`` and ``resume`` none runs either; those that came due run afterwards, in the order
+        in which they came due
     """
 
     def __init__(self, loop: SimulatedLoop, name: str) -> None:
@@ -115,9 +119,9 @@ class SimulatedProcess:
         self.is_dead = False
         self.is_paused = False
         self.rate = 1.0
-        """How much quicker its timers run than they should: as wrong as the clock of its machine."""
+        """The speed of its timers relative to simulated time, which is the rate of its machine's clock."""
         self.context = contextvars.Context()
-        """A context in which this process is current: for callbacks from outside, such as the network's."""
+        """A context in which this process is current, for callbacks from outside, such as the network's."""
         self.context.run(_PROCESS.set, self)
         self._loop = loop
         self._runs = True
@@ -135,7 +139,10 @@ class SimulatedProcess:
         return self.context.copy().run(function, *arguments)
 
     def on_death(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have ``callback`` called at ``kill``, outside the process; return a function that calls this off."""
+        """Register ``callback`` to be called at ``kill``, outside the process.
+
+        Return a function that unregisters it.
+        """
         self._on_death[callback] = None
 
         def call_off() -> None:
@@ -149,7 +156,7 @@ class SimulatedProcess:
             return
         self.is_dead = True
         self._runs = False
-        self._buried = sorted(self._tasks, key=hash)  # First: of a task that has not begun yet only its handle is left.
+        self._buried = sorted(self._tasks, key=hash)  # First: of an unbegun task only the handle is left.
         self._held.clear()
         self._loop.trace.note(self._loop.time(), self.name, "!", "dies")
         callbacks, self._on_death = list(self._on_death), {}
@@ -162,11 +169,11 @@ class SimulatedProcess:
         self._runs = False
 
     def stall(self) -> None:
-        """Stop the event loop of this process until ``resume``, as a long callback does: its threads go on."""
+        """Stop the event loop of this process until ``resume``, as a long callback does; its threads continue."""
         self._runs = False
 
     def resume(self) -> None:
-        """Go on after ``pause`` or ``stall``: what came due meanwhile becomes ready now."""
+        """Continue after ``pause`` or ``stall``: handles that came due meanwhile become ready now."""
         if self.is_dead or self._runs:
             return
         self.is_paused = False
@@ -175,20 +182,20 @@ class SimulatedProcess:
         self._held = []
 
     def admit(self, handle: asyncio.Handle) -> bool:
-        """Say whether ``handle``, which has come due, may run now. For the loop."""
+        """Return whether ``handle``, which has come due, may run now. Called by the loop."""
         if not self._runs and not self.is_dead:
             self._held.append(handle)
         return self._runs
 
     def adopt(self, task: _Task) -> None:
-        """Take note of a new task of this process. For the loop."""
+        """Register a new task of this process. Called by the loop."""
         if self.is_dead:
             self._buried.append(task)
         else:
             self._tasks.add(task)
 
     def discard(self) -> None:
-        """Let go of all tasks without their code being heard of again. For the loop, when it closes."""
+        """Drop all tasks without running their code. Called by the loop when it closes."""
         tasks = self._buried or sorted(self._tasks, key=hash)
         self._buried = []
         for task in tasks:
@@ -199,11 +206,11 @@ class SimulatedProcess:
                 self._close(task.get_coro())
 
     def failures(self) -> list[_Task]:
-        """Return the tasks that ended with an exception that nobody has looked at."""
+        """Return the tasks that ended with an exception that no code has retrieved."""
         return [] if self.is_dead else [task for task in sorted(self._tasks, key=hash) if task._log_traceback]
 
     def _close(self, coroutine: Any) -> None:
-        """Throw GeneratorExit into a coroutine until it gives up, whatever it raises: it has no say any more."""
+        """Throw GeneratorExit into a coroutine until it ends, and ignore its exceptions."""
         for _ in range(_CLOSE_ATTEMPTS):
             try:
                 self.context.copy().run(coroutine.close)
@@ -212,19 +219,19 @@ class SimulatedProcess:
             return
 
 
-# Typed as Any: the abstract methods that are left out (sockets, signals, subprocesses) raise NotImplementedError.
+# Typed as Any: the omitted abstract methods (sockets, signals, subprocesses) raise NotImplementedError.
 _AbstractEventLoop: Any = asyncio.AbstractEventLoop
 
 
 class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     """An event loop with simulated time, starting at 0.0 seconds.
 
-    An exception that escapes a callback ends the run: it is raised out of ``run_...`` or ``step``. An exception that
-    a task ended with and nobody looked at is raised when ``run_until_complete`` returns, or by ``check``.
+    An exception that escapes a callback ends the run: it is raised out of ``run_...`` or ``step``. A task's exception
+    that no code has retrieved is raised when ``run_until_complete`` returns, or by ``check``.
 
     Invariants:
       * time never goes back, and moves only while nothing is ready
-      * ``events`` counts what ran; ``after_event`` was called after each
+      * ``events`` counts the events that ran; ``after_event`` was called after each
     """
 
     def __init__(self, seed: int | str = 0, *, trace: Trace | None = None) -> None:
@@ -232,7 +239,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self.trace = trace if trace is not None else Trace()
         self.events = 0
         self.after_event: Callable[[], None] | None = None
-        """Called after every event, outside all processes; what it raises ends the run."""
+        """Called after every event, outside all processes; an exception from it ends the run."""
         self._now = 0.0
         self._ready: deque[Any] = deque()
         self._timers: list[tuple[float, int, Any]] = []
@@ -253,7 +260,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     # the simulation
 
     def entropy(self, name: str) -> random.Random:
-        """Return a generator of its own for ``name``, derived from the seed: the same name gives the same numbers."""
+        """Return a generator for ``name``, derived from the seed: the same name gives the same numbers."""
         return random.Random(f"{self.seed}/{name}")
 
     def process(self, name: str) -> SimulatedProcess:
@@ -268,7 +275,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
             return self._run_one(math.inf)
 
     def run_for(self, seconds: float) -> None:
-        """Run everything that happens in the next ``seconds``; time is exactly that much later afterwards."""
+        """Run everything that happens in the next ``seconds``; afterwards time has moved by exactly that much."""
         end = self._now + seconds
         with self._entered():
             while self._run_one(end):
@@ -276,7 +283,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._now = end
 
     def run_until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
-        """Run until ``condition``, asked after every event, holds, at most ``seconds``; return whether it holds."""
+        """Run for at most ``seconds`` until ``condition``, checked after every event, holds; return whether it does."""
         end = self._now + seconds
         with self._entered():
             while not condition():
@@ -286,19 +293,19 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         return True
 
     def check(self) -> None:
-        """Raise what a task ended with that nobody has looked at, if there is any."""
+        """Raise a task's exception that no code has retrieved, if there is one."""
         for process in self._processes:
             for task in process.failures():
                 error = task.exception()
                 if error is not None:
-                    error.add_note(f"nobody looked at it: {task.get_name()} of {process.name}")
+                    error.add_note(f"never retrieved: the exception of {task.get_name()} of {process.name}")
                     self._failures.append(error)
         if self._failures:
             failures, self._failures = self._failures, []
             raise failures[0]
 
     def dump(self) -> str:
-        """Describe what every living task waits for, for people."""
+        """Describe the await of every living task, for people."""
         out = io.StringIO()
         for process in self._processes:
             for task in [] if process.is_dead else sorted(process._tasks, key=hash):
@@ -308,7 +315,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         return out.getvalue()
 
     def requeue(self, handles: list[asyncio.Handle]) -> None:
-        """Make handles ready that had come due before. For processes that resume."""
+        """Make handles ready that came due earlier. Called by processes that resume."""
         self._ready.extend(handles)
 
     def _run_one(self, end: float) -> bool:
@@ -366,7 +373,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
-        """Be the running loop of this thread, with the interpreter's own moments of disorder switched off."""
+        """Be the running loop of this thread, without the interpreter's own sources of nondeterminism."""
         if self._closed:
             raise RuntimeError("the simulated loop is closed")
         if asyncio._get_running_loop() is not None:
@@ -402,7 +409,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._stopping = False
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until ``future`` (or coroutine) is done; return its result. What else is going on stands still then.
+        """Run until ``future`` (or coroutine) is done; return its result. All other work stands still then.
 
         Raises:
           DeadlockError: it can never be done.
@@ -421,21 +428,21 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._stopping = True
 
     def is_running(self) -> bool:
-        """Say whether an event of this loop is being run."""
+        """Return whether an event of this loop is running."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Say whether ``close`` was called."""
+        """Return whether ``close`` was called."""
         return self._closed
 
     def close(self) -> None:
-        """End the world: nothing of it runs any more, and what it held is let go. Idempotent."""
+        """End the world: none of its code runs any more, and all objects are released. Idempotent."""
         if self._closed:
             return
         self._closed = True
         self._ready.clear()
         self._timers.clear()
-        # Clean-up code that looks for a loop is to find this one, which refuses, and not to make a real one.
+        # Clean-up code that looks for a loop finds this one, which refuses, instead of making a real one.
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -446,7 +453,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._processes.clear()
 
     async def shutdown_asyncgens(self) -> None:
-        """Do nothing: ``close`` lets go of them."""
+        """Do nothing: ``close`` drops them."""
 
     async def shutdown_default_executor(self) -> None:
         """Do nothing: there is none."""
@@ -460,7 +467,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Queue ``callback`` behind everything that is ready."""
+        """Queue ``callback`` after everything that is ready."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self._closed:
             self._ready.append(handle)
@@ -469,7 +476,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Do what ``call_soon`` does; refused from another thread, whose timing no seed decides."""
+        """Do the same as ``call_soon``; refused from another thread, because no seed decides that one's timing."""
         if threading.get_ident() != self._thread:
             raise RuntimeError("a second thread in the simulation: use the host's executors instead")
         return self.call_soon(callback, *args, context=context)
@@ -499,7 +506,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         return handle
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        """Hear from a timer that it was cancelled; the heap is rebuilt once most of it is dead."""
+        """Count a cancelled timer; the heap is rebuilt once most of its timers are cancelled."""
         if not handle._scheduled:
             return
         self._timers_cancelled += 1
@@ -549,7 +556,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
             raise RuntimeError("the simulated loop is closed")
         self._task_count += 1
         self._numbers += 1
-        # The number must be there before the base class puts the task into its set of all tasks, which hashes it.
+        # Set the number before the base class hashes the task, which it does to add it to the set of all tasks.
         task = _Task.__new__(_Task)
         task.number = self._numbers
         task.__init__(coro, loop=self, name=name or f"task-{self._task_count}", context=context)  # type: ignore[misc]
@@ -563,18 +570,18 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
             raise NotImplementedError("the simulated loop makes its own tasks")
 
     def get_task_factory(self) -> None:
-        """Return None: there is no other."""
+        """Return None: there is no other factory."""
 
     # asyncio: errors
 
     def set_exception_handler(
         self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
     ) -> None:
-        """Hear of exceptions that nobody looked at, instead of the run failing."""
+        """Call ``handler`` for unretrieved exceptions, instead of failing the run."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None:
-        """Return the handler that was set."""
+        """Return the present handler."""
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
@@ -585,7 +592,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._failures.append(error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Hear from a task, future or handle that something went wrong."""
+        """Handle the report of an error in a task, future or handle."""
         if self._closed or isinstance(context.get("exception"), SimulatedCrash):
             return
         if self._exception_handler is not None:
@@ -594,7 +601,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
             self.default_exception_handler(context)
 
     def get_debug(self) -> bool:
-        """Say whether asyncio's debug mode is on."""
+        """Return whether asyncio's debug mode is on."""
         return self._debug
 
     def set_debug(self, enabled: bool) -> None:
@@ -603,7 +610,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
 
 
 class SimulatedClock(Clock):
-    """One node's clocks: the loop's time, wrong in the ways in which clocks are wrong.
+    """One node's clocks: the loop's time, with the errors that clocks have.
 
     ``rate`` is seconds shown per simulated second; ``wall_offset_us`` may be changed at any time (a jump).
     """
@@ -617,18 +624,18 @@ class SimulatedClock(Clock):
         self._loop = loop
 
     def set_rate(self, rate: float) -> None:
-        """Go at another rate from now on; what the clocks show now does not jump."""
+        """Change the rate from now on; the present readings of the clocks do not jump."""
         gone = self._loop.time() * (self.rate - rate)
         self.offset += gone
         self.wall_offset_us += int(gone * 1e6)
         self.rate = rate
 
     def monotonic(self) -> float:
-        """Return seconds since a moment of this node's own."""
+        """Return seconds since an arbitrary moment of this node."""
         return self.offset + self._loop.time() * self.rate
 
     def wall_us(self) -> int:
-        """Return microseconds since 1970 as this node believes them."""
+        """Return microseconds since 1970 by this node's wall clock."""
         return self.WALL_START_US + self.wall_offset_us + int(self._loop.time() * self.rate * 1e6)
 
 

@@ -1,4 +1,4 @@
-"""Many seeds, in as many processes as there are processors."""
+"""Runs many seeds, in as many processes as there are processors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _AHEAD = 2
 def run_many(
     seeds: Iterable[int], *, jobs: int, steps: int | None = None, seconds: float | None = None
 ) -> Iterator[SeedVerdict]:
-    """Run seeds, and yield their verdicts as they come, in any order.
+    """Run seeds, and yield their verdicts in the order of completion.
 
-    Ctrl-C, a caller that closes the iterator, or the death of this process ends the worker processes at once; verdicts
-    still to come are dropped.
+    Ctrl-C, a caller that closes the iterator, or the death of this process ends the worker processes at once; pending
+    verdicts are dropped.
 
     Args:
-      seeds: which; an endless supply where ``seconds`` ends it.
+      seeds: the seeds; may be endless if ``seconds`` is given.
       jobs: the number of worker processes.
       steps: as for ``run_seed``.
       seconds: no seed is begun after this time; None = run all.
@@ -75,9 +75,9 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold back SIGINT while a worker starts, which inherits that: a terminal sends Ctrl-C to workers too.
+    """Hold back SIGINT while a worker starts and inherits the mask, because a terminal sends Ctrl-C to workers, too.
 
-    Only this process reacts to it. A worker that did would print a stack and be started anew.
+    Only this process reacts to it. A worker that reacted would print a stack and be restarted.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,25 +1,24 @@
-"""The simulated network: every byte stream of every node, its delays and its faults, from one seed.
+"""The simulated network: all byte streams between the nodes, with their delays and faults, from one seed.
 
-What a connection does, in the terms of :mod:`viewstamp.host.interfaces`:
+The behaviour of a connection, in the terms of :mod:`viewstamp.host.interfaces`:
 
-* One ``send`` is one **chunk**. It arrives whole, in one ``on_bytes`` (or in two, where ``split`` says so), after a
-  delay drawn from the link's options.
+* One ``send`` is one **chunk**. It arrives whole, in one ``on_bytes`` (or in two, with ``split``), after a delay drawn
+  from the link's options.
 * A chunk for which ``is_datagram`` holds (by default: one that begins with a frame between consensus peers) may be
-  dropped, doubled or reordered: the protocol must bear that. Every other chunk keeps its place in the stream, and
-  arrives unless the connection breaks before.
+  dropped, doubled or reordered, because the protocol must tolerate that. Every other chunk keeps its place in the
+  stream, and arrives unless the connection breaks before.
 * A **partition** is one-way and by node name. Datagrams sent into it are lost. Chunks, and the end of a connection,
-  wait for ``heal`` as TCP's retransmissions would, for at most ``give_up_seconds``: then the sender's end breaks
-  with TimeoutError, and the other end is told once the partition has healed.
-* ``close`` sends what is queued, then the end: the other side hears everything, then ``on_closed(None)``.
+  wait for ``heal`` like TCP's retransmissions, for at most ``give_up_seconds``. Then the sender's end breaks with
+  TimeoutError, and the other end closes once the partition has healed.
+* ``close`` sends the queued data and then the end: the other side receives everything, then ``on_closed(None)``.
   ``abort``, a break and the death of a process end the other side with ConnectionResetError after a delay that may
-  overtake what is under way: what arrived is a prefix of what was sent.
-* Connecting takes a round trip; where nobody listens, ConnectionRefusedError comes after one. Into a partition, in
-  either direction, it is tried again after 1, 2, 4, ... seconds, and ends with TimeoutError after
-  ``give_up_seconds``.
-* To let a node vanish without a word (power cut: no reset reaches anybody), ``isolate`` it before its process is
-  killed, and ``heal`` it when it is back.
+  overtake data in flight: the received bytes are a prefix of the sent ones.
+* Connecting takes a round trip; without a listener, it ends with ConnectionRefusedError. Into a partition, in either
+  direction, it is retried after 1, 2, 4, ... seconds, and ends with TimeoutError after ``give_up_seconds``.
+* To let a node disappear without a reset (as in a power cut), ``isolate`` it before its process is killed, and
+  ``heal`` it when it is back.
 
-Everything of a dead process is silent: nothing that it sends leaves, nothing is delivered to it.
+A dead process is disconnected: nothing is sent from it or delivered to it.
 """
 
 from __future__ import annotations
@@ -46,39 +45,39 @@ Accept = Callable[[Connection], ConnectionHandler]
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 _FIRST_FREE_PORT = 40_000
 _KIND_AT = 8
-"""Where a frame has its kind."""
+"""The offset of the kind in a frame."""
 _OS_BUFFER_BYTES = 256 * 1024
-"""What the operating system takes off the sender's hands before ``unsent_bytes`` rises."""
+"""Bytes that the operating system buffers before ``unsent_bytes`` rises."""
 _UNSENT_BYTES_LOW = 64 * 1024
 _OUTSIDE = contextvars.Context()
-"""The context of what belongs to no process."""
+"""The context of code that belongs to no process."""
 
 
 def is_peer_frame(chunk: bytes) -> bool:
-    """Say whether a chunk begins with a frame between consensus peers, which may be lost, doubled or late."""
+    """Return whether a chunk begins with a frame between consensus peers, which may be lost, doubled or late."""
     return len(chunk) >= FRAME_HEADER_SIZE and chunk[_KIND_AT] == FrameKind.PEER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
-    """What one direction between two nodes does. Chances are from 0 to 1, times are seconds."""
+    """The behaviour of one direction between two nodes. Chances are from 0 to 1, times are in seconds."""
 
     delay_min: float = 0.0002
     delay_mean: float = 0.0003
-    """The mean of what comes on top of ``delay_min``, exponentially distributed."""
+    """The mean of the exponentially distributed delay in addition to ``delay_min``."""
     drop: float = 0.0
     double: float = 0.0
     reorder: float = 0.0
-    """The chance that a datagram takes ``reorder_seconds`` at most longer, and does not keep its place."""
+    """The chance that a datagram takes up to ``reorder_seconds`` longer, and does not keep its place."""
     reorder_seconds: float = 0.05
     stall: float = 0.0
-    """The chance that a chunk, and what follows it, is held up by an eighth of ``stall_seconds`` up to all of it."""
+    """The chance that a chunk, with all that follows it, is held up for 1/8 to all of ``stall_seconds``."""
     stall_seconds: float = 1.6
-    """A lost segment is sent again after TCP's timeout, 0.2 s, which doubles with each loss."""
+    """TCP retransmits a lost segment after 0.2 s, and doubles that timeout with each loss."""
     split: float = 0.0
-    """The chance that a chunk that is no datagram arrives in two pieces."""
+    """The chance that a chunk other than a datagram arrives in two pieces."""
     break_connection: float = 0.0
-    """The chance, per chunk that is no datagram, that the connection breaks instead of delivering it."""
+    """The chance, per chunk other than a datagram, that the connection breaks instead of delivering it."""
     bytes_per_second: float = 0.0
     """0 = no limit."""
 
@@ -88,7 +87,7 @@ class SimulatedNetwork:
 
     Invariants:
       * all randomness comes from ``entropy``, in the order of events
-      * chunks that are no datagrams arrive in the order in which they were sent
+      * chunks other than datagrams arrive in the order in which they were sent
     """
 
     def __init__(
@@ -101,16 +100,16 @@ class SimulatedNetwork:
         give_up_seconds: float = 60.0,
     ) -> None:
         self.options = options if options is not None else LinkOptions()
-        """Those of links that have none of their own; may be replaced at any time."""
+        """The options of links that have none of their own; may be replaced at any time."""
         self.is_datagram = is_datagram
         self.give_up_seconds = give_up_seconds
         self.loop = loop
         self.entropy = entropy if entropy is not None else loop.entropy("network")
         self.listeners: dict[str, _Listener] = {}
         self.connections: dict[int, _End] = {}
-        """Open ends by number, in the order in which they came about."""
+        """Open ends by number, in the order of their creation."""
         self.holding: dict[int, _End] = {}
-        """Ends, also closed ones, that hold something back until a partition heals."""
+        """Ends, including closed ones, with items that wait until a partition heals."""
         self._links: dict[tuple[str, str], LinkOptions] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._numbers = 0
@@ -121,14 +120,14 @@ class SimulatedNetwork:
         return NodeNetwork(self, node, (node, *_LOOPBACK_HOSTS, *hosts))
 
     def set_link(self, source: str, target: str, options: LinkOptions | None) -> None:
-        """Give the direction from ``source`` to ``target`` options of its own; None takes them away."""
+        """Give the direction from ``source`` to ``target`` its own options; None removes them."""
         if options is None:
             self._links.pop((source, target), None)
         else:
             self._links[source, target] = options
 
     def clear_links(self) -> None:
-        """Take away the options of every direction that has its own."""
+        """Remove the options of all directions."""
         self._links.clear()
 
     def link(self, source: str, target: str) -> LinkOptions:
@@ -136,13 +135,13 @@ class SimulatedNetwork:
         return self._links.get((source, target), self.options)
 
     def partition(self, source: str, target: str) -> None:
-        """Let nothing pass from ``source`` to ``target``; the other direction is another partition. Idempotent."""
+        """Block the direction from ``source`` to ``target``; the opposite one is another partition. Idempotent."""
         if source != target and (source, target) not in self._cut:
             self._cut[source, target] = None
             self.note(source, target, "!", "partition")
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """End the partitions from ``source`` to ``target``; None stands for every node. What waited goes on."""
+        """End the partitions from ``source`` to ``target``; None = every node. Waiting items are sent."""
         healed = [pair for pair in self._cut if source in (None, pair[0]) and target in (None, pair[1])]
         for pair in healed:
             del self._cut[pair]
@@ -158,28 +157,28 @@ class SimulatedNetwork:
             self.partition(other, node)
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Say whether there is a partition from ``source`` to ``target``."""
+        """Return whether there is a partition from ``source`` to ``target``."""
         return (source, target) in self._cut
 
     def break_connections(self, source: str | None = None, target: str | None = None) -> None:
-        """Break every connection between ``source`` and ``target``, whoever opened it; None stands for every node."""
+        """Break every connection between ``source`` and ``target``, in either direction; None = every node."""
         for end in list(self.connections.values()):
             ends = (end.node, end.other_node)
             if any(source in (None, one) and target in (None, other) for one, other in (ends, ends[::-1])):
                 end.break_off("a connection broke")
 
     def number(self) -> int:
-        """Return the next number: connections are named by it in the trace."""
+        """Return the next number; it names a connection in the trace."""
         self._numbers += 1
         return self._numbers
 
     def free_port(self) -> int:
-        """Return a port that nobody had before."""
+        """Return a port that has not been used before."""
         self._port += 1
         return self._port
 
     def delay(self, source: str, target: str) -> float:
-        """Draw how long the way from ``source`` to ``target`` takes."""
+        """Draw the delay from ``source`` to ``target``."""
         options = self.link(source, target)
         seconds = options.delay_min
         if options.delay_mean > 0:
@@ -192,7 +191,7 @@ class SimulatedNetwork:
 
 
 class NodeNetwork(Network):
-    """The network as one node sees it. Whoever calls owns the outcome: its process, its handlers."""
+    """The network as one node sees it. The calling process owns the connections and their handlers."""
 
     def __init__(self, network: SimulatedNetwork, node: str, hosts: Sequence[str]) -> None:
         self.node = node
@@ -216,7 +215,7 @@ class NodeNetwork(Network):
         return _Listener(self._network, self.node, bound, accept)
 
     async def connect(self, address: str, accept: Accept) -> Connection:
-        """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is aborted."""
+        """Connect; see :class:`Network`. Cancelled: the connection is aborted if it was established."""
         parse_address(address)
         network, loop = self._network, self._network.loop
         deadline = loop.time() + network.give_up_seconds
@@ -234,7 +233,7 @@ class NodeNetwork(Network):
             pause *= 2
         if listener is None:
             await asyncio.sleep(network.delay(self.node, address))
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {address}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"there is no listener on {address}")
         mine, theirs = _pair(network, self.node, listener)
         theirs.begin_soon(listener.accept)
         done: asyncio.Future[None] = loop.create_future()
@@ -285,7 +284,7 @@ class _Listener(Listener):
         self._call_off = self.process.on_death(self._stop) if self.process is not None else None
 
     async def close(self) -> None:
-        """Stop listening. Accepted connections live on."""
+        """Stop listening. Accepted connections stay open."""
         if self._call_off is not None:
             self._call_off()
         self._stop()
@@ -298,7 +297,7 @@ class _Listener(Listener):
 
 @dataclass(slots=True)
 class _Item:
-    """What travels in a stream: a chunk, or the end of it (``chunk`` is None) for ``error``."""
+    """An item of a stream: a chunk, or its end (``chunk`` is None) with ``error``."""
 
     chunk: bytes | None
     size: int
@@ -314,7 +313,7 @@ class _End(Connection):
     Invariants:
       * ``on_closed`` comes exactly once, and only if ``accept`` had returned a handler; nothing follows it
       * ``_held`` holds items only while the direction is cut
-      * ``_under_way`` counts the bytes that travel
+      * ``_under_way`` counts the bytes in flight
       * once the owner's process is dead, ``_is_over`` is true
     """
 
@@ -337,19 +336,19 @@ class _End(Connection):
         self._handler: ConnectionHandler | None = None
         self._early: list[bytes] = []
         self._is_closing = False
-        """Our side ended it: nothing is heard or sent any more."""
+        """This side ended the connection: nothing is received or sent any more."""
         self._is_over = False
         """``on_closed`` was called, or will be at once."""
         self._arrives_at = 0.0
         self._held: deque[_Item] = deque()
         self._under_way = 0
         self._between: list[bytes] | None = None
-        """Datagrams that were late and arrived inside a chunk that was split: they are heard behind it."""
+        """Late datagrams that arrived inside a split chunk; they are delivered after it."""
         self._drained: list[asyncio.Future[None]] = []
         network.connections[number] = self
         self._call_off = process.on_death(self._die) if process is not None else None
 
-    # what its user calls
+    # called by its user
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Send one chunk."""
@@ -365,19 +364,19 @@ class _End(Connection):
 
     @property
     def unsent_bytes(self) -> int:
-        """What is under way beyond the buffers of the operating system."""
+        """The bytes in flight beyond the buffers of the operating system."""
         held = sum(item.size for item in self._held)
         return max(0, self._under_way + held - _OS_BUFFER_BYTES)
 
     async def drain(self) -> None:
-        """Wait until little is unsent. Safe to cancel."""
+        """Wait until few bytes are unsent. Safe to cancel."""
         while self.unsent_bytes > _UNSENT_BYTES_LOW and not (self._is_closing or self._is_over):
             waiter = self._network.loop.create_future()
             self._drained.append(waiter)
             await waiter
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send the queued data, then close."""
         if self._is_closing or self._is_over or self._is_dead():
             return
         self._is_closing = True
@@ -390,7 +389,7 @@ class _End(Connection):
         """Close at once."""
         self._abort(None)
 
-    # what the network does
+    # called by the network
 
     def begin_soon(self, accept: Accept) -> None:
         """Begin in an event of this end's own process."""
@@ -402,7 +401,7 @@ class _End(Connection):
         self._network.loop.call_soon(begin, context=self._context())
 
     def begin(self, accept: Accept) -> None:
-        """Hand this end to ``accept``, and then what arrived before there was a handler.
+        """Hand this end to ``accept``, and then the data that arrived before there was a handler.
 
         Raises:
           ConnectionResetError: the other side has ended the connection already.
@@ -419,7 +418,7 @@ class _End(Connection):
             self._hear(chunk)
 
     def flush(self) -> None:
-        """Send what waited for a partition to heal."""
+        """Send the items that waited for a partition to heal."""
         held, self._held = self._held, deque()
         self._network.holding.pop(self._number, None)
         for item in held:
@@ -451,7 +450,7 @@ class _End(Connection):
                 self._travel_in_order(item)
 
     def _put(self, item: _Item) -> None:
-        """Send an item of the stream, in its order."""
+        """Send an item of the stream, in order."""
         network = self._network
         if network.is_cut(self.node, self.other_node):
             if not self._held:
@@ -490,7 +489,7 @@ class _End(Connection):
         return _OUTSIDE if self._process is None else self._process.context
 
     def _arrive(self, item: _Item) -> None:
-        """Take an item out of the network at the other end. Runs in the process of the other end."""
+        """Deliver an item at the other end. Runs in the process of the other end."""
         self._under_way -= item.size
         if self._drained and self.unsent_bytes <= _UNSENT_BYTES_LOW:
             self._wake()
@@ -530,7 +529,7 @@ class _End(Connection):
         self._reset_other(ConnectionResetError(errno.ECONNRESET, f"reset by {self.node}"))
 
     def _reset_other(self, error: BaseException) -> None:
-        """Let the other end break, as soon as word can reach it; until then it believes in the connection."""
+        """Break the other end as soon as the reset can reach it; until then its connection seems to be open."""
         network = self._network
         self._held.clear()
         item = _Item(None, 0, error)
@@ -548,13 +547,13 @@ class _End(Connection):
             self._reset_other(ConnectionResetError(errno.ECONNRESET, f"given up by {self.node}"))
 
     def _die(self) -> None:
-        """Follow the process into death: no callback here, a reset over there."""
+        """React to the death of the process: no callback here, and a reset of the other end."""
         if not self._is_over:
             self._leave()
             self._reset_other(ConnectionResetError(errno.ECONNRESET, f"{self.node} died"))
 
     def _finish_soon(self, error: BaseException | None) -> None:
-        """End this side in an event of its own: handlers are never called from inside a call of their own."""
+        """End this side in an event of its own, because handlers are never called from inside their own calls."""
         if not self._is_over:
             self._leave()
             self._network.loop.call_soon(self._tell, error, context=self._context())

@@ -1,8 +1,8 @@
-"""The offline replay, of the disks as they are at one instant of a run: of all machines, and of some of them.
+"""The offline replay of the disks at one instant of a run, of all machines and of some of them.
 
-A run calls it twice: when the faults stop, where members are down, recovering, reborn or half-way through a change of
-members, as the seed made them; and at the end, where all members hold the same. A directory is read as a killed process
-leaves it: all that was written is there, synced or not.
+A run calls it twice: when the faults stop, where members may be down, recovering, reborn or in the middle of a change;
+and at the end, where all members hold the same. A directory is read as a killed process leaves it: all written data is
+there, synced or not.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["replay_and_compare", "replay_and_compare_all"]
 
 
 def replay_and_compare(world: World, workload: Workload) -> int:
-    """Replay all disks, and a random choice of them; compare with what clients were told by now.
+    """Replay all disks, and a random choice of them; compare the results with the clients' answers so far.
 
     Returns:
       how many of the two replays had a majority.
 
     Raises:
-      Violation: a replay that claims a majority lacks an acknowledged record, or shows one that nobody wrote.
+      Violation: a replay that claims a majority lacks an acknowledged record, or shows one that was never written.
     """
     machines = [*world.members, *world.retired]
     entropy = world.loop.entropy("replays")
@@ -52,7 +52,7 @@ def replay_and_compare(world: World, workload: Workload) -> int:
 
 
 def replay_and_compare_all(world: World, contents: Contents) -> None:
-    """Replay the disks of all members, and of a random choice; compare with what the members hold in the end.
+    """Replay the disks of all members, and of a random choice; compare the results with the members' final contents.
 
     Raises:
       Violation: they differ, or the members are no majority.
@@ -88,13 +88,13 @@ def _names(machines: Iterable[Member]) -> str:
 
 
 def _replayed(world: World, machines: Sequence[Member]) -> Contents | None:
-    """Return what a replay of the machines' disks shows; None = it refuses them.
+    """Return the contents that a replay of the machines' disks shows; None = the replay refuses them.
 
-    It has to where they are no majority, and where one has a segment of another log. It may where one is damaged and a
-    member is not among them: what the damaged one lost may be committed, and only that member has it.
+    It has to refuse them if they are no majority, or if one has a segment of another log. It may refuse them if one is
+    damaged and a member is missing, because only that member may have the committed records that the damaged one lost.
 
     Raises:
-      Violation: it shows something although a segment is another log's.
+      Violation: it accepts a segment of another log.
     """
     disk = SimulatedDisk("replay")
     disk.volume = Volume.joined(machine.disk.volume for machine in machines)

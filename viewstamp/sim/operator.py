@@ -1,4 +1,4 @@
-"""Who operates the cluster: adds machines, removes and replaces members, moves the leadership, one thing at a time."""
+"""Operates the cluster: adds machines, removes and replaces members, transfers the leadership, one task at a time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Operator"]
 _VOTERS_MAX = 5
 _TRY_SECONDS = 0.2
 _REMOVED_SECONDS = 1.0
-"""How long, in the mean, a removed node goes on running before somebody stops it."""
+"""The mean time for which a removed node still runs before it is stopped."""
 
 
 class Operator:
-    """Carries out what it is told, and refuses while it has something to do.
+    """Carries out one task at a time, and ignores requests meanwhile.
 
     Invariants:
-      * a machine that is no member and is not about to be one is retired, at the latest in the end
+      * a machine that is neither a member nor about to be one is retired, at the latest at the end
     """
 
     def __init__(self, world: World, entropy: random.Random) -> None:
@@ -39,7 +39,7 @@ class Operator:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is to be done, and every machine left is a member."""
+        """Whether there is no task, and every machine left is a member."""
         return self._task is None or self._task.done()
 
     def change(self, member: Member) -> None:
@@ -48,18 +48,18 @@ class Operator:
         self._begin(lambda client: self._change(client, kind, member))
 
     def transfer(self, member: Member) -> None:
-        """Begin to have ``member`` lead."""
+        """Begin to transfer the leadership to ``member``."""
         self._begin(lambda client: self._transfer(client, member))
 
     def finish(self) -> None:
-        """Begin to bring what it began to an end: no change is under way, and who is no member is retired."""
+        """Begin to finish all tasks: no change is in progress, and machines that are not members are retired."""
         waited = self._task
         if waited is None:
             return
 
         async def end(_: Client) -> None:
             await asyncio.wait([waited])
-            async with self._client() as client:  # Of the machines of now: all those of before may be gone.
+            async with self._client() as client:  # Use the present machines, because all earlier ones may be gone.
                 while True:
                     if await self._has_settled(client):
                         return
@@ -90,7 +90,7 @@ class Operator:
             options=ClientOptions(timeout=2.0),
         )
 
-    # -- What it does ----------------------------------------------------------------------------------------
+    # -- Tasks -----------------------------------------------------------------------------------------------
 
     async def _transfer(self, client: Client, member: Member) -> None:
         try:
@@ -99,7 +99,7 @@ class Operator:
             self._note(f"no transfer to {member.id}: {error}")
 
     async def _change(self, client: Client, kind: str, member: Member) -> None:
-        """Try one change until it is made, or cannot be; then stop whoever is no member any more."""
+        """Try one change until it is made or is impossible; then stop the machines that are no longer members."""
         members = await self._members(client)
         if members is None or members.is_changing:
             return
@@ -127,7 +127,7 @@ class Operator:
         self._world.damages.settle()
 
     async def _try(self, client: Client, kind: str, member: Member, newcomer: Member | None) -> bool:
-        """Ask for a change until the answer is sure; say whether it is."""
+        """Request a change until its outcome is certain; return whether it is."""
         self._note(f"{kind} {member.id} {newcomer.id if newcomer is not None else ''}")
         for _ in range(10):
             try:
@@ -152,7 +152,7 @@ class Operator:
             return None
 
     def _retire(self) -> None:
-        """Stop the machines that are no members, of a membership that is committed and not half-way."""
+        """Stop the machines that are not members, if the newest membership is committed and not joint."""
         membership = self._world.disks.membership
         if membership is None or membership.is_joint:
             return
@@ -163,7 +163,7 @@ class Operator:
                 self._world.retire(member)
 
     async def _has_settled(self, client: Client) -> bool:
-        """Say whether nobody changes anything any more; what was half done is taken back."""
+        """Return whether no change is in progress; an unfinished one is cancelled."""
         members = await self._members(client)
         if members is None:
             return False

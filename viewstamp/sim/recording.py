@@ -1,9 +1,9 @@
-"""A power cut for real nodes: record what they do to a real disk, then rebuild what a cut may have left of it.
+"""A power cut for real nodes: records their operations on a real disk, then rebuilds what a cut may leave.
 
-``kill -9`` of a real process proves little about durability: the system keeps every byte that was written. So
-:class:`RecordingDisk` stands between real nodes and the real disk and records every change and every sync, of all
-nodes of this process, in one order; ``rebuild`` then writes the directory as it may stand after the power failed at
-any of these operations, by the very rules of :mod:`viewstamp.sim.volume`::
+``kill -9`` of a real process proves little about durability, because the system keeps every written byte. So
+:class:`RecordingDisk` stands between real nodes and the real disk and records every change and every sync, of all nodes
+of this process, in one order; ``rebuild`` then writes the directory as it may be after a power failure at any of these
+operations, by the rules of :mod:`viewstamp.sim.volume`::
 
     recording = Recording("/tmp/cluster")                       # below it, all nodes' data directories
     disk = recording.disk(RealDisk())                           # one for each node, or one for all
@@ -11,12 +11,12 @@ any of these operations, by the very rules of :mod:`viewstamp.sim.volume`::
     recording.mark(receipt)
     marks = rebuild(recording, cut_at, random.Random(seed), "/tmp/after")    # the receipts given before the cut
 
-The order is what makes the proof sound: an operation is recorded *after* the disk has done it, and a sync that is
-recorded covers only what had been recorded when it began. So what counts as durable here was durable there, and
-whoever was told of it was told, and ``mark`` called, later. Operations on names hold the order's lock while they are
-done, so that no other thread can use a name before it is in the recording.
+The order makes the proof sound: an operation is recorded *after* the disk has done it, and a recorded sync covers only
+operations that were recorded before it began. So data that counts as durable here was durable on the disk before its
+acknowledgement was sent and ``mark`` called. Operations on names hold the recording's lock while they run, so that no
+other thread can use a name before it is in the recording.
 
-What fails is not recorded: nodes that see an error of the disk stop, and are no subject for this.
+Failed operations are not recorded, because nodes stop at an error of the disk, and are no subject for this test.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ __all__ = ["DiskOperation", "OperationKind", "Playback", "Recording", "Recording
 
 _ZEROS = bytes(1024 * 1024)
 _HOLE_BYTES = 64 * 1024
-"""Runs of zeros of this length are left out of rebuilt files: most of a prepared segment is one."""
+"""Runs of zeros of this length are left out of rebuilt files; most of a prepared segment is one."""
 
 
 @fast_members
 class OperationKind(IntEnum):
-    """What was done."""
+    """The kind of an operation."""
 
     OPEN = 1
     CREATE = 2
     WRITE = 3
     TRUNCATE = 4
     SYNC_BEGINS = 5
-    """A sync of any kind was asked for; it covers what was recorded before this."""
+    """A sync of any kind was requested; it covers the operations that were recorded before this."""
     SYNC = 6
     SYNC_DATA = 7
     SYNC_DIRECTORY = 8
@@ -74,7 +74,7 @@ class DiskOperation(NamedTuple):
     at: int = 0
     """WRITE: the offset; TRUNCATE: the size; syncs: the number of their SYNC_BEGINS; MARK: the number of the event."""
     data: bytes | tuple[int, int] | int = 0
-    """WRITE: the bytes, or where they stand in the data file (offset, size), or how many zeros they are."""
+    """WRITE: the bytes, or their place in the data file (offset, size), or a number of zeros."""
     target: str = ""
     """RENAME: the new name."""
 
@@ -84,36 +84,36 @@ class Recording:
 
     Invariants:
       * operation number n is ``operations[n]``; the list only grows
-      * whatever a sync covers has a smaller number than its SYNC_BEGINS
+      * every operation that a sync covers has a smaller number than its SYNC_BEGINS
     """
 
     def __init__(self, root: str, *, data_file: bool = False) -> None:
-        """Begin with what stands below ``root`` now, as durable.
+        """Begin with the present contents below ``root``, as durable.
 
         ``data_file``: keep written bytes in an unnamed temporary file, not in memory.
         """
         self.root = os.path.abspath(root)
         self.operations: list[DiskOperation] = []
         self.lock = threading.Lock()
-        """Held by operations on names while they are done, by all others only while they are recorded."""
+        """Held by operations on names while they run, and by all others only while they are recorded."""
         self.initial = _read_tree(self.root)
         self._events: list[object] = []
         self._handles = 0
         self._file: BinaryIO | None = None
         self._file_size = 0
         if data_file:
-            # It lives as long as the recording; ``close`` is the end of both.
+            # The file lives as long as the recording; ``close`` ends both.
             self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __len__(self) -> int:
         return len(self.operations)
 
     def disk(self, disk: Disk) -> RecordingDisk:
-        """Return a disk that does what ``disk`` does, and records it."""
+        """Return a disk that forwards to ``disk`` and records."""
         return RecordingDisk(disk, self)
 
     def mark(self, event: object) -> int:
-        """Record that ``event`` has happened, such as an acknowledgement; return the number of the operation."""
+        """Record an event, such as an acknowledgement; return the number of the operation."""
         with self.lock:
             self._events.append(event)
             return self.add(DiskOperation(OperationKind.MARK, "", at=len(self._events) - 1))
@@ -137,17 +137,17 @@ class Recording:
             self.add(DiskOperation(OperationKind.WRITE, path, handle, offset, kept))
 
     def note(self, kind: OperationKind, path: str, handle: int = 0, at: int = 0) -> int:
-        """Record an operation that is done; return its number."""
+        """Record a completed operation; return its number."""
         with self.lock:
             return self.add(DiskOperation(kind, path, handle, at))
 
     def add(self, operation: DiskOperation) -> int:
-        """Record an operation; for callers that hold ``lock``."""
+        """Record an operation. The caller holds ``lock``."""
         self.operations.append(operation)
         return len(self.operations) - 1
 
     def new_handle(self) -> int:
-        """Return a number for a file that is being opened; for callers that hold ``lock``."""
+        """Return a number for a file that is being opened. The caller holds ``lock``."""
         self._handles += 1
         return self._handles
 
@@ -157,20 +157,20 @@ class Recording:
             return bytes(operation.data)
         if isinstance(operation.data, bytes):
             return operation.data
-        assert self._file is not None, "only a recording with a data file holds places in it"
+        assert self._file is not None, "only a recording with a data file refers to places in it"
         offset, size = operation.data
         with self.lock:
             self._file.seek(offset)
             return self._file.read(size)
 
     def close(self) -> None:
-        """Let go of the data file. Idempotent."""
+        """Close the data file. Idempotent."""
         if self._file is not None:
             self._file.close()
 
 
 class RecordingDisk(ForwardingDisk):
-    """A disk that records. Everything that cannot change what survives is passed on untouched."""
+    """A disk that records. Calls that cannot change the durable state are forwarded untouched."""
 
     def __init__(self, disk: Disk, recording: Recording) -> None:
         super().__init__(disk)
@@ -186,7 +186,10 @@ class RecordingDisk(ForwardingDisk):
         return _RecordingFile(file, recording, handle)
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
-        """Open, and give the file a number. The lock cannot be held meanwhile: the caller waits for its own name."""
+        """Open, and give the file a number.
+
+        The lock cannot be held meanwhile; the caller waits before it uses the name.
+        """
         opened: list[AsyncFile] = []
 
         async def work() -> None:
@@ -262,7 +265,7 @@ class _RecordingFile(ForwardingFile):
 
 
 class _RecordingAsyncFile(ForwardingAsyncFile):
-    """Every call runs to its end and is recorded, even where it is cancelled."""
+    """Every call runs to its end and is recorded, even if it is cancelled."""
 
     def __init__(self, file: AsyncFile, recording: Recording, handle: int) -> None:
         super().__init__(file)
@@ -291,10 +294,10 @@ class _RecordingAsyncFile(ForwardingAsyncFile):
 
 
 class Playback:
-    """Goes through a recording, and stops where the power is to fail. Cheaper than ``rebuild`` for many cuts.
+    """Replays a recording up to the moment of a power failure. Cheaper than ``rebuild`` for many cuts.
 
     Invariants:
-      * everything before operation ``at`` has been done to ``volume``, nothing after it
+      * every operation before number ``at`` has been done to ``volume``, none after it
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -303,10 +306,10 @@ class Playback:
         self._recording = recording
         self._files: dict[int, Inode] = {}
         self._cursors: dict[int, int] = {}
-        """What a sync covers, by the number of its SYNC_BEGINS."""
+        """The last covered change of a sync, by the number of its SYNC_BEGINS."""
 
     def advance(self, cut_at: int) -> None:
-        """Do every operation before number ``cut_at``, which is not before the last one asked for."""
+        """Do every operation before number ``cut_at``, which must not be less than in the last call."""
         operations = self._recording.operations
         assert self.at <= cut_at <= len(operations), f"at {self.at}, cut at {cut_at} of {len(operations)}"
         while self.at < cut_at:
@@ -314,11 +317,11 @@ class Playback:
             self.at += 1
 
     def image(self, entropy: random.Random) -> VolumeImage:
-        """Return what the power cut may leave; may be asked for any number of times."""
+        """Return what the power cut may leave; may be called any number of times."""
         return self.volume.after_cut(entropy)
 
     def write(self, entropy: random.Random, directory: str) -> list[object]:
-        """Write what the power cut may leave, into ``directory`` in place of the root; return the earlier marks."""
+        """Write what the power cut may leave into ``directory``, in place of the root; return the earlier marks."""
         _write_tree(self.image(entropy), self._recording.root, directory)
         return self._recording.marks(self.at)
 
@@ -329,7 +332,7 @@ class Playback:
             case OperationKind.OPEN:
                 self._files[handle] = volume.find(path)
             case OperationKind.CREATE:
-                # The directory may have been made by somebody else, before there was a disk to record it.
+                # The directory may have been made before there was a disk to record it.
                 volume.make_directory(os.path.dirname(path))
                 self._files[handle] = volume.create(path)
             case OperationKind.WRITE:
@@ -355,7 +358,7 @@ class Playback:
 
 
 def rebuild(recording: Recording, cut_at: int, entropy: random.Random, directory: str) -> list[object]:
-    """Write into ``directory`` what may stand below the root after the power failed before operation ``cut_at``.
+    """Write into ``directory`` what may be left below the root by a power failure before operation ``cut_at``.
 
     ``directory`` is made, and must be empty if it exists. Returns the events marked before the cut. Blocks.
     """

@@ -1,4 +1,4 @@
-"""One seed, from its swarm to the verdict."""
+"""Runs one seed, from its swarm to the verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["SeedVerdict", "run_seed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedVerdict:
-    """What a run came to. ``invariant`` is empty where nothing was violated; ``digest`` is the trace's."""
+    """The result of a run. ``invariant`` is empty if nothing was violated; ``digest`` is the trace's."""
 
     seed: int
     steps: int | None
@@ -36,11 +36,11 @@ class SeedVerdict:
     appends: int
     acknowledged: int
     commits: int
-    """Batches of sinks of which somebody was told that they are committed."""
+    """Batches of sinks that were acknowledged as committed."""
     operations: int
-    """What stands in the history that was judged for linearizability ..."""
+    """Number of operations in the history that was judged for linearizability ..."""
     is_judged: bool
-    """... and whether there was a verdict on all of it: it may take for ever."""
+    """... and whether all of it was judged, which may take too long."""
     faults: dict[str, int]
     digest: str
     invariant: str = ""
@@ -49,7 +49,7 @@ class SeedVerdict:
 
     @property
     def command(self) -> str:
-        """The one command that repeats the run."""
+        """The command that repeats the run."""
         return f"viewstamp sim run --seed {self.seed}" + (f" --steps {self.steps}" if self.steps else "")
 
 
@@ -60,13 +60,13 @@ def run_seed(
     steps: int | None = None,
     sink: Callable[[str], None] | None = None,
 ) -> SeedVerdict:
-    """Run one seed to its verdict. Never raises for what the product does wrong.
+    """Run one seed to its verdict. Does not raise for errors of the product.
 
     Args:
       seed: decides everything.
       swarm: the settings of the run; None = drawn from the seed.
-      steps: end faults and work after so many events, if the swarm does not end them before.
-      sink: hears every line of the trace.
+      steps: end faults and work after this number of events, if the swarm does not end them before.
+      sink: called with every line of the trace.
     """
     if swarm is None:
         swarm = draw_swarm(SimulatedLoop(seed).entropy("swarm"))
@@ -102,7 +102,7 @@ def run_seed(
 
 
 def _run(world: World, workload: Workload, faults: Faults, steps: int | None) -> bool:
-    """Run a world to its end and check it; return whether there was a verdict on all of the history."""
+    """Run a world to its end and check it; return whether all of the history was judged."""
     loop = world.loop
     for member in world.members:
         world.bring_up(member)
@@ -116,7 +116,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     world.calm()
     workload.stop()
     faults.operator.finish()
-    # A session of which acknowledged batches are gone cannot go on, so its client waits for ever.
+    # A session whose acknowledged batches are gone cannot go on, so its client waits for ever.
     check_liveness(world, lambda: is_lossy or (workload.is_done and faults.operator.is_done))
     check_advances(world)
     loop.check()
@@ -125,7 +125,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     check_states({member.id: member.machine for member in world.members})
     replay_and_compare_all(world, next(iter(contents.values())))
     if is_lossy:
-        return True  # What a client was told may be gone, so there is no history to judge.
+        return True  # Acknowledged records may be gone, so there is no history to judge.
     kept = next(iter(contents.values()))
     for topic, held in kept.items():
         for position, (value, time) in enumerate(zip(held.values, held.times, strict=True), held.first):
@@ -145,7 +145,7 @@ def _where(error: BaseException) -> str:
 
 
 def _check_history(history: Sequence[Operation]) -> bool:
-    """Judge the clients' history; return whether there was a verdict on all of it."""
+    """Judge the clients' history; return whether all of it was judged."""
     judgement = judge(history, Log())
     if judgement.answer is Answer.VIOLATED:
         raise Violation("Linearizable", f"{judgement.partition}: {judgement.detail}")

@@ -1,9 +1,9 @@
-"""What writes to sinks in a simulated world, as Spark does, and the record of it: the history that a checker judges.
+"""Drivers that write to sinks in a simulated world, as Spark does, with a record that a checker judges.
 
-A *driver* writes numbered batches, each by several tasks, and then commits it. What a batch holds is fixed by a plan
-before the first driver begins it; how it is divided into tasks each driver draws anew. Drivers are killed between any
-two steps and followed by another one, which begins at the batch that the checkpoint names and does not know whether
-it was committed; or they go on beside the one that follows. Now and then the one that follows is another owner.
+A *driver* writes numbered batches, each by several tasks, and then commits each. A plan fixes the contents of a batch
+before the first driver begins it; each driver draws its division into tasks anew. Drivers are killed between any two
+steps, and followed by another one, which begins at the batch that the checkpoint names and does not know whether that
+was committed. Or they continue beside their successor. From time to time the successor is another owner.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = ["Commit", "SinkBatch", "SinkWorkload", "TaskAttempt"]
 
 ResultT = TypeVar("ResultT")
 _TRIES_MAX = 6
-"""So often a driver tries to write a batch; then it gives up, and another one follows."""
+"""Attempts of a driver at a batch; then it gives up, and another driver follows."""
 _LAST_TRIES_MAX = 1000
 _PADDING_MAX = 1000
 _READ_SECONDS = 15.0
-"""How long, once all is calm, a topic may not be readable."""
+"""Seconds for which a topic may be unreadable once all faults are over."""
 _DEATH = 0.1
-"""How often a driver dies around a COMMIT, of which the next one then does not know."""
+"""The chance that a driver dies around a COMMIT, whose outcome its successor then does not know."""
 
 
 class TaskFailedError(Exception):
@@ -58,7 +58,7 @@ class TaskFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """Which batch: ``number`` means something for one owner of one sink only."""
+    """A batch; ``number`` is unique only for one owner of one sink."""
 
     sink: str
     owner: str
@@ -67,7 +67,7 @@ class SinkBatch:
 
 @dataclass(slots=True)
 class TaskAttempt:
-    """What one task has staged for a batch: (topic, value) in its order."""
+    """The records that one task has staged for a batch: (topic, value) in order."""
 
     batch: SinkBatch
     name: str
@@ -76,10 +76,10 @@ class TaskAttempt:
 
 @dataclass(slots=True)
 class Commit:
-    """One COMMIT that a driver asked for: what it named, in its order, and what it was told.
+    """One COMMIT of a driver: the attempts that it named, in order, and the answer.
 
-    ``size`` is how many records the whole batch has, ``after`` by topic the highest position that was acknowledged to
-    anybody before. ``called`` and ``returned`` are times of the history, infinite = there was no answer.
+    ``size`` is the number of records of the whole batch, ``after`` by topic the highest position that was acknowledged
+    to any client before. ``called`` and ``returned`` are times of the history, infinite = there was no answer.
     """
 
     batch: SinkBatch
@@ -92,13 +92,13 @@ class Commit:
     returned: float = math.inf
 
     def records_of(self, topic: str) -> list[bytes]:
-        """Return the values that the topic gets by it, in their order."""
+        """Return the values that the topic gets from it, in order."""
         return [value for attempt in self.attempts for into, value in attempt.records if into == topic]
 
 
 @dataclass(slots=True)
 class _Checkpoint:
-    """What outlives the drivers of a sink: who owns it, and the batch with which the next driver begins."""
+    """The state of a sink that outlives its drivers: the owner, and the batch with which the next driver begins."""
 
     owner: str
     next_batch: int = 0
@@ -109,16 +109,16 @@ class SinkWorkload:
 
     Invariants:
       * values are unique, and each belongs to one attempt
-      * a commit is PENDING only while its driver waits, or where the driver was killed
+      * a commit is PENDING only while its driver waits, or if the driver was killed
     """
 
     def __init__(self, cluster: Cluster, topics: Topics) -> None:
         self.attempts: list[TaskAttempt] = []
         self.commits: list[Commit] = []
         self.known: dict[SinkBatch, list[SinkCommit]] = {}
-        """What writers were told of batches that were committed already when they began."""
+        """The answers to writers about batches that were already committed when they began."""
         self.left: dict[str, SinkInfo] = {}
-        """By sink: what was said of it after the last commit."""
+        """By sink: its status after the last commit."""
         self.cluster = cluster
         self.topics = topics
         self._over: asyncio.Future[None] = cluster.loop.create_future()
@@ -136,12 +136,12 @@ class SinkWorkload:
             self._spawn(process("r0"), self._run_reader(supervisors))
 
     def stop(self) -> None:
-        """Have every driver end after its present batch, and then one more write one more batch to each sink."""
+        """Let every driver end after its present batch, and then let one more write one more batch to each sink."""
         self._over.set_result(None)
 
     @property
     def is_over(self) -> bool:
-        """Whether drivers are to end."""
+        """Whether drivers shall end."""
         return self._over.done()
 
     @property
@@ -169,7 +169,7 @@ class SinkWorkload:
         )
 
     async def _supervise(self, sink: str) -> None:
-        """Run one driver after the other; kill each, or leave it behind alive."""
+        """Run one driver after another; kill each, or leave it running."""
         entropy = self.cluster.loop.entropy(f"supervisor {sink}")
         checkpoint = _Checkpoint("o0")
         gone: list[asyncio.Future[None]] = []
@@ -187,13 +187,13 @@ class SinkWorkload:
             await asyncio.wait(gone)
         while sink not in self.left:
             await self._start_driver(sink, checkpoint, is_last=True)[1]
-            # An owner that was late took the sink over from the one that the checkpoint names.
+            # A late owner took the sink over from the one that the checkpoint names.
             checkpoint = _Checkpoint("last")
 
     def _start_driver(
         self, sink: str, checkpoint: _Checkpoint, *, is_last: bool = False
     ) -> tuple[SimulatedProcess, asyncio.Future[None]]:
-        """Start a driver; return its process, and what is done when it has ended or was killed."""
+        """Start a driver; return its process, and a future that is done when it has ended or was killed."""
         self._drivers += 1
         name = f"d{self._drivers}"
         process = self.cluster.loop.process(name)
@@ -209,7 +209,7 @@ class SinkWorkload:
         return process, end
 
     async def _run_reader(self, supervisors: list[asyncio.Task[None]]) -> None:
-        """Read the topics again and again, each from where the last pass ended; at the end all that there is."""
+        """Read the topics again and again, each from the end of the last pass; at the end read everything."""
         entropy = self.cluster.loop.entropy("reader")
         topics = self.topics.names
         reader = _Reader(self._client("r0"), self.topics, self.cluster.loop)
@@ -226,16 +226,16 @@ class SinkWorkload:
                     await reader.read_all(topic, member, is_there=self._is_there)
 
     def _is_there(self, node: str | None) -> bool:
-        """Say whether a node has not been retired meanwhile; nobody in particular always is."""
+        """Return whether a node has not been retired meanwhile; true for None."""
         return node is None or any(member.name == node for member in self.cluster.members)
 
     def _somebody(self, entropy: random.Random) -> str | None:
-        """Choose a member to be read of, or (None) nobody in particular."""
+        """Choose a member to read from, or None for a linearizable read."""
         return entropy.choice([None, *(member.name for member in self.cluster.members)])
 
 
 class _Reader:
-    """Reads topics on from where it was."""
+    """Reads topics, each from where it stopped."""
 
     def __init__(self, client: Client, topics: Topics, loop: SimulatedLoop) -> None:
         self.client = client
@@ -246,7 +246,7 @@ class _Reader:
         self._following: dict[str, int] = {}
 
     async def read(self, topic: str, node: str | None, *, back: int) -> bool:
-        """Read from ``back`` positions before the next one on, as a member has it, or (None) linearizably.
+        """Read from ``back`` positions before the next one on, as ``node`` has it, or linearizably if it is None.
 
         Return whether the end was reached.
         """
@@ -266,18 +266,18 @@ class _Reader:
         except RequestError:
             if node is None:
                 raise
-            return False  # It is no member yet, or no longer.
+            return False  # It is not a member yet, or no longer.
         return True
 
     async def trim(self, topic: str, back: int) -> None:
-        """Let go of what was read, but for the last ``back`` records."""
+        """Trim the records that were read, except the last ``back``."""
         position = self._following.get(topic, 1) - back
         if position > 1:
             with contextlib.suppress(*PASSING):
                 await self.client.trim_topic(topic, position)
 
     async def read_all(self, topic: str, node: str | None, *, is_there: Callable[[str | None], bool]) -> None:
-        """Read all that the topic keeps, in a calm world. Raises Violation where that goes wrong again and again."""
+        """Read all that the topic keeps, after all faults. Raises Violation if that fails again and again."""
         end = self._loop.time() + _READ_SECONDS
         while is_there(node) and not await self.read(topic, node, back=1 << 62):
             if self._loop.time() > end:
@@ -286,7 +286,7 @@ class _Reader:
 
 
 class _Driver:
-    """One run: it writes batch after batch until it is told to end, is fenced, or gives up."""
+    """One run: writes batch after batch until it is stopped, is fenced, or gives up."""
 
     def __init__(
         self,
@@ -318,10 +318,13 @@ class _Driver:
         self._entropy = record.cluster.loop.entropy(f"driver {run}")
         self._begun = 0
         self._strays: list[asyncio.Task[tuple[TaskAttempt, Sealed | SinkCommit]]] = []
-        """Tasks that were taken for lost, and go on."""
+        """Tasks that were taken for lost, and continue."""
 
     async def run(self) -> None:
-        """Write batches from the checkpoint's on; the last driver of a sink writes one, whatever it takes."""
+        """Write batches from the checkpoint's on.
+
+        The last driver of a sink writes one, however often it has to retry.
+        """
         async with self._client:
             for topic in self._record.topics.names:
                 await self._record.topics.create(self._client, topic)
@@ -352,7 +355,7 @@ class _Driver:
                 await asyncio.sleep(0.1)
 
     async def _write(self, batch: SinkBatch) -> None:
-        """Write one batch: all of it again wherever something fails."""
+        """Write one batch; all of it again after any failure."""
         for _ in range(_LAST_TRIES_MAX if self._is_last else _TRIES_MAX):
             try:
                 await self._try(batch)
@@ -362,7 +365,7 @@ class _Driver:
                 await self._rest(0.2)
             else:
                 if self._entropy.random() < 0.2:
-                    # As Spark does when what came behind its COMMIT failed; then it ends.
+                    # Spark does so when a step after its COMMIT failed; then the driver ends.
                     await self._abort(batch)
                     if self._maybe_die(0.0, chance=0.5):
                         await self._rest()
@@ -381,7 +384,7 @@ class _Driver:
         raise TaskFailedError
 
     def _plan(self, batch: SinkBatch) -> list[tuple[str, int, int]]:
-        """Return what the batch holds, whoever writes it: topic, number and padding of each record."""
+        """Return the contents of the batch for all of its writers: topic, number and padding of each record."""
         entropy = self._cluster.loop.entropy(f"plan {batch.sink} {batch.owner} {batch.number}")
         padding = min(self._swarm.value_bytes_max, _PADDING_MAX)
         return [
@@ -390,7 +393,7 @@ class _Driver:
         ]
 
     def _divide(self, batch: SinkBatch) -> list[list[tuple[str, int, int]]]:
-        """Divide the batch's plan into parts, each for one task, in an order of their own."""
+        """Divide the batch's plan into parts, one for each task, each in its own order."""
         parts: list[list[tuple[str, int, int]]] = [[] for _ in range(self._entropy.randint(1, self._swarm.sink_tasks))]
         for record in self._plan(batch):
             self._entropy.choice(parts).append(record)
@@ -399,7 +402,7 @@ class _Driver:
     async def _run_task(
         self, batch: SinkBatch, part: list[tuple[str, int, int]]
     ) -> tuple[TaskAttempt, Sealed | SinkCommit]:
-        """Have a part written; where its task fails, or is taken for lost, by another task under another name."""
+        """Let a task write a part; if it fails or is taken for lost, start another one under another name."""
         for _ in range(4):
             task = asyncio.ensure_future(self._stage(batch, part))
             if self._entropy.random() < 0.1:
@@ -446,7 +449,7 @@ class _Driver:
         return attempt, sealed
 
     def _may_be_too_much(self, batch: SinkBatch) -> bool:
-        """Say whether the attempts at a batch, with those that were given up, come near what may be staged."""
+        """Return whether the attempts at a batch, including abandoned ones, come near the limit for staged bytes."""
         attempts = (attempt for attempt in self._record.attempts if attempt.batch == batch)
         return 2 * sum(len(value) for each in attempts for _, value in each.records) > self._swarm.staged_bytes_max
 
@@ -464,7 +467,7 @@ class _Driver:
         try:
             answer = await self._sink.commit(batch.number, sealed)
         except (OutcomeUnknownError, FencedError) as error:
-            # Fenced: it may have been committed before that, by a copy whose answer was lost.
+            # Fenced: a copy whose answer was lost may have committed it before.
             commit.fate = Fate.UNKNOWN
             if isinstance(error, FencedError):
                 raise
@@ -482,14 +485,14 @@ class _Driver:
         return True
 
     async def _abort(self, batch: SinkBatch) -> None:
-        """Abort, as Spark does whatever has become of the commit."""
+        """Abort, as Spark does whatever the outcome of the commit."""
         try:
             await self._sink.abort(batch.number)
         except PASSING:
             return
 
     def _maybe_die(self, seconds: float, *, chance: float = _DEATH) -> bool:
-        """Have the driver killed, perhaps, after so many seconds, unless drivers are to end."""
+        """Kill the driver with a chance, after ``seconds``, unless drivers shall end."""
 
         def die() -> None:
             if not self._record.is_over:
@@ -501,18 +504,18 @@ class _Driver:
         return dies
 
     async def _rest(self, seconds: float = 0.0) -> None:
-        """Wait: for about so many seconds, or for as long as a step takes."""
+        """Wait about ``seconds``, or the duration of a step."""
         await asyncio.sleep(self._entropy.expovariate(1 / (seconds or self._swarm.step_seconds)))
 
     async def _step(self) -> None:
-        """Go on after a moment, or fail."""
+        """Continue after a moment, or fail."""
         await self._rest()
         if self._entropy.random() < 0.02:
             raise TaskFailedError
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
-    """Await all of them, also where some fail; then raise the first error."""
+    """Await all of them, even if some fail; then raise the first error."""
     results = await asyncio.gather(*works, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

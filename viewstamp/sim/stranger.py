@@ -1,14 +1,14 @@
-"""The one who is no member: a process that connects to a member and sends whatever a forger could make up.
+"""A process outside the group that connects to a member and sends arbitrary forged messages.
 
-It knows everything that the members show to anybody: ids, addresses, terms, ends of logs. It does not know the
-incarnation of a member that belongs to the group now, since with that it would pass for that member: nothing but
-authentication could tell the two apart. And it leaves newcomers alone, which believe the first group that they meet.
+It has everything that the members show to any peer: ids, addresses, terms, ends of logs. It does not have the
+incarnation of a present member, because with that only authentication could distinguish it from the member. And it does
+not attack newcomers, which accept the first group that they meet.
 
-| it calls itself | what is refused |
+| its name | the refused frame |
 | --- | --- |
-| a node that nobody knows, with and without `~` in its name | each consensus message |
+| an unknown node, with and without `~` in its name | each consensus message |
 | a member, with another incarnation | its HELLO |
-| a member that was removed, with the incarnation that it had | each consensus message, where the removal is known |
+| a removed member, with its former incarnation | each consensus message, where the removal is known |
 | a member that lost its disk, while that disk answers | its JOIN |
 """
 
@@ -49,10 +49,10 @@ from viewstamp.wire.requests import AskToJoin
 __all__ = ["FORGERIES", "Stranger", "can_be_attacked"]
 
 _ADDRESS = "127.0.0.1:6999"
-"""Where it says that it listens. Nobody does."""
+"""Its advertised address, on which there is no listener."""
 _INCARNATION = "feedfacefeedface"
 _LEAPS = (0, 1, 5, 1 << 33, 1 << 61, (1 << 62) - 2)
-"""How far above the member's own term the terms of forged messages are."""
+"""How far the terms of forged messages are above the member's own term."""
 
 
 def _append(core: Core, head: dict[str, Any], entropy: random.Random) -> Message:
@@ -115,11 +115,11 @@ FORGERIES: dict[str, Callable[[Core, dict[str, Any], random.Random], Message]] =
     "read-index": lambda core, head, _: ReadIndexResponse(**head, token=1, index=core.log.end),
     "timeout-now": lambda core, head, _: TimeoutNow(**head),
 }
-"""What is forged, by the word that the trace shows."""
+"""The forged messages, by the words that the trace shows."""
 
 
 def can_be_attacked(member: Member) -> bool:
-    """Return whether the member runs and a committed record names its disk: until then it believes whom it meets."""
+    """Return whether the member runs and a committed record names its disk; until then it accepts any group."""
     node = member.node if member.is_up else None
     if node is None or node.replica is None:
         return False
@@ -128,7 +128,7 @@ def can_be_attacked(member: Member) -> bool:
 
 
 class Stranger:
-    """Attacks one member after the other; each attack is one connection."""
+    """Attacks one member after another; each attack is one connection."""
 
     def __init__(self, cluster: Cluster, entropy: random.Random) -> None:
         self._cluster = cluster
@@ -137,7 +137,7 @@ class Stranger:
         self._process = cluster.loop.process("stranger")
 
     def attack(self, member: Member) -> None:
-        """Begin to attack ``member``, if it can be told what to believe no more."""
+        """Begin to attack ``member``, if it no longer accepts any group."""
         if can_be_attacked(member):
             name, incarnation = self._entropy.choice(self._names(member))
             self._process.spawn(self._attack(member, name, incarnation))
@@ -178,9 +178,10 @@ class Stranger:
         return encode_message(FORGERIES[word](core, head, self._entropy))
 
     def _reborn(self, core: Core) -> str:
-        """Return how a member would be called whose disk is lost, of one that answered this leader a moment ago.
+        """Return the id of a reborn member whose old disk answered this leader a moment ago.
 
-        Of one that does not answer it would be believed, as the node itself would be: see ``docs/operating.md``.
+        For a member that does not answer, the forgery would succeed, as a JOIN of the node itself would: see
+        ``docs/operating.md``.
         """
         timeout = core.options.election_timeout_ticks
         progress = core.state.progress if isinstance(core.state, Leading) else {}
@@ -189,13 +190,13 @@ class Stranger:
 
 
 def _core(member: Member) -> Core:
-    assert member.node is not None, "it can be attacked"
-    assert member.node.replica is not None, "it can be attacked"
+    assert member.node is not None, "only members that can be attacked are chosen"
+    assert member.node.replica is not None, "only members that can be attacked are chosen"
     return member.node.replica.raft.core
 
 
 class _Session:
-    """The stranger's end of a connection: it does not care what it is told."""
+    """The stranger's end of a connection; it ignores all answers."""
 
     def __init__(self, connection: Connection) -> None:
         self._decoder = FrameDecoder()

@@ -1,7 +1,7 @@
-"""What one seed decides before the run begins: the size of the cluster, the pace, and the mix of faults.
+"""The settings that a seed decides before the run: the size of the cluster, the pace, and the mix of faults.
 
-Each seed leaves most kinds of faults out altogether (swarm testing): a bug that needs two rare things at once is
-found sooner where nothing else disturbs them.
+Each seed leaves most kinds of faults out altogether (swarm testing), because a bug that needs two rare events together
+is found sooner when other faults do not disturb them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from viewstamp.sim.network import LinkOptions
 __all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities", "without_faults"]
 
 DAMAGES = ("flip", "tear", "drop-segment", "lose-tail", "foreign-segment", "lost-control", "lost-disk")
-"""Those of the faults that make a disk lose or change what was durable: ``damage.py``."""
+"""The faults that lose or change durable data on a disk: ``damage.py``."""
 
 FAULTS = (
     "kill",
@@ -38,13 +38,13 @@ FAULTS = (
     "stranger",
     *DAMAGES,
 )
-"""The kinds of faults, by the names that the trace shows; each is described where it is done, in ``faults.py``."""
+"""The kinds of faults, by their names in the trace; each is described at its function in ``faults.py``."""
 
 
 _CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", "stranger", *DAMAGES), 0.15)
-"""How many seeds have these; others are more common."""
+"""The share of seeds that have these; others are more common."""
 _SLOW_LINKS_CHANCE = 0.1
-"""How many seeds have links on which what is sent is held up, by more than an election timeout."""
+"""The share of seeds whose links hold messages up for longer than an election timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,76 +54,82 @@ class Swarm:
     nodes: int = 3
     clients: int = 2
     callers: int = 3
-    """Concurrent callers in each client: their appends coalesce."""
+    """Concurrent callers in each client, whose appends coalesce."""
     topics: int = 1
     seconds: float = 8.0
-    """How long faults and work go on; then everything is healed."""
+    """Duration of faults and work; then everything is healed."""
     fault_seconds: float = 0.7
     """The mean time between two faults."""
     down_seconds: float = 0.5
-    """The mean time that a dead node stays down, a partition lasts."""
+    """The mean time for which a dead node stays down and a partition lasts."""
     pause_seconds: float = 0.05
-    """The mean time that a caller rests between two appends."""
+    """The mean pause of a caller between two appends."""
     read_seconds: float = 0.3
     """The mean time between two reads of a client."""
     visit_seconds: float = 0.0
-    """The mean time after which a client is killed, and followed by a new one; 0 = it stays to the end."""
+    """The mean time after which a client is killed and followed by a new one; 0 = it stays to the end."""
     faults: dict[str, float] = field(default_factory=lambda: dict.fromkeys(FAULTS, 1.0))
     """How often each kind of fault happens, relative to the others; 0 or missing = never."""
     off_clocks_max: int = 100
-    """So many machines at most have wall clocks that jump."""
+    """Highest number of machines whose wall clocks jump."""
     links: LinkOptions = field(default_factory=LinkOptions)
     disk_stall: float = 0.0
     disk_mean: float = 0.0003
-    """The mean time that a turn of the disk takes, beside its least."""
+    """The mean duration of a turn of the disk, beyond its minimum."""
     sync_only: int = 0
-    """So many members propose nothing when they lead, until everything is healed."""
+    """Number of members that propose nothing when they lead, until everything is healed."""
     sync_only_chance: float = 0.0
-    """The chance, each time that any other member starts, that it proposes nothing until it starts again."""
+    """The chance, at each start of any other member, that it proposes nothing until its next start."""
     strike_seconds: float = 0.0
-    """The mean time that a member leads until a fault strikes it, beside those that strike anybody; 0 = nobody aims."""
+    """The mean time after which a leader is struck, in addition to the faults of random members.
+
+    0 = leaders are not targeted.
+    """
     segment_bytes: int = 64 * 1024
     bytes_max: int = 0
     """The bound of each member's log; 0 = none."""
     snapshot_bytes: int = 1 << 40
-    """A member takes a snapshot after so much log."""
+    """Bytes of log after which a member takes a snapshot."""
     retain_bytes: int = 0
-    """What each topic keeps; 0 = everything, so that no log is ever dropped."""
+    """Bytes that each topic keeps; 0 = everything, so that no log is ever dropped."""
     actors: int = 0
     """Concurrent callers of replicated actors in each client."""
     sinks: int = 0
-    """Sinks, to each of which one driver after the other writes."""
+    """Number of sinks; to each, one driver after another writes."""
     sink_tasks: int = 3
-    """So many tasks at most write a batch of a sink together ..."""
+    """Highest number of tasks that write a batch of a sink together ..."""
     sink_records: int = 12
-    """... of so many records at most."""
+    """... and highest number of its records."""
     step_seconds: float = 0.02
     """The mean time between two steps of a driver or a task."""
     driver_seconds: float = 1.0
     """The mean time after which a driver is killed, or another one begins beside it."""
     keep_seconds: float = 3600.0
-    """What is staged goes after so long without activity."""
+    """Time without activity after which staged batches are dropped."""
     staged_bytes_max: int = 1 << 30
-    """What all sinks together may stage."""
+    """Bytes that all sinks together may stage."""
     handshakes_max: int = 128
-    """Connections of a member that have not sent a HELLO."""
+    """Highest number of a member's connections that have not sent a HELLO."""
     buffered_bytes_max: int = 1 << 29
-    """What all clients of a member may have sent of unfinished frames, and not taken of answers."""
+    """Highest number of bytes of unfinished frames and unread answers, for all clients of a member together."""
     trim_chance: float = 0.0
-    """How often the reader beside the sinks, when it has read some of a topic, has that trimmed."""
+    """The chance that the reader beside the sinks, after it has read a part of a topic, trims that part."""
     value_bytes_max: int = 200
     timeout: float = 4.0
     sync_seconds: float = 0.0
-    """How often the logs are synced in interval mode, in which a power cut takes acknowledged records; 0 = sync mode.
+    """Interval of the syncs in interval mode, in which a power cut takes acknowledged records; 0 = sync mode.
 
-    Then a power cut counts as damage until its member has regained what it held, so that it hits a minority at most
-    (``damage.py``): what it would do beyond, it does as a kill.
+    In interval mode a power cut counts as damage until its member has regained its records, so that it hits at most a
+    minority (``damage.py``); beyond that it acts as a kill.
     """
     wait_all_seconds: float = 600.0
-    """How long an election waits for voters that do not answer, before it counts those that lost power."""
+    """Time for which an election waits for voters that do not answer, before it counts those that lost power."""
     majority_loses_power: bool = False
-    """In interval mode: power cuts hit any number of members, so acknowledged records may go. What is checked is that
-    terms, votes and logs stay consistent, that no member is stopped for good, and that all are equal in the end."""
+    """In interval mode: power cuts hit any number of members, so acknowledged records may be lost.
+
+    The run then checks that terms, votes and logs stay consistent, that no member is stopped for good, and that all are
+    equal at the end.
+    """
 
 
 def draw_swarm(entropy: random.Random) -> Swarm:
@@ -137,7 +143,7 @@ def draw_swarm(entropy: random.Random) -> Swarm:
 
 
 def losing_majorities(swarm: Swarm, entropy: random.Random) -> Swarm:
-    """Return the swarm with power cuts of any number of members, and without what such a run could not be judged by."""
+    """Return the swarm with power cuts of any number of members, without the faults that could not be judged then."""
     faults = {kind: weight for kind, weight in swarm.faults.items() if kind not in (*DAMAGES, "members")}
     return replace(
         swarm,
@@ -149,7 +155,7 @@ def losing_majorities(swarm: Swarm, entropy: random.Random) -> Swarm:
 
 
 def without_faults(swarm: Swarm) -> Swarm:
-    """Return the swarm with links, disks and members of which nothing is late, lost or refused by chance."""
+    """Return the swarm with links, disks and members that neither delay, lose nor refuse anything by chance."""
     calm = Swarm()
     return replace(
         swarm,
@@ -181,7 +187,7 @@ def _draw(entropy: random.Random) -> Swarm:
     bounded = entropy.random() < 0.6
     commands_only = bounded and entropy.random() < 0.5
     swarm = Swarm(
-        # What topics keep must fit, or a member fills up for good: see docs/guides/snapshots.md.
+        # The records that topics keep must fit, or a member fills up for good: see docs/guides/snapshots.md.
         bytes_max=entropy.choice((0, 512 if commands_only else 4096)) * 1024 if bounded else 0,
         segment_bytes=entropy.choice((16, 32)) * 1024 if bounded else 64 * 1024,
         snapshot_bytes=entropy.choice((4, 16, 64)) * 1024 if bounded else 1 << 40,
@@ -203,7 +209,7 @@ def _draw(entropy: random.Random) -> Swarm:
         disk_mean=entropy.choice((0.0003, 0.0003, 0.01)),
         sync_only=entropy.choice((0, 0, 0, 1)),
         value_bytes_max=entropy.choice((40, 300, 4000)),
-        # A topic that gets little holds its oldest record for long, and all commands behind it.
+        # A topic with few records keeps its oldest one for long, and with it all commands after it.
         sinks=0 if commands_only else entropy.choice((0, 1, 2)),
         sink_tasks=entropy.choice((1, 3)),
         sink_records=entropy.choice((4, 12, 30)),

@@ -1,4 +1,4 @@
-"""The topics of a run: created, read by name, and what clients know and have seen of them."""
+"""The topics of a run: created, read by name, with the positions and records that clients have seen."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from viewstamp.sim.violation import Violation
 __all__ = ["PASSING", "Observed", "Topics"]
 
 PASSING = (UnavailableError, OutcomeUnknownError, StorageFullError)
-"""What calls for trying again."""
+"""Errors after which clients retry."""
 
 
 class Observed:
-    """What readers saw: by topic and position, value and timestamp; and where each of them found the end.
+    """The readers' observations: value and timestamp by topic and position, and the ends that each reader found.
 
     Invariants:
-      * what was seen at a position is what is seen there by everybody, for ever
+      * the record seen at a position is the same for every reader, for ever
     """
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, tuple[bytes, int]]] = {}
         self.ends: list[list[tuple[str, int]]] = []
-        """For each reader: (topic, its last position), in the order in which it asked."""
+        """For each reader: (topic, its last position), in the order of its reads."""
 
     def note(self, topic: str, position: int, value: bytes, timestamp: int) -> None:
-        """Take note of a record. Raises Violation where another one was seen at its position."""
+        """Store a record. Raises Violation if another one was seen at its position."""
         seen = self.topics.setdefault(topic, {}).setdefault(position, (value, timestamp))
         if seen != (value, timestamp):
             raise Violation(
@@ -42,20 +42,20 @@ class Observed:
 
 
 class Topics:
-    """What all clients of a run share."""
+    """The state that all clients of a run share."""
 
     def __init__(self, swarm: Swarm) -> None:
         self.names = [f"topic-{number}" for number in range(swarm.topics)]
         ticks = itertools.count(1)
         self.history = Recorder(lambda: next(ticks))
-        """Everything that clients did, in the order of its happening. Each topic is a partition, and each journal."""
+        """All operations of clients, in the order of their events. Each topic and each journal is a partition."""
         self.acknowledged: dict[str, Position] = {}
-        """By topic, the highest position that somebody knows to be taken."""
+        """By topic, the highest position that a client knows to be taken."""
         self.observed = Observed()
         self._swarm = swarm
 
     async def create(self, client: Client, topic: str) -> None:
-        """Create a topic, unless it is there, however long it takes."""
+        """Create a topic if it does not exist, however long that takes."""
         while True:
             try:
                 await client.create_topic(topic, retain_bytes=self._swarm.retain_bytes)
@@ -64,16 +64,16 @@ class Topics:
                 await asyncio.sleep(0.1)
 
     def acknowledge(self, topic: str, position: Position) -> None:
-        """Take note that a position is taken: who asks from now on must be told so."""
+        """Store that a position is taken; every later linearizable read has to show it."""
         self.acknowledged[topic] = max(position, self.acknowledged.get(topic, Position(0)))
 
     async def read(self, client: Client, topic: str, start: int | None, *, node: str | None = None) -> int:
-        """Read a topic from ``start`` on (None = all that it keeps), and write down what was seen.
+        """Read a topic from ``start`` on (None = all that it keeps), and store the records.
 
-        Return the position behind the last record that was there, 0 = there was none.
+        Return the position after the last record, 0 = there was none.
 
-        Without ``node`` that is all that there was at one moment of it. A named member may be behind: what it says was
-        there at some time before it said so.
+        Without ``node`` the records are those of one moment of the read. A named member may be behind: its records were
+        the topic's at some earlier time.
         """
         operation = self.history.call(topic, ReadFrom(start or 1, is_whole=node is None))
         if node is not None:

@@ -1,4 +1,4 @@
-"""What happened in a simulated run: one line per event, and one digest over all of them."""
+"""The trace of a simulated run: one line per event, and one digest of all lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Trace"]
 
 
 class Trace:
-    """The record of a run. Columns: seconds (6 places), who, glyph, text.
+    """The record of a run. Columns: seconds (6 places), node, glyph, text.
 
-    Glyphs: ``<`` in, ``>`` out, ``=`` state, ``!`` fault. The digest covers every line, also those that are no
-    longer held, so two runs with the same digest did the same things at the same simulated times.
+    Glyphs: ``<`` in, ``>`` out, ``=`` state, ``!`` fault. The digest covers every line, including those that are no
+    longer held, so two runs with the same digest had the same events at the same simulated times.
 
     Invariants:
       * at most ``lines_max`` lines are held, the latest

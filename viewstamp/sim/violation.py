@@ -1,4 +1,4 @@
-"""What a checker raises."""
+"""The error that a checker raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Violation"]
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the field
-    """A property does not hold. ``invariant`` is its sentence, ``detail`` what was seen."""
+    """A property does not hold. ``invariant`` is its name, ``detail`` the observation."""
 
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")

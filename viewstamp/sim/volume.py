@@ -1,25 +1,25 @@
-"""What a disk holds, what of it is durable, and what a power cut may leave. Pure: no host, no loop.
+"""The contents of a disk, their durable part, and the states that a power cut may leave. Pure: no host, no loop.
 
-The simulated disk stands on it, and so does ``recording.rebuild``; the rules are therefore the same for both. They
-are those of a file system that promises no more than POSIX does, and are harsher than ext4 in several places:
+The simulated disk and ``recording.rebuild`` both use it, so the same rules hold for both. They are those of a file
+system that promises no more than POSIX does, and are harsher than ext4 in several places:
 
 ====================  ================================================================================================
-bytes                 ``sync`` makes all bytes of a file durable, ``sync_data`` those below the durable length
-length                the durable length is the one at the last ``sync``; ``sync_data`` never makes a grown (or cut)
+bytes                 ``sync`` makes all bytes of a file durable, ``sync_data`` those below the durable length length
+the durable length is the one at the last ``sync``; ``sync_data`` never makes a grown (or cut)
                       length durable, so bytes past it may be lost with it, synced or not
-unsynced bytes        by pages of 4 KiB, any subset: each page holds what was durable or any later version of it; a
-                      page may be torn, each of its sectors of 512 bytes then holding a version of its own
-unsynced length       any length that the file had since the last ``sync``; what was cut off by a truncation that
-                      survives never comes back, what a lost one cut off is there as it was durable
+unsynced bytes        by pages of 4 KiB, any subset: each page has its durable or any later version; a torn page has
+                      such a version in each of its sectors of 512 bytes
+unsynced length       any length that the file had since the last ``sync``; bytes cut off by a truncation that survives
+                      never come back, those cut off by a lost truncation have their durable version
 names                 a name made, moved or removed is durable after ``sync_directory`` of every directory in
                       question, never by ``sync`` of the file: a synced file may be gone, name and all
 unsynced names        any subset of the changes, each of them whole (a rename both takes the old name away and gives
                       the new one); a change of a name that an earlier unsynced change made needs that one too
-directories           durable when they are made
-failed sync           the system marks the pages that were unsynced then as clean: a later ``sync`` that succeeds does
-                      not write them, unless they have been written to again; a power cut may take them back
-kill -9               loses nothing: the system still has every byte that was written
-====================  ================================================================================================
+directories           durable when they are made failed sync           the system marks the unsynced pages as clean: a
+later ``sync`` that succeeds does not write them,
+                      unless they have been written to again; a power cut may take them back
+kill -9               loses nothing: the system still has every written byte ====================
+================================================================================================
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _NameChange:
-    """One unsynced change of names. ``names`` maps each name to what it stands for afterwards, None = nothing.
+    """One unsynced change of names. ``names`` maps each name to its file afterwards, None = removed.
 
-    ``needs`` are the numbers of the unsynced changes that gave these names their meaning before, without which this
-    one cannot have happened; ``directories`` are those that are still to be synced.
+    ``needs`` are the numbers of the earlier unsynced changes of these names, without which this one cannot have
+    happened; ``directories`` are those that are still to be synced.
     """
 
     number: int
@@ -63,20 +63,20 @@ class _NameChange:
 
 @dataclass(frozen=True, slots=True)
 class VolumeImage:
-    """What stands on the disk after a power cut: directories, and the bytes of every file by its path."""
+    """The contents of the disk after a power cut: directories, and the bytes of every file by its path."""
 
     directories: tuple[str, ...]
     files: dict[str, bytes]
 
 
 class Inode:
-    """A file, whatever its names.
+    """A file, independent of its names.
 
     Invariants:
-      * ``data`` is what a reader sees now; ``_before`` holds, for each page that may differ from it, what is durable
-      * ``_changes`` are the unsynced changes in their order; empty if and only if nothing is unsynced
-      * ``version`` rises with everything that changes what is read or what is durable; ``lowest_change`` is at most the
-        first byte changed since somebody last set it
+      * ``data`` is what a reader sees now; ``_before`` holds the durable version of each page that may differ from it
+      * ``_changes`` are the unsynced changes in order; empty if and only if everything is synced
+      * ``version`` rises with every change of the visible or the durable contents; ``lowest_change`` is at most the
+        first byte changed since a caller last set it
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Inode:
 
     @property
     def cursor(self) -> int:
-        """The number of the latest change: what a sync that begins now will cover."""
+        """The number of the latest change; a sync that begins now covers up to it."""
         return self._number
 
     @property
@@ -140,7 +140,7 @@ class Inode:
         self._changes.append(_Change(self._number, size, None))
 
     def sync(self, through: int | None = None) -> None:
-        """Make bytes and length durable, of the changes up to number ``through`` (None = all)."""
+        """Make bytes and length durable, for the changes up to number ``through`` (None = all)."""
         covered = self._count(through)
         self.version += 1
         if self._clean:
@@ -152,7 +152,7 @@ class Inode:
             self._settle(durable, self._changes[covered:], size)
 
     def sync_data(self, through: int | None = None) -> None:
-        """Make bytes below the durable length durable, of the changes up to number ``through`` (None = all)."""
+        """Make bytes below the durable length durable, for the changes up to number ``through`` (None = all)."""
         if not self._changes:
             return
         self.version += 1
@@ -167,21 +167,21 @@ class Inode:
                 self._settle_everything()
             return
         if self._clean:
-            return  # Both a failed sync and a changed length: nothing is promised before the next ``sync``.
+            return  # After a failed sync and a changed length, nothing is promised before the next ``sync``.
         durable, _ = self._durable_pages(self._changes[:covered], self._durable_size, data_only_below=low)
         rest = [kept for change in self._changes[:covered] if (kept := _above(change, low)) is not None]
         self._settle(durable, rest + self._changes[covered:], self._durable_size)
 
     def fail_sync(self) -> None:
-        """Have a sync fail: the pages that are unsynced now are taken for clean, until they are written to again."""
+        """Fail a sync: the unsynced pages are marked clean, until they are written to again."""
         self._clean.update(self._before)
 
     def flip(self, offset: int, bit: int = 0) -> None:
-        """Rot: change one bit, both of what is read and of what is durable."""
+        """Change one bit as rot does, both in the visible and in the durable contents."""
         self.spoil(offset, bytes([self.data[offset] ^ 1 << bit]))
 
     def spoil(self, offset: int, data: bytes) -> None:
-        """Have other bytes stand there, both of what is read and of what is durable; the length stays."""
+        """Replace bytes, both in the visible and in the durable contents; the length stays."""
         data = data[: max(0, len(self.data) - offset)]
         self.data[offset : offset + len(data)] = data
         self._note(offset)
@@ -193,7 +193,7 @@ class Inode:
                 self._before[page] = bytes(changed)
 
     def cut(self, size: int) -> None:
-        """Lose everything from ``size`` on, length and all, both of what is read and of what is durable."""
+        """Lose everything from ``size`` on, including the length, both in the visible and in the durable contents."""
         self._settle_everything()
         self._clean.clear()
         self._note(size)
@@ -201,13 +201,13 @@ class Inode:
         self._durable_size = len(self.data)
 
     def become(self, data: bytes) -> None:
-        """Hold other bytes, both of what is read and of what is durable: somebody has put another file here."""
+        """Replace the contents, both visible and durable, as if another file had been copied here."""
         self.cut(0)
         self.data[:] = data
         self._durable_size = len(data)
 
     def certain_size(self) -> int:
-        """Return how much from the start on a power cut now would leave just as it is read, whatever it takes."""
+        """Return the length of the prefix that any power cut now would leave as it reads."""
         size = min(self._durable_size, len(self.data))
         for change in self._changes:
             if change.offset >= size:
@@ -216,7 +216,7 @@ class Inode:
                 size = change.offset
                 continue
             for page, content in self._before.items():
-                # What is written again as it was is certain all the same.
+                # A rewrite with the same bytes is certain all the same.
                 start = max(change.offset, page * PAGE_SIZE)
                 end = min(change.offset + len(change.data), (page + 1) * PAGE_SIZE, size)
                 if start < end:
@@ -227,7 +227,7 @@ class Inode:
         return size
 
     def after_cut(self, entropy: random.Random) -> bytes:
-        """Return what the file may hold after a power cut now. Changes nothing here."""
+        """Return possible contents of the file after a power cut now. Changes nothing here."""
         if not self._changes:
             return bytes(self.data)
         kept_lengths = self._kept_lengths(entropy)
@@ -247,12 +247,15 @@ class Inode:
         return bytes(result)
 
     def _kept_lengths(self, entropy: random.Random) -> int:
-        """Draw how many of the changes had their effect on the *length* recorded: none, all, or any in between."""
+        """Draw how many of the changes had their effect on the *length* recorded.
+
+        None, all, or any number in between.
+        """
         last = len(self._changes)
         return entropy.choice((0, last, entropy.randint(0, last)))
 
     def _versions(self, kept_lengths: int) -> dict[int, list[bytes]]:
-        """Return what each page may hold, oldest first, if the first ``kept_lengths`` changes' lengths survive."""
+        """Return the versions of each page, oldest first, if the first ``kept_lengths`` changes' lengths survive."""
         versions = {page: [content] for page, content in self._before.items()}
         lost_from: int | None = None
         for at, change in enumerate(self._changes):
@@ -263,8 +266,8 @@ class Inode:
             elif at < kept_lengths:
                 _cut_versions(versions, change.offset)
             else:
-                # What is written behind a truncation that was lost goes to blocks that are not the file's; only the
-                # page of the cut itself may come to the disk with its end zeroed.
+                # Bytes written behind a truncation that was lost go to blocks that are not the file's; only the page of
+                # the cut itself may come to the disk with its end zeroed.
                 edge = versions.get(change.offset // PAGE_SIZE)
                 if edge is not None and change.offset % PAGE_SIZE:
                     kept = change.offset % PAGE_SIZE
@@ -277,7 +280,7 @@ class Inode:
         self.lowest_change = min(self.lowest_change, offset)
 
     def _keep(self, start: int, end: int) -> None:
-        """Keep what is durable of the pages of ``start`` to ``end`` before they change."""
+        """Keep the durable version of the pages from ``start`` to ``end`` before they change."""
         before = self._before
         data = self.data
         for page in range(start // PAGE_SIZE, -(-end // PAGE_SIZE)):
@@ -294,7 +297,7 @@ class Inode:
     def _durable_pages(
         self, changes: Iterable[_Change], size: int, *, data_only_below: int | None
     ) -> tuple[dict[int, bytes], int]:
-        """Return the pages of ``_before`` with ``changes`` made, and the length afterwards."""
+        """Return the pages of ``_before`` after ``changes``, and the length."""
         pages = {page: [content] for page, content in self._before.items()}
         for change in changes:
             if data_only_below is None:
@@ -315,7 +318,7 @@ class Inode:
         self._durable_size = len(self.data)
 
     def _settle_all_but_clean(self) -> None:
-        """Make everything durable but the pages of a failed sync: each of them may be the old one or this one."""
+        """Make everything durable except the pages of a failed sync, which keep both versions."""
         before = {page: self._before[page] for page in sorted(self._clean) if page in self._before}
         self._settle_everything()
         for page, content in before.items():
@@ -373,7 +376,7 @@ def _pages_after(change: _Change, versions: dict[int, list[bytes]]) -> Iterable[
 
 
 def _cut_versions(versions: dict[int, list[bytes]], size: int) -> None:
-    """Let a truncation to ``size`` have happened: nothing above it, of any version, is there any more."""
+    """Apply a truncation to ``size``: remove everything above it from every version."""
     for page, contents in versions.items():
         kept = size - page * PAGE_SIZE
         if kept <= 0:
@@ -383,7 +386,7 @@ def _cut_versions(versions: dict[int, list[bytes]], size: int) -> None:
 
 
 def _pick(versions: list[bytes], survival: float, torn: float, entropy: random.Random) -> bytes:
-    """Draw what a page holds: what was durable, a later version, or sectors of several."""
+    """Draw the contents of a page: its durable version, a later version, or sectors of several."""
     if len(versions) > 1 and entropy.random() < torn:
         return b"".join(
             entropy.choice(versions)[start : start + SECTOR_SIZE] for start in range(0, PAGE_SIZE, SECTOR_SIZE)
@@ -396,10 +399,10 @@ def _pick(versions: list[bytes], survival: float, torn: float, entropy: random.R
 class Volume:
     """Directories, names and files of one machine's disk. Paths are absolute and normal.
 
-    Raises FileNotFoundError and FileExistsError where a file system would; its users translate.
+    Raises FileNotFoundError and FileExistsError as a file system would; its users translate them.
 
     Invariants:
-      * ``_names`` is what is seen now; ``_durable_names`` with all ``_changes`` made, in order, gives the same
+      * ``_names`` is the visible state; ``_durable_names`` after all ``_changes``, in order, gives the same
     """
 
     def __init__(self) -> None:
@@ -408,13 +411,13 @@ class Volume:
         self._durable_names: dict[str, Inode] = {}
         self._changes: list[_NameChange] = []
         self._made_by: dict[str, _NameChange] = {}
-        """The unsynced change to which a name owes its present meaning."""
+        """The unsynced change that last set each name."""
         self._number = 0
         self._inodes = 0
 
     @classmethod
     def from_image(cls, image: VolumeImage) -> Volume:
-        """Return a volume that holds exactly what ``image`` says, all of it durable."""
+        """Return a volume with exactly the contents of ``image``, all of it durable."""
         volume = cls()
         for directory in image.directories:
             volume.make_directory(directory)
@@ -424,7 +427,7 @@ class Volume:
 
     @classmethod
     def joined(cls, volumes: Iterable[Volume]) -> Volume:
-        """Return a volume to read from, with the files of several that have no path in common; they are shared."""
+        """Return a volume to read from, with the shared files of several volumes that have no path in common."""
         volume = cls()
         for each in volumes:
             volume.directories.update(each.directories)
@@ -433,7 +436,7 @@ class Volume:
 
     @property
     def cursor(self) -> int:
-        """The number of the latest change of a name: what a ``sync_directory`` that begins now will cover."""
+        """The number of the latest change of a name; a ``sync_directory`` that begins now covers up to it."""
         return self._number
 
     def find(self, path: str) -> Inode:
@@ -444,7 +447,7 @@ class Volume:
             raise FileNotFoundError(2, "no such file", path) from None
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
+        """Return whether a file or directory has this name."""
         return path in self._names or path in self.directories
 
     def make_directory(self, path: str) -> None:
@@ -472,14 +475,14 @@ class Volume:
         return inode
 
     def adopt(self, path: str, data: bytes) -> Inode:
-        """Have a file that is durable already, with its directory."""
+        """Add a file that is durable already, with its directory."""
         self.make_directory(posixpath.dirname(path))
         self._inodes += 1
         inode = self._names[path] = self._durable_names[path] = Inode(self._inodes, data)
         return inode
 
     def rename(self, source: str, target: str) -> None:
-        """Move a name, replacing what ``target`` stood for."""
+        """Move a name, replacing the file of ``target``."""
         inode = self.find(source)
         if posixpath.dirname(target) not in self.directories:
             raise FileNotFoundError(2, "no such directory", target)
@@ -487,12 +490,12 @@ class Volume:
             self._change({source: None, target: inode})
 
     def remove(self, path: str) -> None:
-        """Take a name away."""
+        """Remove a name."""
         self.find(path)
         self._change({path: None})
 
     def lose(self, path: str) -> None:
-        """Have a name be gone, both of what is seen and of what is durable."""
+        """Lose a name, both from the visible and from the durable state."""
         self.find(path)
         del self._names[path]
         self._durable_names.pop(path, None)
@@ -529,7 +532,7 @@ class Volume:
         }
 
     def certain_names(self, directory: str) -> dict[str, Inode]:
-        """Return the files in a directory, by name, whose names a power cut now would leave as they are."""
+        """Return the files in a directory, by name, whose names any power cut now would leave as they are."""
         prefix = f"{directory}/"
         unsure = {name for change in self._changes for name in change.names}
         return {
@@ -544,11 +547,11 @@ class Volume:
         return [inode for inode in inodes if inode is not None]
 
     def bytes_used(self) -> int:
-        """Return the length of all files together."""
+        """Return the total length of all files."""
         return sum(len(inode.data) for inode in self._names.values())
 
     def after_cut(self, entropy: random.Random) -> VolumeImage:
-        """Return what may stand on the disk after a power cut now. Changes nothing here."""
+        """Return a possible state of the disk after a power cut now. Changes nothing here."""
         survival = entropy.choice((0.0, 0.5, 0.5, 0.9, 1.0))
         kept: set[int] = set()
         for change in reversed(self._changes):

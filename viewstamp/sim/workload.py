@@ -1,4 +1,4 @@
-"""What clients do in a simulated world, and the record of it: the history that the checkers judge."""
+"""The clients of a simulated world, with a record of their operations that the checkers judge."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from viewstamp.sim.topics import PASSING, Topics
 __all__ = ["Call", "ClientAppend", "Workload", "journal_of"]
 
 _READ_BACK = 20
-"""A reader begins so many records before the last one that somebody knows of."""
+"""Number of records before the last known one at which a reader begins."""
 
 
 @dataclass(slots=True)
 class ClientAppend:
-    """One append: what was asked, what was answered. ``caller`` appends one after the other."""
+    """One append and its answer. A ``caller`` makes one append at a time."""
 
     topic: str
     value: bytes
@@ -45,7 +45,7 @@ class ClientAppend:
 
 @dataclass(slots=True)
 class Call:
-    """One call of a journal: what was to be written, and under which number it was."""
+    """One call of a journal: the entry, and the number in the answer."""
 
     key: str
     entry: str
@@ -86,7 +86,7 @@ class Workload:
         self.sinks.start()
 
     def stop(self) -> None:
-        """Ask every caller to end after its present append."""
+        """Let every caller end after its present append."""
         self._is_over = True
         self.sinks.stop()
 
@@ -101,9 +101,9 @@ class Workload:
             self._cluster.fail(error)
 
     async def _run_client(self, name: str) -> None:
-        """Be one client after the other; each but the last is killed, whatever it waits for.
+        """Run one client after another; each but the last is killed at a random moment.
 
-        One that comes anew finds another leader than those that hold on to theirs.
+        A new client may find another leader than those that keep their connection.
         """
         loop, seconds = self._cluster.loop, self._cluster.swarm.visit_seconds
         entropy = loop.entropy(f"visits of {name}")
@@ -165,7 +165,7 @@ class Workload:
             self._acknowledge(append, receipt)
 
     async def _run_actor_caller(self, client: Client, name: str) -> None:
-        """Write entries into journals, one after the other, and count them now and then."""
+        """Write entries into journals, one after another, and count them from time to time."""
         number = 0
         entropy = self._cluster.loop.entropy(f"caller {name}")
         while not self._is_over:
@@ -197,7 +197,7 @@ class Workload:
         self.history.answered(call.operation, number)
 
     async def _find_out(self, client: Client, asked: ClientAppend | Call, error: OutcomeUnknownError) -> Outcome | None:
-        """Ask what became of something, until the answer comes; return it if it was applied."""
+        """Ask for the outcome of a request until there is an answer; return it if it was applied."""
         while error.token is not None:
             try:
                 outcome = await client.outcome(error.token)
@@ -219,7 +219,7 @@ class Workload:
         self.history.never(asked.operation)
 
     async def _count(self, journal: type[Journal], key: str) -> None:
-        """Ask linearizably how many entries there are."""
+        """Read the number of entries linearizably."""
         operation = self.history.call(journal_of(key), ReadEnd())
         with contextlib.suppress(*PASSING):
             self.history.answered(operation, await journal.count())
@@ -231,7 +231,7 @@ class Workload:
         self.topics.acknowledge(append.topic, receipt.position)
 
     async def _run_reader(self, client: Client) -> None:
-        """Ask linearizably now and then, where a topic ends or what its last records are."""
+        """From time to time, read the end of a topic or its last records linearizably."""
         while not self._is_over:
             await asyncio.sleep(self._entropy.expovariate(1 / self._cluster.swarm.read_seconds))
             topic = self._entropy.choice(self.topics.names)

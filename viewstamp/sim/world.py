@@ -1,4 +1,4 @@
-"""A simulated world: a cluster, what is damaged in it, and the checkers that look at it after every event."""
+"""A simulated world: a cluster, its damage, and the checkers that run after every event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["World"]
 
 
 class World(Cluster):
-    """A cluster that is watched: an event after which a property does not hold raises Violation."""
+    """A cluster with checkers: an event after which a property does not hold raises Violation."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class World(Cluster):
             self.log_times.look()
 
     def may_refuse(self, member: Member) -> bool:
-        """Say whether a machine may refuse to start for good."""
+        """Return whether a machine may refuse to start for good."""
         return self.damages.may_refuse(member)
 
     @property
     def has_settled(self) -> bool:
-        """Whether every member is RUNNING, with the same log, of which nothing is outstanding, and none is damaged."""
+        """Whether every member is RUNNING with the same log, all of it committed and applied, and none is damaged."""
         return not self.damages.present and super().has_settled
 
     def describe(self) -> str:
-        """Say how each member is, for people."""
+        """Describe the state of each member, for people."""
         damaged = f"; damaged: {', '.join(self.damages.present)}" if self.damages.present else ""
         return super().describe() + damaged

@@ -1,9 +1,9 @@
-"""The protocol's invariants, over all nodes of a world: after every event, and for every message that leaves.
+"""Checks the protocol's invariants over all nodes of a world, after every event and for every sent message.
 
-What they say stands in ``viewstamp/consensus/invariants.py``; the cores' own tests use the same ones. Here is only
-where to look: at the nodes that live, at what their disks hold, at what they send. One sentence is added:
+The invariants are in ``viewstamp/consensus/invariants.py``, which the cores' own tests use, too. This module only
+collects the living nodes' states, their disks and their messages. It adds one invariant:
 
-DurableIsDurable: what a core believes to be durable is on its disk, in the log as it stands now.
+DurableIsDurable: the part of the log that a core counts as durable is on its disk, in the log as it is now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ConsensusChecker"]
 
 
 class ConsensusChecker:
-    """Watches every node of a world."""
+    """Checks every node of a world."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -39,12 +39,12 @@ class ConsensusChecker:
         self._listening: dict[NodeId, Replica] = {}
 
     def after_event(self) -> bool:
-        """Look at the group if a core has changed; say whether one has. Raises Violation."""
+        """Check the group if a core has changed; return whether one has. Raises Violation."""
         is_changed = False
         states = self._states
         for member in self._cluster.members:
             node = member.node
-            # One that begins again in its process closes its log before it lets go of the rest.
+            # A node that restarts its parts closes its log before the other parts.
             if node is None or node.replica is None or node.wal is None:
                 continue
             core = node.replica.raft.core
@@ -75,7 +75,7 @@ class ConsensusChecker:
             assert node.wal is not None, "a replica has a log"
             if core.log.durable_end > node.wal.durable_end:
                 raise Violation(
-                    "DurableIsDurable", f"{core.me} believes {core.log.durable_end}, its disk {node.wal.durable_end}"
+                    "DurableIsDurable", f"{core.me} counts {core.log.durable_end}, its disk {node.wal.durable_end}"
                 )
         try:
             disks = {_core(node).me: _disk(node) for node in nodes}
@@ -84,9 +84,9 @@ class ConsensusChecker:
             raise Violation(error.invariant, str(error)) from error
 
     def _listen(self, node: Node, core: Core) -> None:
-        """Hear what a node sends, from the first event on in which it has a replica."""
+        """Observe the messages of a node, from the first event on at which it has a replica."""
         replica = node.replica
-        assert replica is not None, "looked at are nodes with a replica"
+        assert replica is not None, "only nodes with a replica are checked"
         if self._listening.get(core.me) is not replica:
             self._listening[core.me] = replica
             replica.send = self._checked(node, replica.send)
@@ -103,12 +103,12 @@ class ConsensusChecker:
 
 
 def _core(node: Node) -> Core:
-    assert node.replica is not None, "looked at are nodes with a replica"
+    assert node.replica is not None, "only nodes with a replica are checked"
     return node.replica.raft.core
 
 
 def _disk(node: Node) -> Durable:
-    """Return what is durable on the node's disk now."""
+    """Return the durable contents of the node's disk."""
     assert node.wal is not None, "a replica has a log"
     assert node.parts is not None, "a replica is a part"
     state = node.parts.log_store.durable_state

@@ -1,28 +1,28 @@
-"""Durable: what is committed is on the disks of a majority of the members in force, at every instant.
+"""Durability: committed records are on the disks of a majority of the current members at every instant.
 
-On a disk is what a power cut would leave there *for certain*: bytes that are synced, under a name that is synced, and
-that no unsynced change could take back. So the property covers every subset of the machines losing power at any
-moment. It is asked of the bytes themselves: they are read as recovery would read them, by headers and checksums, and
-neither the log's word for what it has synced is taken, nor the core's.
+A record counts as on a disk if a power cut would leave it there *for certain*: its bytes are synced, under a synced
+name, and no unsynced change could undo that. So the property covers a loss of power on any subset of the machines at
+any moment. The bytes are read as recovery would read them, by headers and checksums, because neither the log's nor the
+core's own account of the synced end is trusted.
 
 | invariant | sentence |
 | --- | --- |
-| CommittedIsDurable | every record below the highest commit end that any member has known stands, in its \
-term, on the disks of a majority of the voters of the newest committed membership |
-| NeverTheLastCopy | ... and on one disk at least of those that nobody has damaged |
+| CommittedIsDurable | every record below the highest commit end of any member is, in its term, on the disks of a \
+majority of the voters of the newest committed membership |
+| NeverTheLastCopy | ... and on at least one disk that was not damaged |
 
-Whatever a client was told is committed, so the first says more than "what was acknowledged is durable". What a whole
-snapshot covers, and the log has dropped, counts as held. A disk that was damaged on purpose counts as holding what it
-held before, until it does so again (``viewstamp/sim/damage.py``): its member promises nothing meanwhile, and of those
-there is a minority at most. While the membership is joint these are the incoming voters: nobody is elected without a
-majority of them any more, and a leader that has left the joint membership in its own log commits with them alone.
+Every acknowledged record is committed, so the first invariant is stronger than "acknowledged records are durable".
+Records that an intact snapshot covers, and the log has dropped, count as held. A disk that was damaged on purpose
+counts as holding its former records until it does so again (``viewstamp/sim/damage.py``), because its member promises
+nothing meanwhile, and only a minority is damaged. While the membership is joint, the incoming voters are checked: every
+election needs their majority, and a leader that has left the joint membership in its own log commits with them alone.
 
-In interval mode an acknowledgement promises less: the record is in the page caches of a majority, which survive every
-death of a process. So there the bytes are looked at as a reader sees them, synced or not, and a power cut is damage of
-that member, within the same budget (``Damages.lose_power``).
+In interval mode an acknowledgement promises less: the record is in the page caches of a majority, which survive the
+death of any process. So there the bytes are checked as a reader sees them, synced or not, and a power cut is damage to
+its member, within the same budget (``Damages.lose_power``).
 
-It is cheap because it is incremental: of a file only what was synced since the last look is read, and nothing is
-looked at while no disk and no commit end has changed.
+The check is cheap because it is incremental: only bytes that were synced since the last check are read, and nothing is
+checked while no disk and no commit end has changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["DurabilityChecker", "check_durable"]
 
 
 def agreed_end(log: DiskLog, committed: Terms, commit_end: int) -> int:
-    """Return up to where a disk holds what is committed, in its terms; ``commit_end`` at most."""
+    """Return the end of the prefix in which a disk holds the committed records, at most ``commit_end``."""
     end = min(log.end, commit_end)
     mine = [run for run in log.terms if run[1] < end]
     if not mine or not committed:
@@ -73,11 +73,11 @@ def check_durable(
     """Check one instant. Raises Violation.
 
     Args:
-      membership: the newest that is committed.
-      logs: what is on the disk of each member that has one, by its id.
-      committed: the terms of the committed prefix; what was trimmed may be missing.
+      membership: the newest committed one.
+      logs: the log on the disk of each member that has one, by member id.
+      committed: the terms of the committed prefix; trimmed ones may be missing.
       commit_end: the highest that any member has known.
-      is_damaged: says of a voter whether its disk was damaged and does not hold again what it held.
+      is_damaged: returns whether a voter's disk was damaged and has not regained its former records.
     """
     voters = membership.voters
     holders = [
@@ -103,7 +103,7 @@ def _complaint(
 
 
 class DurabilityChecker:
-    """Watches the disks of a cluster."""
+    """Checks the disks of a cluster."""
 
     def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs, damages: Damages) -> None:
         self._cluster = cluster
@@ -112,9 +112,9 @@ class DurabilityChecker:
         self._damages = damages
 
     def after_event(self, *, is_changed: bool) -> None:
-        """Look at the disks that have changed, and check if anything is different. Raises Violation.
+        """Read the disks that have changed, and check the invariants if anything is different. Raises Violation.
 
-        ``is_changed``: a core has.
+        ``is_changed``: whether a core has changed.
         """
         disks = self._disks
         if not disks.look() and not is_changed:

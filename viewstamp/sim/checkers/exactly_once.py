@@ -1,19 +1,19 @@
-"""Exactly once: what was asked for once happened once, or not at all, and its client was told which.
+"""Exactly once: each request took effect once or not at all, and its client was answered accordingly.
 
-Of appends, by what the topics hold in the end, and of calls of actors, by what the journals hold. Sinks have a file of
-their own, ``sinks.py``; in which order things may stand, ``linearizability.py`` judges.
+Appends are judged by the final contents of the topics, and calls of actors by those of the journals. Sinks have their
+own file, ``sinks.py``; the order of operations is judged in ``linearizability.py``.
 
 | invariant | sentence |
 | --- | --- |
-| NothingLost | what was acknowledged, and is not trimmed, stands at its position |
-| NothingInvented | what stands in a topic was appended to it |
-| OnceOnly | no value stands twice |
-| NeverMeansNever | what a client was told did not happen stands nowhere |
-| InOrder | the values of one caller stand in the order of its calls, also of those whose answers were lost |
-| CalledOnce | no call was carried out twice |
-| CallAnswered | a call that was answered was carried out, as the number that its caller was told |
-| NeverCalled | a call that its caller was told did not happen was not carried out |
-| NoCallInvented | what was carried out was called |
+| NothingLost | an acknowledged record that is not trimmed is at its position |
+| NothingInvented | every record in a topic was appended to it |
+| OnceOnly | no value occurs twice |
+| NeverMeansNever | an append that was answered as not applied is nowhere |
+| InOrder | the values of one caller are in the order of its calls, even those whose answers were lost |
+| CalledOnce | no call was applied twice |
+| CallAnswered | an answered call was applied, with the number in its answer |
+| NeverCalled | a call that was answered as not applied was not applied |
+| NoCallInvented | every applied call was made |
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["check_appends", "check_calls"]
 
 
 def check_appends(appends: Sequence[ClientAppend], contents: Contents, staged: Container[bytes] = ()) -> None:
-    """Judge the clients' appends by what a member holds in the end. Raises Violation.
+    """Judge the clients' appends by the final contents of a member. Raises Violation.
 
-    What is in ``staged`` was not appended; ``sinks.py`` judges it.
+    Values in ``staged`` were not appended; ``sinks.py`` judges them.
     """
     positions: dict[bytes, tuple[str, int]] = {}
     asked = {append.value: append for append in appends}
@@ -63,7 +63,7 @@ def check_appends(appends: Sequence[ClientAppend], contents: Contents, staged: C
 
 
 def check_calls(calls: Sequence[Call], journals: Mapping[str, Sequence[str]]) -> None:
-    """Judge the clients' calls by what the journals hold in the end. Raises Violation."""
+    """Judge the clients' calls by the final contents of the journals. Raises Violation."""
     numbers: dict[tuple[str, str], int] = {}
     for key, entries in journals.items():
         for number, entry in enumerate(entries, 1):
@@ -73,10 +73,10 @@ def check_calls(calls: Sequence[Call], journals: Mapping[str, Sequence[str]]) ->
     called = {(call.key, call.entry) for call in calls}
     for written in numbers:
         if written not in called:
-            raise Violation("NoCallInvented", f"{written} was written, and nobody called")
+            raise Violation("NoCallInvented", f"{written} was written without a call")
     for call in calls:
         number = numbers.get((call.key, call.entry), 0)
         if call.fate is Fate.APPLIED and (not number or call.number not in (0, number)):
-            raise Violation("CallAnswered", f"{call.entry} was told to be {call.number}, it is {number}")
+            raise Violation("CallAnswered", f"{call.entry} was answered as {call.number}, it is {number}")
         if call.fate is Fate.NEVER and number:
             raise Violation("NeverCalled", f"{call.entry} is {number}")

@@ -1,26 +1,27 @@
-"""Linearizable: every operation takes effect at one moment between its call and its answer.
+"""Linearizability: every operation takes effect at one moment between its call and its answer.
 
-Said of a *history*: what clients called, when, what they were told, and when. It is linearizable if its operations can
-be put in one order in which each gives the answer that it gave, in which whatever was answered before something else
-was called stands before it, and in which what was never answered stands somewhere behind its call, or nowhere.
+It is a property of a *history*: the clients' calls and answers with their times. A history is linearizable if its
+operations can be put in one order in which each gives the answer that it gave; in which an operation that was answered
+before another was called precedes it; and in which an operation without an answer comes somewhere after its call, or is
+left out.
 
-The property is local: a history is linearizable if that of each topic, and of each actor, is. So a history is judged by
-partition, each by a *model* of one object: what its state is at first, and what an operation makes of it.
+The property is local: a history is linearizable if that of each topic and each actor is. So a history is judged by
+partition, each by a *model* of one object: its initial state, and the effect of an operation on its state.
 
-How it is looked for: depth first, along the calls and answers in their order. At an answer whose operation has not been
-placed yet, it is placed, or if that does not fit or leads nowhere, another operation under way before it: first those
-that were answered soonest. A configuration is a state and which operations under way have been placed; one that was met
-before at the same answer is not looked at again. An operation is placed no earlier than an answer demands it, one that
-only reads as soon as it fits: neither loses an order. Where no way goes on, the history is not linearizable, and the
-furthest answer that was reached is named.
+The search is depth first, along the calls and answers in their order. At an answer whose operation has not been placed,
+it is placed; if that does not fit or leads to no order, another pending operation is placed before it, the soonest
+answered first. A configuration consists of a state and the set of placed pending operations; one that was reached
+before at the same answer is not searched again. An operation is placed only when an answer needs it, and a read-only
+one as soon as it fits; neither rule loses an order. If no continuation is left, the history is not linearizable, and
+the furthest answer that was reached is reported.
 
-There are histories for which this takes for ever. So it counts its steps, and beyond a budget the answer is UNKNOWN,
-which is neither of the others: who asks has to say what it means.
+The search can take exponential time. So it counts its steps, and beyond a budget the answer is UNKNOWN, which means
+neither of the others; the caller decides how to treat it.
 
-Nothing in here knows of the simulator: histories of real processes are judged by it too.
+This module does not depend on the simulator, because it also judges histories of real processes.
 
 Sources: Wing and Gong, "Testing and verifying concurrent objects" (1993), for the search; Lowe, "Testing for
-linearizability" (2017), for placing just in time, remembering configurations and partitioning.
+linearizability" (2017), for placing just in time, caching configurations and partitioning.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from viewstamp.sim.history import Add, Append, Operation, Read, ReadEnd, ReadFro
 __all__ = ["Answer", "Judgement", "Log", "Model", "Register", "judge"]
 
 STEPS_MAX = 1_000_000
-"""How often a model is asked, for one partition, before the answer is UNKNOWN: some seconds."""
+"""Calls of a model for one partition after which the answer is UNKNOWN; they take some seconds."""
 
 State = Hashable
 
 
 class Answer(Enum):
-    """What came of looking for an order."""
+    """The result of the search for an order."""
 
     LINEARIZABLE = "linearizable"
     VIOLATED = "violated"
@@ -51,7 +52,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What came of one partition, or of all: then the worst of them, and the steps of all."""
+    """The result for one partition, or for all: then the worst of them, with the steps of all."""
 
     answer: Answer
     partition: str = ""
@@ -60,23 +61,23 @@ class Judgement:
 
 
 class Model(Protocol):
-    """One object: its state at first, and what operations make of it."""
+    """One object: its initial state, and the effects of operations."""
 
     initial: State
 
     def prepare(self, operations: Sequence[Operation]) -> Sequence[Operation] | str:
-        """Return the operations of one partition as ``step`` is to see them; or say why no order can exist."""
+        """Return the operations of one partition as ``step`` shall see them, or the reason why no order can exist."""
         ...
 
     def step(self, state: Any, operation: Operation) -> State | None:
-        """Return the state after ``operation``; None = it cannot come here, or not with the answer that it gave.
+        """Return the state after ``operation``; None = it cannot come here, or not with its answer.
 
-        Of an open operation the answer means nothing, unless ``prepare`` put it there.
+        The answer of an open operation has no meaning, unless ``prepare`` set it.
         """
         ...
 
     def only_reads(self, operation: Operation) -> bool:
-        """Say whether ``operation`` leaves every state as it is."""
+        """Return whether ``operation`` leaves every state unchanged."""
         ...
 
 
@@ -85,8 +86,8 @@ def judge(operations: Iterable[Operation], model: Model, *, steps_max: int = STE
 
     Args:
       operations: in any order.
-      model: of one object.
-      steps_max: how often the model may be asked for one partition.
+      model: a model of one object.
+      steps_max: the number of model calls allowed for one partition.
 
     Returns:
       LINEARIZABLE for all, or the first partition that is VIOLATED, or else the first that is UNKNOWN.
@@ -107,19 +108,20 @@ def judge(operations: Iterable[Operation], model: Model, *, steps_max: int = STE
 
 
 _Config = tuple[Any, frozenset[int]]
-"""A state that is possible, and which of the operations under way have been placed before it."""
+"""A possible state, and the pending operations that have been placed before it."""
 
 
 class _BudgetSpentError(Exception):
-    """The search takes too long."""
+    """The search has used its budget of steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """The call of an operation that only reads, or an answer.
+    """The call of a read-only operation, or an answer.
 
-    ``under_way`` are the operations that were called before and are answered later, the soonest first; of those that
-    were never answered, the first ``lost`` were called before. ``reads`` are those under way that only read.
+    ``under_way`` are the operations that were called before and are answered later, the soonest first. Of the
+    operations without an answer, the first ``lost`` were called before. ``reads`` are the read-only ones among
+    ``under_way``.
     """
 
     number: int
@@ -130,7 +132,7 @@ class _Event:
 
 
 class _Search:
-    """One partition."""
+    """The search in one partition."""
 
     def __init__(self, partition: str, operations: Sequence[Operation], model: Model, steps_max: int) -> None:
         self._partition = partition
@@ -141,13 +143,13 @@ class _Search:
         self._operations: Sequence[Operation] = ()
         self._events: list[_Event] = []
         self._lost: list[int] = []
-        """What was never answered and does not only read, in the order of the calls."""
+        """The operations without an answer that are not read-only, in the order of their calls."""
         self._furthest = 0
         self._states: set[Any] = set()
-        """In which states the furthest event was reached."""
+        """The states in which the furthest event was reached."""
 
     def run(self) -> Judgement:
-        """Look for an order."""
+        """Search for an order."""
         prepared = self._model.prepare(self._given)
         if isinstance(prepared, str):
             return self._judgement(Answer.VIOLATED, prepared)
@@ -185,10 +187,10 @@ class _Search:
                 insort(under_way, number, key=lambda each: operations[each].returned)
 
     def _finds_an_order(self) -> bool:
-        """Go through the configurations, the deepest first."""
+        """Search the configurations depth first."""
         met: set[tuple[int, _Config]] = set()
         branches: list[tuple[int, _Config, Iterator[int]]] = []
-        """Configurations on the way here, and what else can be placed next in each."""
+        """The configurations on the current path, with the remaining choices for each."""
         at, config, is_reached = 0, (self._model.initial, frozenset[int]()), True
         while at < len(self._events):
             event = self._events[at]
@@ -221,7 +223,10 @@ class _Search:
         return True
 
     def _choices(self, event: _Event, placed: frozenset[int]) -> Iterator[int]:
-        """Yield what can be placed next, the likeliest first: the answered one, then others before it."""
+        """Yield the operations that can be placed next, the likeliest first.
+
+        The answered one, then others before it.
+        """
         yield event.number
         for number in event.under_way:
             if number not in placed:
@@ -232,12 +237,12 @@ class _Search:
             if number in placed or (operation.answer is None and operation.request in twins):
                 continue
             if operation.answer is None:
-                # Of those that are alike the first that was called: it could come wherever the others could.
+                # Of equal operations, only the first called one is tried, because it fits wherever the others do.
                 twins.add(operation.request)
             yield number
 
     def _settled(self, state: Any, placed: frozenset[int], reads: Sequence[int]) -> _Config:
-        """Place what only reads, where it fits: no later moment is a better one."""
+        """Place the read-only operations that fit, because no later moment is better for them."""
         fitting = [number for number in reads if number not in placed and self._step(state, number) is not None]
         return state, placed.union(fitting) if fitting else placed
 
@@ -248,22 +253,22 @@ class _Search:
         return self._model.step(state, self._operations[number])
 
 
-# -- A log: topics, and actors that write down what they are told --------------------------------------------
+# -- A log: topics, and actors that record their commands -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Unseen:
-    """An append of so many values that nobody has ever seen."""
+    """An append of ``count`` values that no answer has ever shown."""
 
     count: int
 
 
 class Log:
-    """A log to which values are appended, none of them twice. Its state is its last position.
+    """A log to which values are appended, each once. Its state is its last position.
 
-    That is all of its state, as what stands at a position never changes: what any answer says of it is collected
-    beforehand, and where two say different things, no order exists. An append that nobody answered, and of which
-    somebody has seen a value, is known to stand there.
+    The last position suffices as the state because the value at a position never changes. The values that the answers
+    show are collected in advance; if two answers contradict each other, no order exists. An append without an answer
+    counts as applied if an answer shows one of its values.
     """
 
     initial: State = 0
@@ -272,7 +277,7 @@ class Log:
         self._stands: dict[int, Value] = {}
 
     def prepare(self, operations: Sequence[Operation]) -> Sequence[Operation] | str:
-        """Collect what stands where. See :class:`Model`."""
+        """Collect the value at each position. See :class:`Model`."""
         self._stands = {}
         appended: dict[Value, Operation] = {}
         for operation in operations:
@@ -291,11 +296,11 @@ class Log:
             return f"{twice!r} stands at several positions, one of them {at[twice]}"
         for position, value in self._stands.items():
             if value not in appended:
-                return f"{value!r} stands at {position}, and nobody appended it"
+                return f"{value!r} at {position} was never appended"
         return [self._resolve(operation, at) for operation in operations]
 
     def _learn(self, operation: Operation) -> str:
-        """Take note of what an answer says of positions; return a complaint where something else stands there."""
+        """Record the positions that an answer shows; return a complaint if it contradicts an earlier one."""
         values: Sequence[Value]
         match operation.request:
             case Append(values) if not operation.is_open:
@@ -336,24 +341,24 @@ class Log:
                 fits = end == max(state, first - 1) if is_whole else end <= state if answer else state < first
                 return state if fits else None
             case request:
-                raise TypeError(f"a log knows no {request!r}")
+                raise TypeError(f"a log has no operation {request!r}")
 
     def only_reads(self, operation: Operation) -> bool:
         """See :class:`Model`."""
         return isinstance(operation.request, ReadEnd | ReadFrom)
 
 
-# -- A register: one value that is written, read and counted up ----------------------------------------------
+# -- A register: one value that is written, read and incremented ----------------------------------------------
 
 
 class Register:
-    """One value, at first ``initial``."""
+    """One value, initially ``initial``."""
 
     def __init__(self, initial: State = 0) -> None:
         self.initial = initial
 
     def prepare(self, operations: Sequence[Operation]) -> Sequence[Operation] | str:
-        """Return them as they are."""
+        """Return the operations unchanged."""
         return operations
 
     def step(self, state: Any, operation: Operation) -> State | None:
@@ -367,7 +372,7 @@ class Register:
                 after: State = state + number
                 return after if operation.is_open or operation.answer == after else None
             case request:
-                raise TypeError(f"a register knows no {request!r}")
+                raise TypeError(f"a register has no operation {request!r}")
 
     def only_reads(self, operation: Operation) -> bool:
         """See :class:`Model`."""

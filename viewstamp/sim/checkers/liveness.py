@@ -1,11 +1,11 @@
-"""Liveness: once faults have stopped, all that was asked for comes about, within a minute.
+"""Liveness: once faults have stopped, every request completes within a minute.
 
 | invariant | sentence |
 | --- | --- |
-| Liveness | then the group is RUNNING, all members have applied the same log, what was damaged is repaired, and every
-client has been answered |
+| Liveness | after that minute the group is RUNNING, all members have applied the same log, all damage is repaired, \
+and every client has been answered |
 
-The minute is simulated; it is some two hundred election timeouts, so what misses it does not come at all.
+The minute is simulated. It is about two hundred election timeouts, so a request that misses it would never complete.
 """
 
 from __future__ import annotations

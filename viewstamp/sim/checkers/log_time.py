@@ -1,13 +1,13 @@
-"""Log time: no clock of a minority moves it away, and it never stands still.
+"""Log time: the clocks of a minority cannot move it, and it never stands still.
 
 | invariant | sentence |
 | --- | --- |
-| LogTimeBounded | as long as the clocks of a majority of the voters have always been right, no record is stamped \
-later than the true time plus the bound, and what drift adds |
-| LogTimeAdvances | in a group at rest the time that its leader would stamp goes on, at nearly half the rate of real \
-time at least, whatever its clock shows |
+| LogTimeBounded | while the clocks of a majority of the voters have always been right, no record is stamped later \
+than the true time plus the bound and an allowance for drift |
+| LogTimeAdvances | in an idle group, the time that its leader would stamp advances at nearly half the rate of real \
+time or faster, whatever the leader's clock shows |
 
-A clock that was wrong once counts as wrong for the rest of the run: somebody may still hold its report.
+A clock that was wrong once counts as wrong for the rest of the run, because a member may still hold its report.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from viewstamp.sim.violation import Violation
 __all__ = ["LogTimeChecker", "check_advances"]
 
 _RIGHT_US: Final = 1_000_000
-"""A clock that is off by less is right."""
+"""A clock with a smaller error counts as right."""
 _SLACK_US: Final = 10_000_000
-"""What drift of a tenth adds to reports that are extrapolated for the length of a run."""
+"""The drift, of at most a tenth, of reports that are extrapolated for the length of a run."""
 _WATCHED_SECONDS: Final = 2.0
 _ADVANCE_MIN: Final = 0.4
 """Half the rate of real time, less a tenth of drift, and some ticks."""
 
 
 class LogTimeChecker:
-    """Looks at every record that a leader stamps."""
+    """Checks every record that a leader stamps."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._wrong: set[str] = set()
         """The machines whose clocks have been wrong."""
         self._is_spoiled = False
-        """Whether the clocks of a majority have been wrong: from then on log time may be anywhere."""
+        """Whether the clocks of a majority have been wrong; from then on any log time is allowed."""
         self._seen: dict[str, int] = {}
         self.checked = 0
-        """Records that were found within the bound."""
+        """Number of records that were found within the bound."""
 
     def look(self) -> None:
-        """Look at the newest records of all that lead. Raises Violation."""
+        """Check the newest records of all leaders. Raises Violation."""
         if self._is_spoiled:
             return
         true_us = self._cluster.true_us
@@ -72,7 +72,7 @@ class LogTimeChecker:
 
 
 def check_advances(cluster: Cluster) -> None:
-    """Let a group at rest go on for a moment, and see its leader's log time do so. Raises Violation."""
+    """Run an idle group for a moment, and check that its leader's log time advances. Raises Violation."""
     leader = cluster.leader
     assert leader is not None, "it has settled"
     assert leader.node is not None, "it leads"
@@ -80,7 +80,7 @@ def check_advances(cluster: Cluster) -> None:
     core = leader.node.replica.raft.core
     before, term = core.wall_us, core.term
     cluster.loop.run_until(lambda: False, seconds=_WATCHED_SECONDS)
-    # A leader whose disk fails in these two seconds has ended; its core stays as it was.
+    # If a leader's disk fails in these two seconds, the node has ended, and its core no longer changes.
     is_same = leader.node is not None and leader.node.replica is not None and leader.node.replica.raft.core is core
     if (
         is_same

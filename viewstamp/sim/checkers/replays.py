@@ -1,11 +1,11 @@
-"""What an offline replay of a run's disks shows, against what clients were told and what the members hold.
+"""Compares an offline replay of a run's disks with the clients' answers and with the members' contents.
 
 | invariant | sentence |
 | --- | --- |
 | ReplayKeepsAcknowledged | a replay that claims a majority shows every acknowledged record that is not trimmed |
-| ReplayInventsNothing | what it shows was written by a client, and stands there once |
-| ReplayEqualsMembers | in the end it shows what the members hold, each record at its position and time |
-| ReplayIsPossible | directories that are a majority, within the budget of damage, can be replayed |
+| ReplayInventsNothing | every record that it shows was written by a client, and occurs once |
+| ReplayEqualsMembers | at the end it shows the members' contents, each record at its position and time |
+| ReplayIsPossible | directories of a majority, within the budget of damage, can be replayed |
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _NOTHING = Kept(1, [], [])
 def check_acknowledged(
     members: str, found: Contents, acknowledged: Iterable[Record], written: AbstractSet[bytes], *, trims: bool
 ) -> None:
-    """Compare a replay of ``members`` in the middle of a run with what clients have been told. Raises Violation.
+    """Compare a replay of ``members`` during a run with the clients' answers. Raises Violation.
 
     Args:
-      members: the directories that were replayed, for the message.
-      found: what the replay shows.
-      acknowledged: the records that clients know to be committed, (topic, position, value).
-      written: every value that a client has tried to append or staged.
-      trims: whether topics may be trimmed in this run, so that nothing of one may be left.
+      members: the replayed directories, for the message.
+      found: the contents that the replay shows.
+      acknowledged: the records that clients know to be committed, as (topic, position, value).
+      written: every value that a client has tried to append or stage.
+      trims: whether topics may be trimmed in this run, so that a topic may be empty.
     """
     for topic, position, value in acknowledged:
         kept = found.get(topic, _NOTHING)
         if position < kept.first or (not kept.values and trims):
-            continue  # Trimmed. Whether that was right is compared in the end.
+            continue  # Trimmed; whether that was right is checked at the end.
         at = position - kept.first
         shown = kept.values[at] if at < len(kept.values) else None
         if shown != value:
@@ -47,11 +47,13 @@ def check_acknowledged(
             )
     for topic, kept in found.items():
         if len(set(kept.values)) < len(kept.values) or not written >= set(kept.values):
-            raise Violation("ReplayInventsNothing", f"of {members}: {topic} shows a record twice, or one of nobody")
+            raise Violation(
+                "ReplayInventsNothing", f"of {members}: {topic} shows a record twice, or one that was never written"
+            )
 
 
 def check_whole(members: str, found: Contents, contents: Contents) -> None:
-    """Compare a replay of ``members`` in the end with what the members hold. Raises Violation."""
+    """Compare a replay of ``members`` at the end with the members' contents. Raises Violation."""
     held = {topic: kept for topic, kept in contents.items() if kept.values}
     if found != held:
         differing = [topic for topic in {**held, **found} if found.get(topic) != held.get(topic)]

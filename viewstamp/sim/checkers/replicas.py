@@ -1,9 +1,9 @@
-"""All members are the same: what they hold, what they have made of it, and the way there.
+"""Checks that all members are equal: their records, their states, and the chains over their histories.
 
 | invariant | sentence |
 | --- | --- |
-| ReplicasEqual | all members hold the same of every topic |
-| StatesEqual | members that have applied the same log have the same state, and the same chain over the way there |
+| ReplicasEqual | all members hold the same records of every topic |
+| StatesEqual | members that have applied the same log have the same state and the same chain |
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Contents", "Kept", "check_replicas", "check_states"]
 
 
 class Kept(NamedTuple):
-    """What a member holds of a topic: the values from position ``first`` on, and the log times at which they appeared.
+    """A member's contents of a topic: the values from position ``first`` on, with the log times at which they appeared.
 
-    What was before is trimmed.
+    Earlier positions are trimmed.
     """
 
     first: int
@@ -35,7 +35,7 @@ Contents = Mapping[str, Kept]
 
 
 def check_replicas(contents: Mapping[NodeId, Contents]) -> None:
-    """Compare what the members hold, by member id. Raises Violation."""
+    """Compare the members' contents, by member id. Raises Violation."""
     first = next(iter(contents))
     for member, topics in contents.items():
         if topics != contents[first]:
@@ -43,7 +43,7 @@ def check_replicas(contents: Mapping[NodeId, Contents]) -> None:
 
 
 def check_states(machines: Mapping[NodeId, StateMachine]) -> None:
-    """Compare the members' states, all of which have applied the same log. Raises Violation."""
+    """Compare the states of members that have applied the same log. Raises Violation."""
     first = next(iter(machines))
     for member, machine in machines.items():
         if machine.digest() != machines[first].digest() or machine.chain != machines[first].chain:

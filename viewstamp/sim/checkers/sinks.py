@@ -1,18 +1,19 @@
-"""What holds of sinks: each batch once, whole, in order, or not at all, for every reader at every time.
+"""Sinks: each batch appears once, whole and in order, or not at all, for every reader at every time.
 
 | invariant | sentence |
 | --- | --- |
-| BatchVisible | a batch that somebody was told is committed stands in its topics, as far as they are kept |
-| BatchWhole | what stands of a batch is what one COMMIT named that was not refused: all of it, in order, at a stretch |
-| BatchInRealTime | ... and behind everything that was acknowledged before that COMMIT was asked for; as BatchWhole |
-| BatchOnce | a batch was committed by one COMMIT only, and stands once |
-| BatchesRise | the batches of one owner stand in the order of their numbers |
-| NothingUncommitted | what stands in a topic was staged for it, by an attempt that a COMMIT named |
-| AnswersAgree | everybody was told the same of a batch: where it stands, its index and its time |
+| BatchVisible | a batch that was acknowledged as committed is in its topics, as far as these are kept |
+| BatchWhole | the visible records of a batch are those that one COMMIT named which was not refused: all of them, in \
+order and contiguous |
+| BatchInRealTime | ... and after every record that was acknowledged before that COMMIT; checked with BatchWhole |
+| BatchOnce | a batch was committed by one COMMIT only, and occurs once |
+| BatchesRise | the batches of one owner are in the order of their numbers |
+| NothingUncommitted | every record in a topic was appended, or staged for it by an attempt that a COMMIT named |
+| AnswersAgree | all answers about a batch agree on its positions, its index and its time |
 | NeverInPart | no reader found the end of a topic inside a batch, or a batch in one topic and not yet in the other |
-| PositionsStay | what stands at a position stands there for every reader, for ever |
-| TopicsAreReadable | once all is calm, whoever asks gets all that a topic keeps |
-| TimesNeverFall | along the positions of a topic the log's time does not fall |
+| PositionsStay | every reader sees the same record at a position, for ever |
+| TopicsAreReadable | once all faults are over, every reader gets all that a topic keeps |
+| TimesNeverFall | the log time never falls along the positions of a topic |
 | NothingLeftStaged | once a later run has committed, nothing is staged any more |
 """
 
@@ -32,18 +33,19 @@ if TYPE_CHECKING:
 __all__ = ["check_sinks"]
 
 Places = dict[str, dict[int, bytes]]
-"""By topic and position, the values of one batch."""
+"""The values of one batch, by topic and position."""
 
 
 def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> dict[SinkBatch, Commit]:
-    """Judge what drivers were told by all that anybody saw in the topics. Raises Violation.
+    """Judge the drivers' answers by all records that any reader saw in the topics. Raises Violation.
 
     Args:
-      sinks: what was asked for, and what was seen, to the end of every topic.
-      first_positions: what each topic kept in the end: below, some may have gone before it was seen.
+      sinks: the requests and the observations, to the end of every topic.
+      first_positions: the first kept position of each topic at the end; records below may have gone before they were
+        seen.
 
     Returns:
-      for each batch that is known to be committed a COMMIT that can have done it.
+      for each batch that is known to be committed, a COMMIT that can have done it.
     """
     for topic, seen in sinks.topics.observed.topics.items():
         _check_times(topic, seen)
@@ -57,7 +59,7 @@ def check_sinks(sinks: SinkWorkload, first_positions: Mapping[str, int]) -> dict
             committed[batch] = _committed(batch, stands, possible, sinks.topics.observed, first_positions)
     for batch in places:
         if batch not in committed:
-            raise Violation("NothingUncommitted", f"{batch} stands in {list(places[batch])}, and nobody committed it")
+            raise Violation("NothingUncommitted", f"{batch} is in {list(places[batch])} without a COMMIT")
     for batch, told in answers.items():
         if batch not in committed:
             raise Violation("BatchVisible", f"{batch} was said to be committed: {told[0]}; no COMMIT of it was")
@@ -80,7 +82,7 @@ def _check_times(topic: str, seen: Mapping[int, tuple[bytes, int]]) -> None:
 
 
 def _visible(sinks: SinkWorkload) -> dict[SinkBatch, Places]:
-    """Return what stands in the topics, by the batches to which it belongs."""
+    """Return the visible records, by the batches to which they belong."""
     staged: dict[bytes, tuple[str, TaskAttempt]] = {
         value: (topic, attempt) for attempt in sinks.attempts for topic, value in attempt.records
     }
@@ -89,7 +91,7 @@ def _visible(sinks: SinkWorkload) -> dict[SinkBatch, Places]:
     for topic, seen in sinks.topics.observed.topics.items():
         for position, (value, _) in seen.items():
             if value not in staged:
-                continue  # An append; history.py judges those.
+                continue  # An append; ``exactly_once.py`` judges those.
             if value in stands:
                 raise Violation("BatchOnce", f"{value[:60]!r} stands at {stands[value]} and {(topic, position)}")
             stands[value] = topic, position
@@ -122,7 +124,7 @@ def _committed(
     observed: Observed,
     first_positions: Mapping[str, int],
 ) -> Commit:
-    """Return one of the commits, none of which was refused, that can have made what stands of the batch."""
+    """Return one of the commits, none of which was refused, that can have caused the visible records of the batch."""
     reasons = []
     for commit in commits:
         reason = _why_not(commit, places, observed, first_positions)
@@ -136,7 +138,7 @@ def _committed(
 
 
 def _why_not(commit: Commit, places: Places, observed: Observed, first_positions: Mapping[str, int]) -> str:
-    """Say why ``commit`` cannot have made what stands of its batch; "" = it can."""
+    """Return why ``commit`` cannot have caused the visible records of its batch; "" = it can."""
     named = sum(len(attempt.records) for attempt in commit.attempts)
     if named != commit.size:
         return f"it names {named} of {commit.size} records"
@@ -158,9 +160,9 @@ def _why_not(commit: Commit, places: Places, observed: Observed, first_positions
         elif first_positions.get(topic, 1) == 1:
             return f"nothing of it stands in {topic}"
         else:
-            continue  # It has been trimmed before anybody saw it, as far as can be told.
+            continue  # It was probably trimmed before any reader saw it.
         if ranges.get(topic, first) != first:
-            return f"it was told to begin at {topic} {ranges[topic]}, not at {first}"
+            return f"its answer says {topic} {ranges[topic]}, not {first}"
         seen = observed.topics.get(topic, {})
         for at, value in enumerate(values, first):
             if at in seen and seen[at][0] != value:
@@ -203,7 +205,7 @@ def _check_order(places: Mapping[SinkBatch, Places]) -> None:
 
 
 def _check_ends(ends: list[tuple[str, int]], places: Mapping[SinkBatch, Places]) -> None:
-    """One reader's ends, in its order: each beyond the whole of a batch, or before all of it."""
+    """Check the ends that one reader saw, in order: each is after the whole of a batch, or before all of it."""
     spans = {batch: {topic: (min(at), max(at)) for topic, at in topics.items()} for batch, topics in places.items()}
     latest: dict[str, int] = {}
     for topic, end in ends:
